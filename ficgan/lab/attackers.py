@@ -16,7 +16,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.lab.attacks.learned import Learned, Trained
-from ficgan.lab.attacks.revelio import Rule, retrieve
+from ficgan.lab.attacks.revelio import retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
@@ -74,9 +74,9 @@ class Read:
         mine = np.isin(self.people, who)
         return dataclasses.replace(self, candidates=self.candidates[mine], people=self.people[mine])
 
-    def names(self, rule: Rule = "vote", guesses: int | None = None) -> Rows:
-        """[P] the people found."""
-        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric, rule).found
+    def names(self, guesses: int | None = None) -> Rows:
+        """[P] the people found, by so many guesses; None: by all."""
+        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.attackers import AttackedFaces, Read, attacked, halves, trained_attackers
-from ficgan.lab.attacks.revelio import RULES, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
 from ficgan.lab.attributes import binary_labels, infer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
@@ -277,7 +277,6 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
 
 # -- several guesses at each probe ------------------------------------------------------------------------------------
 
-_NAMES: dict[Rule, str] = {"vote": "IRA", "mean": "IRA (mean distance)", "shortest": "IRA (shortest distance)"}
 _LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
 _POINTS = 200  # Of a curve
 
@@ -309,21 +308,19 @@ def spread(bench: Bench) -> Rows:
 
 
 def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """rank-1 of the vote; IRA by vote, by other rules and of one guess; chance (Revelio, §4.3, Table 1)."""
-    count = read.candidates.shape[1]
+    """rank-1 of the vote; IRA by vote and of one guess; chance (Revelio, §4.3, Table 1)."""
+    note = f"{read.candidates.shape[1]} guesses at each probe, by vote"
     voted = read.names() == read.people
     sample = Sample(read.people, bootstrap)
     hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
-    who, drawn = len(hits), sample.drawn
-    note = f"{count} guesses at each probe, by vote"
-    low, high = proportion(drawn, hits / images, np.ones(who))
-    out = [Figure("rank-1", float((hits / images).mean()), low, high, who, note=note), wilson_share("IRA", voted, note)]
-    low, high = proportion(drawn, hits, images)
-    out.append(Figure("IRA (by people)", float(voted.mean()), low, high, who, note=note))
-    out.append(wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"))
-    for rule in (rule for rule in RULES if rule != "vote"):
-        out.append(wilson_share(_NAMES[rule], read.names(rule) == read.people, f"{count} guesses at each probe"))
-    return (*out, Figure("chance", 1 / len(np.unique(read.enrolled)), n=len(np.unique(read.enrolled))))
+    ends = proportion(sample.drawn, hits / images, np.ones(len(hits)))
+    enrolled = len(np.unique(read.enrolled))
+    return (
+        Figure("rank-1", float((hits / images).mean()), *ends, len(hits), note=note),
+        wilson_share("IRA", voted, note),
+        wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"),
+        Figure("chance", 1 / enrolled, n=enrolled),
+    )
 
 
 def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
         report = train_attributes(
             faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
         )
-    assert steps == [(i + 1, len(steps), "training") for i in range(len(steps))] and len(steps) % 5 == 0
+    assert steps == [(epoch, 5, "training") for epoch in range(1, 6)]
     return out, report, faces, attributes
 
 
@@ -116,7 +115,7 @@ def test_auc_counts_ties_half(seed, distinct):
 
 def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     from ficgan.models.io import save_tensors
 
@@ -134,14 +133,6 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
         save_tensors(path, weights, header, kind="attributes")
         with pytest.raises(InputError, match=text):
             AttributeClassifier.load(path)
-    weights["head.bias"][0] = float("nan")
-    save_file(
-        weights,
-        path,
-        metadata={"format": "ficgan", "kind": "attributes", "header": json.dumps({"schema": 1, "names": list("abc")})},
-    )
-    with pytest.raises(InputError, match="not finite"):
-        AttributeClassifier.load(path)
 
 
 # Attribute inference

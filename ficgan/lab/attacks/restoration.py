@@ -26,6 +26,7 @@ from ficgan.lab.attacks.base import (
     check_pairs,
     check_size,
     fitted,
+    held_out,
     mean_ssim,
     people_of,
 )
@@ -420,14 +421,13 @@ def _edge_products(left: Images, right: Images) -> Matrix:
 @REVERSERS.add
 @dataclass(frozen=True)
 class Ridge(Reverser):
-    """The linear map from anonymised to clear pixels of the least squared error, between principal components.
+    """The linear map from anonymised to clear pixels of the least squared error plus λ times its square.
 
-    With orthogonal scores A and targets C, the ridge solution is Aᵀ·C divided row by row by s² + λ, so every λ and
-    every number of components is tried on held-out people at the price of one (Hoerl and Kennard 1970, eq. 2.3).
+    It is learnt between pairs in place of pixels, (X·Xᵀ + λ)⁻¹·Y, since there are fewer of them; λ is the best of a
+    grid on people held out (Hoerl and Kennard 1970, eq. 2.3).
 
     Attributes:
-        ridge: λ chosen, as a share of the mean variance of the anonymised components.
-        inputs, outputs: numbers of components chosen.
+        ridge: λ chosen, as a share of the mean squared length of the centred anonymised images.
     """
 
     name: ClassVar[str] = "ridge"
@@ -435,104 +435,57 @@ class Ridge(Reverser):
         title="Ridge regression", source="this work; Hoerl and Kennard 1970", knowledge=frozenset({"pairs"})
     )
 
-    components: int = param(1024, "most principal components on either side", low=1)
     pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
-    held: float = param(0.2, "share of the people held out to choose on", low=0.01, high=0.9)
 
     ridge: float = 0.0
-    inputs: int = 0
-    outputs: int = 0
-    # Mean of the anonymised pixels, encoder [r,D], decoder [r,D], mean of the clear pixels
-    _map: tuple[Float, Float, Float, Float] | None = field(default=None, repr=False, compare=False)
+    # Anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
+    _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> Ridge:
-        """With the map between the pairs; λ and the numbers of components are chosen on people held out."""
+        """With the map between the pairs."""
+        check_pairs(pairs, self.name)
         rows = np.linspace(0, len(pairs.clear) - 1, min(self.pairs, len(pairs.clear))).round().astype(np.int64)
         seen, clear = _flat(pairs.anonymised.images[rows]), _flat(pairs.clear.images[rows])
-        held = _held_out(people_of(pairs.clear)[rows], self.held)
-        seen_gram, clear_gram = _gram(seen), _gram(clear)
-        ridge, n, m = _choose(seen_gram, clear_gram, ~held, self.components)
-
-        inputs, outputs = _Components(seen_gram), _Components(clear_gram)
-        n, m = min(n, len(inputs.lengths)), min(m, len(outputs.lengths))
-        # Directions in pixels are weighted sums of the centred images; the regression goes into the encoding side.
-        code = inputs.regression(outputs.scores[:, :m], n, ridge)
+        held = held_out(people_of(pairs.clear)[rows], _HELD, 0)
+        if not held.any():
+            raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
         seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
-        encode = _directions(seen, seen_mean, inputs.weights[:, :n] @ code)
-        decode = _directions(clear, clear_mean, outputs.weights[:, :m])
-        return replace(self, ridge=ridge, inputs=n, outputs=m, _map=(seen_mean, encode, decode, clear_mean))
+        gram, wanted = _gram(seen, seen, seen_mean), _gram(clear, clear, clear_mean)
+        scale = max(float(np.trace(gram)) / len(gram), 1.0)
+        ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, held, share * scale))
+        inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
+        weights = np.empty(clear.shape, np.float32)
+        for part in _blocks(clear.shape[1]):
+            weights[:, part] = inverse @ (clear[:, part] - clear_mean[part])
+        return replace(self, ridge=ridge, _map=(seen, seen_mean, weights, clear_mean))
 
     def guess(self, faces: Faces) -> Images:
-        seen_mean, encode, decode, clear_mean = fitted(self._map, self.name)
+        seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
+        check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
         flat = _flat(faces.images)
-        check_size(math.isqrt(len(seen_mean) // 3), faces, self.name)
-        out = np.empty(flat.shape, np.uint8)
-        for part in _blocks(len(flat), 256):
-            out[part] = nearest_grey((flat[part].astype(np.float32) - seen_mean) @ encode.T @ decode + clear_mean)
+        alike, out = _gram(flat, seen, seen_mean).astype(np.float32), np.empty(flat.shape, np.uint8)
+        for part in _blocks(flat.shape[1]):
+            out[:, part] = nearest_grey(alike @ weights[:, part] + clear_mean[part])
         return out.reshape(faces.images.shape)
 
 
-class _Components:
-    def __init__(self, gram: Matrix) -> None:
-        self._gram = gram
-        values, vectors = np.linalg.eigh(gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean())
-        kept = np.flatnonzero(values > 1e-6 * max(float(values[-1]), 1e-9))[::-1]
-        if not len(kept):  # all images alike: one component, of no length to speak of
-            kept = np.array([len(values) - 1])
-        self.lengths = np.sqrt(np.maximum(values[kept], 1.0))
-        self.scores, self.weights = vectors[:, kept] * self.lengths, vectors[:, kept] / self.lengths
-
-    def project(self, products: Matrix) -> Matrix:
-        return (products - products.mean(1)[:, None] - self._gram.mean(0) + self._gram.mean()) @ self.weights
-
-    def regression(self, targets: Matrix, n: int, ridge: float) -> Matrix:
-        squares = self.lengths**2
-        return (self.scores[:, :n].T @ targets) / (squares[:n, None] + ridge * np.mean(squares))
+_HELD = 0.2  # Share of the people on whom λ is chosen
+_RIDGES = tuple(float(10.0**e) for e in np.arange(-6, 4.1, 0.5))
 
 
-def _choose(seen_gram: Matrix, clear_gram: Matrix, learnt: NDArray[np.bool_], most: int) -> tuple[float, int, int]:
-    inputs, outputs = (_Components(gram[np.ix_(learnt, learnt)]) for gram in (seen_gram, clear_gram))
-    held = inputs.project(seen_gram[np.ix_(~learnt, learnt)])
-    m = min(most, len(outputs.lengths))
-    truth = outputs.project(clear_gram[np.ix_(~learnt, learnt)])[:, :m]
-    counts = [int(n) for n in np.unique(np.geomspace(1, min(most, len(inputs.lengths)), 12).round())]
-    least, best = np.inf, (1.0, 1, 1)
-    for ridge in 10.0 ** np.arange(-6, 2.1, 0.5):
-        weights = inputs.regression(outputs.scores[:, :m], counts[-1], ridge)
-        predicted, done = np.zeros((len(held), m)), 0
-        for n in counts:
-            predicted += held[:, done:n] @ weights[done:n]
-            done = n
-            # What another clear component gains over leaving it at its mean; then all so many first ones together.
-            gains = np.cumsum(np.sum((truth - predicted) ** 2 - truth**2, axis=0))
-            k = int(np.argmin(gains))
-            if gains[k] < least:
-                least, best = float(gains[k]), (float(ridge), n, k + 1)
-    return best
+def _error(gram: Matrix, wanted: Matrix, held: NDArray[np.bool_], ridge: float) -> float:
+    """Squared error on the pairs held out, but for a constant, from products of all centred images [N,N]."""
+    learnt = ~held
+    inner = gram[np.ix_(learnt, learnt)]
+    shares = np.linalg.solve(inner + ridge * np.eye(len(inner)), gram[np.ix_(learnt, held)]).T
+    return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(held, learnt)]) * shares))
 
 
-def _gram(rows: NDArray[np.uint8]) -> Matrix:
-    out = np.zeros((len(rows), len(rows)))
-    for part in _blocks(rows.shape[1]):
-        block = rows[:, part].astype(np.float32) - 127.5
-        out += block @ block.T
-    return out
-
-
-def _held_out(people: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    known = np.unique(people)
-    if len(known) < 2:
-        raise InputError(f"ridge was given pairs of {len(known)} person; give pairs of at least two people")
-    count = min(max(1, round(share * len(known))), len(known) - 1)
-    return np.isin(people, known[np.linspace(0, len(known) - 1, count).round().astype(int)])
-
-
-def _directions(rows: NDArray[np.uint8], mean: Float, weights: Matrix) -> Float:
-    """Weighted sums [r,D] of the centred rows [N,D]."""
-    out = np.empty((weights.shape[1], rows.shape[1]), np.float32)
-    across = np.ascontiguousarray(weights.T, np.float32)
-    for part in _blocks(rows.shape[1]):
-        out[:, part] = across @ (rows[:, part].astype(np.float32) - mean[part])
+def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:
+    """Products [N,M] of images [N,D] and [M,D] less their mean."""
+    out = np.zeros((len(left), len(right)))
+    for part in _blocks(left.shape[1]):
+        out += (left[:, part] - mean[part]) @ (right[:, part] - mean[part]).T
     return out
 
 

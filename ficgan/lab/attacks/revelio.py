@@ -145,12 +145,6 @@ def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[NDArray[
 # -- who is it? --------------------------------------------------------------------------------------------------------
 
 Float = NDArray[np.floating]
-Rule = Literal["vote", "shortest", "mean"]
-
-# vote: each candidate names the person of its nearest gallery image, the most frequent one wins, of several the one at
-# the smallest distance (Revelio, §4.3). shortest: the person of the one nearest pair. mean: the person whose gallery
-# images are on average nearest to all candidates, the naive rule the paper argues against.
-RULES: tuple[Rule, ...] = ("vote", "shortest", "mean")
 _BLOCK = 1 << 24  # Distances that are in memory at once
 
 
@@ -161,23 +155,27 @@ class Retrieved:
     Args:
         winners: [N,n] int64, person of the gallery image nearest to each candidate.
         distances: [N,n] float64, to that image.
-        found: [N] int64, the person by the rule.
     """
 
     winners: NDArray[np.int64]
     distances: NDArray[np.float64]
-    found: NDArray[np.int64]
 
     @property
     def lowest(self) -> NDArray[np.float64]:
         """[N], smallest distance of any candidate to any gallery image; ld_x in Revelio, §4.3."""
         return self.distances.min(axis=1)
 
+    @property
+    def found(self) -> NDArray[np.int64]:
+        """[N], the most frequent winner; of several, the one at the smallest distance; of those, the lower number."""
+        counts = (self.winners[:, :, None] == self.winners[:, None, :]).sum(axis=2) * (self.winners >= 0)
+        most = counts.max(axis=1, keepdims=True)
+        first = np.lexsort((self.winners, np.where(counts == most, self.distances, np.inf)), axis=1)[:, 0]
+        return np.where(most[:, 0] > 0, self.winners[np.arange(len(self.winners)), first], -1)
 
-def retrieve(
-    candidates: Float, gallery: Float, people: NDArray[np.integer], metric: str = "euclidean", rule: Rule = "vote"
-) -> Retrieved:
-    """The person behind each probe (Revelio, §4.3).
+
+def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], metric: str = "euclidean") -> Retrieved:
+    """The person behind each probe, by the vote of its candidates (Revelio, §4.3).
 
     Args:
         candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
@@ -186,18 +184,15 @@ def retrieve(
     """
     from scipy.spatial.distance import cdist
 
-    candidates = candidates[:, None] if candidates.ndim == 2 else candidates
-    whose = np.asarray(people, np.int64)
     if not len(gallery) or not np.isfinite(gallery).all():
         raise InputError("the gallery is empty, or an embedding in it is not finite; leave out what cannot be read")
+    candidates = candidates[:, None] if candidates.ndim == 2 else candidates
+    whose = np.asarray(people, np.int64)
     read: NDArray[np.bool_] = np.all(np.isfinite(candidates), axis=2)
     rows = np.where(read[..., None], candidates, 0).astype(np.float64)
     if metric == "cosine":  # half the squared distance of unit vectors
-        rows, gallery = (one / np.linalg.norm(one, axis=-1, keepdims=True).clip(1e-30) for one in (rows, gallery))
-    names, index, counts = np.unique(whose, return_inverse=True, return_counts=True)
-    share = (index[:, None] == np.arange(len(names))) / counts  # [M, people], to average over a person's images
+        rows, gallery = (x / np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-30) for x in (rows, gallery))
     winners, distances = np.empty(read.shape, np.int64), np.empty(read.shape)
-    average = np.empty(len(read), np.int64)
     step = max(1, _BLOCK // (read.shape[1] * len(gallery)))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
@@ -205,24 +200,7 @@ def retrieve(
         table = cdist(flat, gallery) if metric == "euclidean" else cdist(flat, gallery, "sqeuclidean") / 2
         table = table.reshape(-1, read.shape[1], len(gallery))
         winners[part], distances[part] = whose[table.argmin(axis=2)], table.min(axis=2)
-        if rule == "mean":
-            average[part] = names[((table * read[part, :, None]).sum(axis=1) @ share).argmin(axis=1)]
-    winners, distances = np.where(read, winners, -1), np.where(read, distances, np.inf)
-    if rule == "mean":
-        found = np.where(read.any(axis=1), average, -1)
-    elif rule == "shortest":
-        found = winners[np.arange(len(winners)), distances.argmin(axis=1)]
-    else:
-        found = _vote(winners, distances)
-    return Retrieved(winners, distances, found)
-
-
-def _vote(winners: NDArray[np.int64], distances: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The most frequent winner of each row [N,n]; of several, the one at the smallest distance; −1: nobody was read."""
-    counts = (winners[:, :, None] == winners[:, None, :]).sum(axis=2) * (winners >= 0)
-    gaps = np.where(counts == counts.max(axis=1, keepdims=True), distances, np.inf)
-    first = np.lexsort((winners, gaps), axis=1)[:, 0]  # of equal distances, the lower number
-    return np.where(counts.max(axis=1) > 0, winners[np.arange(len(winners)), first], -1)
+    return Retrieved(np.where(read, winners, -1), np.where(read, distances, np.inf))
 
 
 # -- strangers ("out of distribution") ---------------------------------------------------------------------------------
@@ -246,11 +224,11 @@ class OodCurve:
 
 def ood_curve(known: Float, unknown: Float) -> OodCurve:
     """The detector at every threshold, from ld_x of known [A] and unknown [B] probes (Revelio, §4.3, §5.5)."""
-    known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
+    known, unknown = (np.sort(np.asarray(some, np.float64)) for some in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
         raise InputError("an OOD curve needs the lowest distances of known and of unknown people, none of them NaN")
     at = np.concatenate([[-np.inf], np.unique(np.concatenate([known, unknown]))])
-    tpr, fpr = (1 - np.searchsorted(one, at, side="right") / len(one) for one in (unknown, known))
+    tpr, fpr = (1 - np.searchsorted(some, at, side="right") / len(some) for some in (unknown, known))
     below, upto = (np.searchsorted(known, unknown, side=side) for side in ("left", "right"))
     return OodCurve(at, tpr, fpr, float(np.mean((below + upto) / 2) / len(known)))
 

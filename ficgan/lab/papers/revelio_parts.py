@@ -160,11 +160,7 @@ def retrieval(study: RevelioStudy) -> PartOutcome:
     for level in BLURS:
         how = study.blur(level)
         for name, one in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
-            found = (
-                ("IRA", one.names(), f"majority of {n} guesses"),
-                ("IRA, one guess", one.names(guesses=1), ""),
-                ("IRA, nearest of all guesses", one.names("shortest"), ""),
-            )
+            found = (("IRA", one.names(), f"majority of {n} guesses"), ("IRA, one guess", one.names(guesses=1), ""))
             sample = Sample(one.people, study.bench.bootstrap)
             figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
             out.trials.append(Trial(study.bench.name, level, VOTED, name, study.paper.restorer[0], figures))
