@@ -185,7 +185,7 @@ def run(
     metavar="NAME:KEY=VALUE,…",
     help="Anonymiser that is attacked, repeatable.  [default: the one it was trained against]",
 )
-@click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as retrieval, repeatable.")
+@click.option("--scenario", "scenarios", multiple=True, help="A further scenario, such as linkability, repeatable.")
 @shared.RESAMPLES
 @click.option(
     "--pictures",

@@ -16,10 +16,12 @@ from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.anonymizers.defended import Jpeg
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
 from ficgan.lab.attacks.learned import Learned, Trained
-from ficgan.lab.attacks.revelio import retrieve
+from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.readers import Embeddings
+from ficgan.lab.results import Figure
 from ficgan.lab.run import digest, fingerprint
 from ficgan.lab.sets import Prepared
 from ficgan.registry import parse_spec
@@ -69,14 +71,61 @@ class Read:
     enrolled: Rows
     metric: Any
 
-    def of(self, who: Rows) -> Read:
-        """Probes of these people only, with the whole gallery."""
-        mine = np.isin(self.people, who)
-        return dataclasses.replace(self, candidates=self.candidates[mine], people=self.people[mine])
-
     def names(self, guesses: int | None = None) -> Rows:
         """[P] the people found, by so many guesses; None: by all."""
         return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
+
+
+_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
+_POINTS = 200  # Of a curve
+
+
+def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:
+    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
+
+    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
+    curve as [FPR, TPR] points.
+    """
+    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
+    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
+    if halves_ is None or not kept.any():
+        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
+        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
+    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
+    flagged, thresholds = np.zeros(len(least), bool), []
+    for half in (halves_, ~halves_):  # decided by the threshold of the other half
+        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
+        flagged[half] = least[half] > thresholds[-1]
+    curve = ood_curve(least[~stranger], least[stranger])
+    note = "thresholds are chosen on the other half of the people"
+    sample = Sample(read.people, bootstrap)
+    figures = (
+        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
+        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
+        sample.share("stranger accuracy", flagged == stranger, note),
+        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
+        Figure(
+            "stranger threshold",
+            float(np.mean(thresholds)),
+            n=len(least),
+            unit="images",
+            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
+        ),
+    )
+    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
+    step = max(1, -(-len(points) // _POINTS))
+    return figures, [*points[:-1:step], points[-1]]
+
+
+def _both_halves(people: Rows, stranger: NDArray[np.bool_], seed: int) -> NDArray[np.bool_] | None:
+    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
+    chosen: list[Rows] = []
+    for mask in (stranger, ~stranger):
+        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
+        if len(who) < 2 * _LEAST:
+            return None
+        chosen.append(who[: len(who) // 2])
+    return np.isin(people, np.concatenate(chosen))
 
 
 @dataclass(frozen=True)
@@ -254,7 +303,7 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
 
     @cache
     def taught() -> AttackerData:
-        return lessons(bench, subject, method, victims=kind in ("closed", "closed retrieval"), **change)
+        return lessons(bench, subject, method, victims=kind == "closed", **change)
 
     out = []
     for title, reverser in chosen:
@@ -322,16 +371,12 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
         specs = [name for name in named if "background" in REVERSERS[name].traits.knowledge]
     elif kind in ("specialised", "compressed"):
         specs = _specialised(bench, method)
-    elif kind in ("retrieval", "closed retrieval"):
-        specs = [*bench.general, *_specialised(bench, method)]
     else:
         specs = list(bench.general)
     names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
     made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
-    if kind in ("closed", "closed retrieval", "compressed"):
+    if kind in ("closed", "compressed"):
         made = [one for one in made if "pairs" in one[1].traits.knowledge]
-    if kind in ("retrieval", "closed retrieval"):
-        made = [one for one in made if one[1].traits.several]
     if bench.lessons is None:
         return made
     origin = bench.lessons.source["name"]

@@ -136,8 +136,6 @@ class Bench:
     general: Sequence[str] = ("ridge",)
     specialised: Sequence[str] = ("auto",)
     columns: Sequence[str] = ()
-    candidates: int = 10
-    retrieval_probes: int = 60
     reversal_metrics: bool = True
     lessons: Prepared | None = None
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
@@ -400,7 +398,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     one = next(one for one in config.sets if one.name == name)
     prepared, parts, lessons = _checked(config, one, out)
-    same = ("seed", "resamples", "general", "specialised", "candidates", "retrieval_probes")
+    same = ("seed", "resamples", "general", "specialised")
     given: dict[str, Any] = {key: getattr(config, key) for key in (*same, "reversal_metrics")}
     judges, detector = readers.get_readers(tuple(config.recognisers)), quick(_detector(config.detector))
     store = Store(out / "store")

@@ -38,8 +38,6 @@ Attacker = Literal[
     "average",
     "inference",
     "closed",
-    "retrieval",
-    "closed retrieval",
     "identity probe",
 ]
 
@@ -184,9 +182,6 @@ class MatrixConfig(_EvaluationSettings):
     """Reversers made for a method; auto: all that were made for it and train no network."""
     reversal_metrics: bool = True
     """How far what attackers give back resembles the clear faces: PSNR, SSIM, LPIPS-like, FD-like, IDD."""
-    candidates: int = Field(10, ge=1)
-    """Guesses at each probe in the scenarios retrieval and retrieval-closed; 50 in the paper."""
-    retrieval_probes: int = Field(60, ge=2)  # At most so many probes are guessed at several times, spread over people
     utility: bool = True
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, generator
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.identity.ksame import k_same_layers
-from ficgan.lab.attackers import AttackedFaces, Read, attacked, halves, trained_attackers
-from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
+from ficgan.lab.attackers import AttackedFaces, attacked
 from ficgan.lab.attributes import binary_labels, infer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
-from ficgan.lab.metrics import Bootstrap, Sample, pictures, proportion, wilson_share
+from ficgan.lab.metrics import Sample, pictures, wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     auc,
@@ -275,115 +274,6 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     return out
 
 
-# -- several guesses at each probe ------------------------------------------------------------------------------------
-
-_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
-_POINTS = 200  # Of a curve
-
-
-def _retrieval(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """A trial for each attacker that gives several candidates, and each judge; closed-world attackers have two."""
-    method, trials = subject.anonymizer, []
-    assert method is not None
-    rows = spread(bench)
-    seen = subject.anonymised(rows)
-    for attack in trained_attackers(bench, subject, method, scenario.attacker):
-        for judge, read in attack.reads(seen, rows, bench.split.gallery, bench.candidates).items():
-            trials += [
-                Trial(bench.name, label, scenario.name, judge, attacker, figures, curves)
-                for attacker, figures, curves in _named(bench, read, attack.title, "closed" in scenario.attacker)
-            ]
-    return trials
-
-
-def spread(bench: Bench) -> Rows:
-    """Probes to guess at several times: at most `bench.retrieval_probes`, one of each person in turn, ascending."""
-    rows = generator(bench.seed, "retrieval").permutation(bench.split.probe)
-    people = bench.people[rows]
-    turn = np.zeros(len(rows), np.int64)
-    for person in np.unique(people):
-        mine = np.flatnonzero(people == person)
-        turn[mine] = np.arange(len(mine))
-    return np.sort(rows[np.argsort(turn, kind="stable")][: bench.retrieval_probes])
-
-
-def retrieval_figures(read: Read, bootstrap: Bootstrap) -> tuple[Figure, ...]:
-    """rank-1 of the vote; IRA by vote and of one guess; chance (Revelio, §4.3, Table 1)."""
-    note = f"{read.candidates.shape[1]} guesses at each probe, by vote"
-    voted = read.names() == read.people
-    sample = Sample(read.people, bootstrap)
-    hits, images = sample.total(voted), sample.total(np.ones(len(voted)))
-    ends = proportion(sample.drawn, hits / images, np.ones(len(hits)))
-    enrolled = len(np.unique(read.enrolled))
-    return (
-        Figure("rank-1", float((hits / images).mean()), *ends, len(hits), note=note),
-        wilson_share("IRA", voted, note),
-        wilson_share("IRA (one guess)", read.names(guesses=1) == read.people, "the first guess at each probe"),
-        Figure("chance", 1 / enrolled, n=enrolled),
-    )
-
-
-def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
-
-    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
-    curve as [FPR, TPR] points.
-    """
-    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
-    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
-    if halves_ is None or not kept.any():
-        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
-        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
-    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
-    flagged, thresholds = np.zeros(len(least), bool), []
-    for half in (halves_, ~halves_):  # decided by the threshold of the other half
-        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
-        flagged[half] = least[half] > thresholds[-1]
-    curve = ood_curve(least[~stranger], least[stranger])
-    note = "thresholds are chosen on the other half of the people"
-    sample = Sample(read.people, bootstrap)
-    figures = (
-        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
-        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
-        sample.share("stranger accuracy", flagged == stranger, note),
-        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
-        Figure(
-            "stranger threshold",
-            float(np.mean(thresholds)),
-            n=len(least),
-            unit="images",
-            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
-        ),
-    )
-    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
-    step = max(1, -(-len(points) // _POINTS))
-    return figures, [*points[:-1:step], points[-1]]
-
-
-def _named(bench: Bench, read: Read, title: str, closed: bool) -> list[tuple[str, tuple[Figure, ...], Curves]]:
-    bootstrap = bench.bootstrap
-    known_people, unknown = halves(bench)
-    figures, points = stranger_figures(read, known_people, bootstrap)
-    curves = {"strangers": points} if points else {}
-    if not closed:
-        return [(title, (*retrieval_figures(read, bootstrap), *figures), curves)]
-    parts = [(f"{title} (known)", read.of(known_people)), (f"{title} (unknown)", read.of(unknown))]
-    named = [(name, retrieval_figures(part, bootstrap)) for name, part in parts if len(part.people)]
-    (first, own), *rest = named
-    return [(first, (*own, *figures), curves), *((name, own, {}) for name, own in rest)]
-
-
-def _both_halves(people: Rows, stranger: Found, seed: int) -> Found | None:
-    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
-    chosen: list[Rows] = []
-    for mask in (stranger, ~stranger):
-        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
-        if len(who) < 2 * _LEAST:
-            return None
-        chosen.append(who[: len(who) // 2])
-    return np.isin(people, np.concatenate(chosen))
-
-
 # -- attribute inference ----------------------------------------------------------------------------------------------
 
 
@@ -491,8 +381,6 @@ def _spans(layers: list[int]) -> str:
 # Attackers whose trials are not recognition.
 _KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
     "inference": _inference,
-    "retrieval": _retrieval,
-    "closed retrieval": _retrieval,
     "identity probe": _identity_probe,
 }
 

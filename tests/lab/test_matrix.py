@@ -56,8 +56,6 @@ def config(folder: Path, **more: object) -> MatrixConfig:
         "scenarios": ["all"],
         "recognisers": ["dlib"],
         "resamples": 30,
-        "candidates": 2,
-        "retrieval_probes": 8,
         "utility": False,
         "reversal_metrics": False,
         **more,

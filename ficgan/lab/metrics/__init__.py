@@ -30,7 +30,7 @@ class Metric:
 
 
 _TEXT = files("ficgan.lab.metrics").joinpath("metrics.yaml").read_text("utf-8")
-# Kind (privacy, reversal, retrieval, utility) → name → metric, in the order of tables
+# Kind (privacy, reversal, utility) → name → metric, in the order of tables
 METRICS: dict[str, dict[str, Metric]] = {
     kind: {name: Metric(name, **{**one, "judges": tuple(one.get("judges", ()))}) for name, one in some.items()}
     for kind, some in yaml.safe_load(_TEXT).items()

@@ -12,7 +12,7 @@ import numpy as np
 from ficgan.anonymizers import Defended, Faces, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError
-from ficgan.lab.attackers import Read, TrainedAttacker
+from ficgan.lab.attackers import Read, TrainedAttacker, stranger_figures
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -24,7 +24,6 @@ from ficgan.lab.papers import REVELIO, FaceTreatment, Rows, distance, identified
 from ficgan.lab.papers.revelio import BLURS, NAMES, PartOutcome, RevelioStudy
 from ficgan.lab.readers import Reader, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.trials import stranger_figures
 from ficgan.registry import parse_spec
 
 # Scenarios of the trials.

@@ -21,7 +21,6 @@ TABLES = {
     "utility": tables.utility,
     "groups": tables.groups,
     "given-back": tables.given_back,
-    "retrieved": tables.retrieved,
 }
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width.
 
@@ -45,7 +44,6 @@ def write_report(
         risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
-        retrieved=rows["retrieved"],
         utility=_by_metric(rows["utility"]),
         groups=_group_tables(results),
         controls=_controls(results),

@@ -16,8 +16,7 @@ Row = dict[str, Any]
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
 LEFT_OUT = frozenset(
-    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"}
-    | {"reversed-closed", "retrieval-closed"}
+    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"} | {"reversed-closed"}
 )
 """Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers
 have learnt from other photos of the victims: their figures stand apart."""
@@ -362,20 +361,11 @@ def groups(results: Results) -> list[Row]:
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    return _by_attacker(results, list(METRICS["reversal"]))
-
-
-def retrieved(results: Results) -> list[Row]:
-    """Names by vote of several guesses, and strangers known from enrolled people: a row for each attacker and judge."""
-    return _by_attacker(results, ["chance", *METRICS["retrieval"]], "IRA")
-
-
-def _by_attacker(results: Results, metrics: Sequence[str], needed: str = "") -> list[Row]:
     rows = []
     for trial in results.trials:
-        found = {each.metric: each for each in trial.figures if each.metric in metrics}
-        if needed in found if needed else found:
-            rows.append({**_trial_cells(trial), **{name: spelled(found[name]) for name in metrics if name in found}})
+        found = {each.metric: spelled(each) for each in trial.figures if each.metric in METRICS["reversal"]}
+        if found:
+            rows.append({**_trial_cells(trial), **{name: found[name] for name in METRICS["reversal"] if name in found}})
     return rows
 
 
