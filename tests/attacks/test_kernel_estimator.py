@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from scipy import ndimage
 from sklearn import metrics
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import scaled_kernel, spread
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.attacks.deconvolution import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
 from ficgan.registry import parse_spec
@@ -91,7 +88,7 @@ def natural(count: int, seed: int, side: int = 32) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def estimator() -> KernelEstimator:
-    return KernelEstimator.train(natural(80, 0), KERNELS, validation=natural(20, 1), epochs=12, device="cpu")
+    return KernelEstimator.train(natural(80, 0), KERNELS, validation=natural(20, 1), epochs=12)
 
 
 def every(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,8 +110,8 @@ def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -
 
 def test_training_repeats_with_its_seed() -> None:
     images = natural(10, 4)
-    first, again = (KernelEstimator.train(images, (1, 5, 9), epochs=2, device="cpu") for _ in range(2))
-    other = KernelEstimator.train(images, (1, 5, 9), epochs=2, seed=1, device="cpu")
+    first, again = (KernelEstimator.train(images, (1, 5, 9), epochs=2) for _ in range(2))
+    other = KernelEstimator.train(images, (1, 5, 9), epochs=2, seed=1)
     assert np.array_equal(first.regress(images), again.regress(images))
     assert not np.array_equal(first.regress(images), other.regress(images))
     assert first.error is None
@@ -134,27 +131,6 @@ def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
     assert np.allclose(log_spectrum(image)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)
 
 
-@pytest.mark.slow
-def test_a_convolutional_network_trains_and_takes_given_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torchvision
-    from safetensors.torch import save_file
-
-    torch.manual_seed(0)
-    monkeypatch.setattr(torchvision.models, "efficientnet_v2_l", torchvision.models.efficientnet_v2_s)  # a sixth of it
-    path = tmp_path / "imagenet.safetensors"
-    save_file(torchvision.models.efficientnet_v2_s(weights=None).state_dict(), path)
-    made = KernelEstimator.train(
-        natural(2, 0), (1, 9), network="efficientnet-v2-l", weights=path, epochs=1, batch=4, device="cpu"
-    )
-    assert set(made.estimate(natural(2, 1))) <= set(range(1, 10, 2))
-    save_file(made.module.state_dict(), tmp_path / "own.safetensors")
-    given = {"network": "efficientnet-v2-l", "weights": tmp_path / "own.safetensors", "device": "cpu"}
-    with pytest.raises(InputError, match="torchvision"):
-        KernelEstimator.train(natural(2, 0), (1, 9), **given)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -162,9 +138,8 @@ def test_a_convolutional_network_trains_and_takes_given_weights(
         lambda e: KernelEstimator.train(natural(2, 0), (1, 4)),
         lambda e: KernelEstimator.train(natural(2, 0), (3,)),
         lambda e: KernelEstimator.train(natural(2, 0)[:0], (1, 3)),
-        lambda e: KernelEstimator.train(natural(2, 0), (1, 3), network="resnet"),
     ],
 )
 def test_what_cannot_be_is_refused(estimator: KernelEstimator, call: object) -> None:
-    with pytest.raises((InputError, UsageError)):
+    with pytest.raises(InputError):
         call(estimator)  # type: ignore[operator]

@@ -37,7 +37,7 @@ class Pairs:
     """What an attacker may learn from: faces of people who are in no gallery and no probe.
 
     Args:
-        background: the anonymiser's background set, where the attacker is granted it.
+        background: the anonymiser's background set, for attackers whose `knowledge` it is.
         enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
     """
 

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.cloak import ssim
-from ficgan.device import resolve_device
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, LossLearner, minimise
@@ -235,10 +233,7 @@ def _initialise(module: nn.Module) -> None:
 
 # -- the kernel of a blur ----------------------------------------------------------------------------------------------
 
-# windowed: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
-# efficientnet-v2-l: the published one; with weights of ImageNet and 256 px it is the full protocol.
-NETWORKS = ("windowed", "efficientnet-v2-l")
-_ROWS = 256  # Images of one pass when sizes are read
+_EPOCHS, _BATCH, _RATE = 30, 256, 2e-3
 _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what lies under it differs little
 
 
@@ -246,10 +241,10 @@ _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what 
 class KernelEstimator:
     """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
 
-    `error`: mean absolute error on the validation faces, pixels; None where there were none.
+    A perceptron on a `log_spectrum`, which a blur shifts by its transfer function; the paper has an EfficientNetV2-L,
+    which needs a GPU. `error`: mean absolute error on the validation faces, pixels; None where there were none.
     """
 
-    network: str
     module: nn.Module = field(repr=False, compare=False)
     side: int
     kernels: tuple[int, ...]
@@ -262,12 +257,8 @@ class KernelEstimator:
         kernels: Sequence[int],
         *,
         validation: Images | None = None,
-        network: str = "windowed",
-        weights: str | Path | None = None,
-        epochs: int | None = None,
-        batch: int | None = None,
+        epochs: int = _EPOCHS,
         seed: int = 0,
-        device: str = "auto",
         progress: Progress | None = None,
     ) -> KernelEstimator:
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
@@ -275,85 +266,49 @@ class KernelEstimator:
         Args:
             kernels: odd widths in pixels of these images, at least two.
             validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
-            weights: of an EfficientNet, torchvision's as a safetensors file.
-            epochs, batch: of AdamW under a one-cycle rate; None: as the network needs.
         """
         kernels = tuple(sorted({int(kernel) for kernel in kernels}))
         if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
             raise InputError("a kernel estimator learns from faces and at least two odd widths, such as 1, 3, … 81")
         torch.manual_seed(seed)
-        where = torch.device(resolve_device(device))
-        usual_epochs, usual_batch, rate = (30, 256, 2e-3) if network == "windowed" else (10, 16, 2e-4)
-        epochs, batch = epochs or usual_epochs, batch or usual_batch
-        module = _estimator(network, images.shape[1], weights)
-        examples = _Examples(images, kernels, network)
-        if isinstance(module, _Perceptron) and examples.kept is not None:
-            module.standardise(examples.kept)
-        module.to(where)
-        optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
-        steps = epochs * -(-len(examples.sizes) // batch)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        made, held = cls(network, module, images.shape[1], kernels), _Examples(validation, kernels, network)
+        spectra = torch.cat([torch.from_numpy(log_spectrum(blurred(images, kernel))) for kernel in kernels])
+        sizes = torch.tensor(kernels, dtype=torch.float32).repeat_interleave(len(images))
+        wanted = (sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
+        module = _Perceptron(spectra)
+        optimiser = torch.optim.AdamW(module.parameters(), _RATE, weight_decay=1e-2)
+        steps = epochs * -(-len(spectra) // _BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
+        order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
+        held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
         best: tuple[float, dict[str, Tensor]] | None = None
 
         def loss(rows: Tensor) -> Tensor:
-            module.train()
-            answer = module(examples.at(rows).to(where))[:, 0]
-            return F.smooth_l1_loss(answer, examples.targets[rows].to(where), beta=0.05)
+            return F.smooth_l1_loss(module(spectra[rows])[:, 0], wanted[rows], beta=0.05)
 
-        order = torch.Generator().manual_seed(seed)
         for epoch in range(epochs):
-            minimise(loss, torch.randperm(len(examples.sizes), generator=order).split(batch), optimiser, schedule)
-            module.eval()
-            if validation is not None:
-                parts = [made._sizes(held.at(rows)) for rows in torch.arange(len(held.sizes)).split(_ROWS)]
-                error = float(np.abs(np.concatenate(parts) - held.sizes).mean())
+            minimise(loss, torch.randperm(len(spectra), generator=order).split(_BATCH), optimiser, schedule)
+            if held:
+                error = float(np.mean([np.abs(made.regress(seen) - kernel) for seen, kernel in held]))
                 if best is None or error < best[0]:
                     best = error, copy.deepcopy(module.state_dict())
             if progress is not None:
                 progress(epoch + 1, epochs, "kernel estimator")
         if best is not None:
             module.load_state_dict(best[1])
-        return cls(network, module, images.shape[1], kernels, best and best[0])
+        return cls(module, images.shape[1], kernels, best and best[0])
 
+    @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:
         """[N] sizes before rounding, within the range it was trained on."""
         if images.shape[1] != self.side:
             raise InputError(f"this estimator reads crops of {self.side} pixels, not of {images.shape[1]}")
-        starts = range(0, len(images), _ROWS)
-        parts = [self._sizes(_inputs(images[start : start + _ROWS], self.network)) for start in starts]
-        return np.concatenate([np.zeros(0), *parts])
+        low, high = self.kernels[0], self.kernels[-1]
+        found = self.module(torch.from_numpy(log_spectrum(images)))[:, 0].double().numpy()
+        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
         """[N] kernel sizes of blurred images [N,S,S,3]: the nearest odd ones of the trained range."""
         return (2 * np.rint((self.regress(images) - 1) / 2) + 1).astype(np.int64)
-
-    @torch.no_grad()
-    def _sizes(self, inputs: Tensor) -> NDArray[np.float64]:
-        where, (low, high) = next(self.module.parameters()).device, (self.kernels[0], self.kernels[-1])
-        found = self.module(inputs.to(where))[:, 0].double().cpu().numpy()
-        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
-
-
-class _Examples:
-    """Every image under every kernel: spectra are made at once, pictures when they are asked for."""
-
-    def __init__(self, images: Images | None, kernels: tuple[int, ...], network: str) -> None:
-        self.images, self.kernels, self.network = images, kernels, network
-        self.sizes = np.repeat(np.array(kernels, np.float64), 0 if images is None else len(images))
-        scaled = (self.sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
-        self.targets = torch.tensor(scaled, dtype=torch.float32)
-        self.kept: Tensor | None = None
-        if network == "windowed" and images is not None:
-            self.kept = torch.cat([_inputs(blurred(images, kernel), network) for kernel in kernels])
-
-    def at(self, rows: Tensor) -> Tensor:
-        if self.kept is not None:
-            return self.kept[rows]
-        assert self.images is not None
-        kernel, which = np.divmod(rows.numpy(), len(self.images))
-        pairs = zip(which, kernel, strict=True)
-        return torch.cat([_inputs(blurred(self.images[i : i + 1], self.kernels[k]), self.network) for i, k in pairs])
 
 
 def log_spectrum(images: Images) -> NDArray[np.float32]:
@@ -382,51 +337,18 @@ def _rings(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.argsort(radius, kind="stable"), np.bincount(radius)
 
 
-def _inputs(images: Images, network: str) -> Tensor:
-    """What a network takes of uint8 images: [N,B] log spectra, or [N,3,S,S] as ImageNet's are normalised."""
-    if network == "windowed":
-        return torch.from_numpy(log_spectrum(images))
-    pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, 3, 1))).float() / 255
-    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    return (pixels - mean[:, None, None]) / deviation[:, None, None]
-
-
 class _Perceptron(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, width: int, hidden: int = 256) -> None:
+    def __init__(self, spectra: Tensor, hidden: int = 256) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
-        layers = [nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)]
-        self.layers = nn.Sequential(*layers)
-
-    def standardise(self, inputs: Tensor) -> None:
-        self.mean.copy_(inputs.mean(dim=0))
-        self.scale.copy_(inputs.std(dim=0).clamp_min(1e-3))
+        self.register_buffer("mean", spectra.mean(dim=0))
+        self.register_buffer("scale", spectra.std(dim=0).clamp_min(1e-3))
+        widths = (spectra.shape[1], hidden, hidden)
+        layers = [layer for i in range(2) for layer in (nn.Linear(widths[i], widths[i + 1]), nn.GELU())]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = self.layers((inputs - self.mean) / self.scale)
         return out
-
-
-def _estimator(network: str, side: int, weights: str | Path | None) -> nn.Module:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if network not in NETWORKS:
-        raise UsageError(f"there is no network {network!r} for kernel sizes; there are {', '.join(NETWORKS)}")
-    if network == "windowed":
-        return _Perceptron(len(_rings(side)[1]))
-    import torchvision
-
-    module: nn.Module = torchvision.models.efficientnet_v2_l(weights=None)
-    if weights is not None:
-        try:
-            module.load_state_dict(load_file(weights))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{weights} does not hold torchvision's weights of this network ({reason})") from None
-    module.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1))
-    return module

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
-from ficgan.lab.attackers import AttackerData, TrainedAttacker
+from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
@@ -207,7 +207,7 @@ def attack_on(
     lessons = None
     if reverser.traits.knowledge & {"pairs", "background"}:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = AttackerData(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
+        lessons = Pairs(seen.regions(), bench.part(rows).regions(), bench.background)
     report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
     return TrainedAttacker(label or spec, reverser, lessons, bench, report)
 

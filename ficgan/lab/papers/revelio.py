@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "base": ("control_epochs",),  # Tables 1, 3 and 4 with one guess
     "retrieval": ("candidates",),  # Table 1 with many
     "fine-tuning": ("candidates", "fine_tuned", "tune_steps", "tune_rate"),  # Table 2
-    "kernel": ("estimator", "estimator_network", "estimator_weights"),  # Figure 13
+    "kernel": ("estimator",),  # Figure 13
     "sweep": ("sweep",),  # Figures 15 and 16
     "defences": ("adapted", "adapt_epochs"),  # Tables 6 and 7
     "ood": ("candidates",),  # Figure 7 and Table 5
@@ -75,8 +75,6 @@ class RevelioPaper:
     candidates: int = REVELIO.candidates
     sweep: int = REVELIO.sweep["images"]
     estimator: tuple[int, int, int] = REVELIO.kernel_images
-    estimator_network: str = "windowed"
-    estimator_weights: str = ""
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
     tune_rate: float = 0.0

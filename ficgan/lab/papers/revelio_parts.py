@@ -289,8 +289,6 @@ def kernel(study: RevelioStudy) -> PartOutcome:
         kernels,
         validation=chosen,
         seed=paper.seed,
-        network=paper.estimator_network,
-        weights=paper.estimator_weights or None,
         progress=lambda done, total, text: study.say(f"{text}, {done} of {total}"),
     )
     true = np.repeat(kernels, len(tested))

@@ -25,7 +25,7 @@ from ficgan.lab.papers.revelio_parts import BASE, BOUNDS, OPEN, SWEPT
 from ficgan.lab.report.plots import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
-from ficgan.lab.run import Progress, Task, Unkept, files_digest, fingerprint
+from ficgan.lab.run import Progress, Task, Unkept, fingerprint
 from ficgan.registry import parse_spec
 
 Outcomes = Mapping[str, PartOutcome]
@@ -287,6 +287,5 @@ def _key(study: RevelioStudy, part: str) -> Any:
     given = {name: value for name, value in asdict(paper).items() if name not in left_out}
     if part != "base":  # the others see Revelio alone
         given["attackers"] = list(paper.restorer)
-    files = files_digest(paper.estimator_weights)
     judges = [reader.digest for reader in bench.readers]
-    return None if None in marks else ["revelio", __version__, part, given, files, bench.digest, judges, marks]
+    return None if None in marks else ["revelio", __version__, part, given, bench.digest, judges, marks]
