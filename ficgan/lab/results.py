@@ -47,7 +47,7 @@ class Trial:
 
     Args:
         attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
-        curves: name → list of [x, y] points: "cmc", "roc", "det".
+        curves: name → list of [x, y] points: "cmc", "det".
         groups: "gender=Female" → figures of the probes of this group.
         control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
     """

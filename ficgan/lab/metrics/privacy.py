@@ -236,8 +236,11 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
-def roc(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, true accept rate], both rising from 0 to 1, at most `points` corners of the exact curve."""
+def det(scores: Scores, points: int = 200) -> list[list[float]]:
+    """[false accept rate, false reject rate] at most `points` corners of the exact curve (Martin et al. 1997).
+
+    The first rises from 0 to 1, the second falls.
+    """
     if _missing(scores):
         return []
     x, y = vertices(scores)
@@ -248,12 +251,7 @@ def roc(scores: Scores, points: int = 200) -> list[list[float]]:
         low = x.searchsorted(np.geomspace(1, x[-1], half), "right") - 1
         along = (far + tar).searchsorted(np.linspace(0, 2, half)).clip(0, len(x) - 1)
         chosen = np.unique(np.concatenate([[0], low, along, [len(x) - 1]]))
-    return np.stack([far, tar], 1)[chosen].tolist()
-
-
-def det(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, false reject rate]: the first rises, the second falls (Martin et al., Eurospeech 1997)."""
-    return [[x, 1 - y] for x, y in roc(scores, points)]
+    return np.stack([far, 1 - tar], 1)[chosen].tolist()
 
 
 # -- linkability and reversibility ------------------------------------------------------------------------------------
@@ -323,8 +321,8 @@ def privacy_figures(
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """ "cmc", "roc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
-    return {"cmc": cmc(scores), "roc": roc(scores), "det": det(scores)}
+    """ "cmc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
+    return {"cmc": cmc(scores), "det": det(scores)}
 
 
 def _share(
