@@ -38,7 +38,6 @@ Attacker = Literal[
     "average",
     "inference",
     "closed",
-    "identity probe",
 ]
 
 

@@ -299,41 +299,36 @@ def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callabl
 
 # -- probes: what learns on other people to recognise people by codes --------------------------------------------------
 
-Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
+Codes = NDArray[np.floating]
 Kind = Literal["cosine", "linear", "network"]
-Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
-Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]  # Codes [M,D] → whitened ones [M,K]
-Whiten = Callable[[NDArray[np.floating]], Change]
-# With their names in tables
-PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
+Change = Callable[[Codes], NDArray[np.float32]]  # Codes [N,D] → others [N,K]
 _WIDTH = 128  # Principal components kept of one code at most; twice as many revealed less of held-out people
 _IMAGES_EACH = 8  # Images that each kept component needs
 _SHAPES_EACH = 3  # The same of shapes, which have little noise, under the network
 
 
 def fit_probe(
-    kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
-) -> Probe:
-    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
+    kind: Kind,
+    codes: Codes,
+    people: NDArray[np.integer],
+    *,
+    seed: int = 0,
+    whiten: Callable[[Codes], Change] | None = None,
+) -> Change:
+    """Codes [N,D] → embeddings under whose cosine one person's are alike, learnt on other people than it is tested on.
 
-    Args:
-        kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
-            perceptron after it, trained to classify the people by the cosine with a centre each.
-        blocks: one or more codes [N,D]; each is standardised and whitened by itself.
+    `kind`: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
+    perceptron after it, trained to classify the people by the cosine with a centre each.
     """
-    changes = [(whiten or whitening)(block) for block in blocks]
-
-    def white(given: Blocks) -> NDArray[np.float32]:
-        return np.concatenate([change(block) for change, block in zip(changes, given, strict=True)], axis=1)
-
+    white = (whiten or whitening)(codes)
     if kind == "cosine":
         return white
-    taught = white(blocks)
+    taught = white(codes)
     head = retrain_head(taught, people)[0] if kind == "linear" else _network(taught, people, seed)
     return lambda given: head(white(given))
 
 
-def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
+def whitening(codes: Codes, *, each: int = _IMAGES_EACH) -> Change:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
     from scipy.linalg import eigh
 
@@ -347,13 +342,13 @@ def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Chang
     return lambda given: ((given - mean) @ matrix).astype(np.float32)
 
 
-def standardised(codes: NDArray[np.floating]) -> Change:
+def standardised(codes: Codes) -> Change:
     """Each number in standard deviations from its mean over codes [N,D]; those that never vary count for nothing."""
     mean, scale = _spread(codes)
     return lambda given: ((given - mean) * scale).astype(np.float32)
 
 
-def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _spread(codes: Codes) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
 
@@ -402,7 +397,7 @@ _NOBODY = -2.0  # Below every cosine: such a pair is not compared
 class _Part:
     gallery: NDArray[np.intp]
     probe: NDArray[np.intp]
-    heads: Mapping[str, Probe]
+    heads: Mapping[str, Change]
     taught: int
 
 
@@ -460,7 +455,7 @@ class ShapeAttack:
             table = np.full((len(self.probe), len(self.gallery)), _NOBODY)
             for part in self.parts:
                 a, b = seen.points[part.probe], enrolled.points[part.gallery]
-                found = similarities(part.heads[judge]((a,)), part.heads[judge]((b,)), "cosine")
+                found = similarities(part.heads[judge](a), part.heads[judge](b), "cosine")
                 found[:, ~enrolled.readable[part.gallery]] = _NOBODY
                 found[~seen.readable[part.probe]] = 0.0  # all alike: a lot is drawn
                 table[np.ix_(part.probe, part.gallery)] = found
@@ -468,7 +463,7 @@ class ShapeAttack:
             out[judge] = replace(rank(scores, 1, bootstrap=bootstrap), note=note)
         return out
 
-    def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Probe], int]:
+    def _learnt(self, shapes: Shapes, people: NDArray[np.integer], seed: int) -> tuple[dict[str, Change], int]:
         rows = np.flatnonzero(shapes.readable)
         rows = rows[np.isin(people[rows], several(people[rows]))]
         x, who = shapes.points[rows], people[rows]
@@ -477,7 +472,7 @@ class ShapeAttack:
             raise UsageError(f"shapes are told apart by who has learnt from {needed}, and there are {count}")
         whiten = dict.fromkeys(self.judges, standardised) | {"network": partial(whitening, each=_SHAPES_EACH)}
         judges = {judge: SHAPE_JUDGES[judge] for judge in self.judges}
-        return {one: fit_probe(kind, (x,), who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
+        return {one: fit_probe(kind, x, who, seed=seed, whiten=whiten[one]) for one, kind in judges.items()}, count
 
     def _halves(self, seed: int) -> NDArray[np.intp]:
         """[N], 0 or 1: two halves of the people, with as many in each who have several photos."""

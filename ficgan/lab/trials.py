@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
-from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.attackers import AttackedFaces, attacked
 from ficgan.lab.attributes import binary_labels, infer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
@@ -23,9 +20,7 @@ from ficgan.lab.matrix_config import MatrixConfig, Scenario
 from ficgan.lab.metrics import Sample, pictures, wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
-    auc,
     chance,
-    eer,
     failures_to_acquire,
     privacy_curves,
     privacy_figures,
@@ -36,7 +31,7 @@ from ficgan.lab.metrics.privacy import (
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare, frechet_figure, psnr_figure
 from ficgan.lab.pages import png, write_file
-from ficgan.lab.readers import PROBES, Blocks, Embeddings, Reader, fit_probe, retrain_head, similarities
+from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial, Utility
 from ficgan.lab.run import Say
 
@@ -62,7 +57,8 @@ def run_trials(
         report(scenario.name)
         subject.say = partial(_say, report, scenario.name)
         try:
-            trials += _KINDS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
+            run = _inference if scenario.attacker == "inference" else _recognition
+            trials += run(bench, subject, label, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
@@ -294,95 +290,6 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
         if figures:
             trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
     return trials
-
-
-# -- identity in FICGAN's codes ---------------------------------------------------------------------------------------
-# k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
-# tested here. All figures are lower bounds.
-
-# Name, control as in `Trial`, and whether the attacker's, the gallery's and the probes' codes are read from the
-# de-identified image. What the generator is given is seen by nobody outside.
-_VIEWS = (
-    ("as the generator is given it", "codes", False, False, False),
-    ("read from the published image", "", False, False, True),
-    ("read from published images, parrot", "", True, True, True),
-)
-
-
-def _identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people.
-
-    Returns trials whose `attacker` is the code and image, `recogniser` the probe; control "codes" marks what nobody
-    sees outside, with z_id and judges as ceilings.
-    """
-    method, split = subject.anonymizer, bench.split
-    if not isinstance(method, Ficgan):
-        raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
-    if not len(split.attacker):
-        raise Refused("the split leaves no faces to train a probe on; set split.attacker")
-    trials = []
-    for view, control, *published in _VIEWS:
-        ceilings = control == "codes"
-        places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
-        taught, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
-        for code in taught:
-            for kind, title in PROBES.items():
-                probe = fit_probe(kind, taught[code], bench.people[split.attacker], seed=bench.seed)
-                figures = _probe_figures(bench, probe(seen[code]), probe(gallery[code]))
-                attacker = f"{code}, {view}"
-                trials.append(Trial(bench.name, label, scenario.name, title, attacker, figures, control=control))
-    return trials
-
-
-def _probe_figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float32]) -> tuple[Figure, ...]:
-    who, enrolled = bench.people[bench.split.probe], bench.people[bench.split.gallery]
-    scores, drawn = Scores.compare(probe, gallery, who, enrolled, metric="cosine"), bench.bootstrap
-    return (
-        rank(scores, 1, bootstrap=drawn),
-        auc(scores, bootstrap=drawn),
-        eer(scores, bootstrap=drawn),
-        Figure("chance", chance(scores), n=scores.enrolled),
-    )
-
-
-def _codes(
-    bench: Bench, subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool
-) -> dict[str, Blocks]:
-    """Name → blocks of what can carry an identity, of some rows of the set."""
-    whole = subject.anonymised(rows) if published else subject.clear(rows)
-    faces = bench.part(rows, whole.images).regions()
-    model = method.face_model
-    z_id, z_non = (_code(bench, method, faces, index) for index in range(2))
-    out: dict[str, Blocks] = {"z_non": (z_non,)}
-    first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
-    kept = [layer for layer in range(1, model.num_layers + 1) if not first <= layer <= last]
-    if kept:  # layers, numbered from 1, that keep the source's w: what their affine maps make of it
-        w, spans = model.layer_codes(z_id, kept), _spans(kept)
-        out |= {f"w of layers {spans}": (w,), f"z_non + w of layers {spans}": (z_non, w)}
-    if ceilings:
-        out["z_id"] = (z_id,)
-        out |= {reader.name: (bench.embed(reader, whole),) for reader in bench.readers}
-    return out
-
-
-def _code(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.float32]:
-    """z_id (0) or z_non (1) of faces, [N,D]; kept in the store."""
-    model, name = method.face_model, ("z_id", "z_non")[index]
-    key = ["codes", model.digest(), index, content(faces)]
-    return bench.store.array(key, lambda: model.codes(method.readings(faces))[name])
-
-
-def _spans(layers: list[int]) -> str:
-    starts = [layers[0], *(b for a, b in pairwise(layers) if b > a + 1)]
-    ends = [*(a for a, b in pairwise(layers) if b > a + 1), layers[-1]]
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
-
-
-# Attackers whose trials are not recognition.
-_KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
-    "inference": _inference,
-    "identity probe": _identity_probe,
-}
 
 
 # -- utility and examples ---------------------------------------------------------------------------------------------

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from network_world import write_network
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.lab.bench import Bench
-from ficgan.lab.matrix_config import SCENARIOS
 from ficgan.lab.metrics.privacy import auc
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.readers import PROBES, fit_probe, whitening
-from ficgan.lab.results import Trial
-from ficgan.lab.run import Store
-from ficgan.lab.sets import Prepared, split
-from ficgan.lab.trials import run_trials
+from ficgan.lab.readers import SHAPE_JUDGES, fit_probe, whitening
 
 EACH, WIDTH = 6, 24
 
@@ -63,65 +53,13 @@ def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() 
 def test_learnt_probes_find_what_the_cosine_does_not() -> None:
     x, people = codes(1, 80)
     unseen, others = codes(2, 40)
-    found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
+    found = {kind: area(fit_probe(kind, x, people)(unseen), others) for kind in SHAPE_JUDGES.values()}
     assert found["linear"] > 0.9 and found["network"] > 0.8
     assert found["cosine"] < found["linear"] - 0.1
 
 
-@pytest.mark.parametrize("kind", PROBES)
+@pytest.mark.parametrize("kind", SHAPE_JUDGES.values())
 def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
     x, people = codes(3, 60, signal=0.0)
     unseen, others = codes(4, 80, signal=0.0)
-    assert area(fit_probe(kind, (x,), people)((unseen,)), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def bench() -> Bench:
-    """Made people of 32 pixels: a tint of each person, noise of each image."""
-    rng = np.random.default_rng(0)
-    people = np.repeat(np.arange(20), 3)
-    tint = rng.normal(size=(20, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
-    pixels = (128 + tint + rng.normal(size=(60, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
-    faces = Faces(pixels, tuple(f"{i}.png" for i in range(60)), people=people)
-    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(60), source={"name": "made"})
-    return Bench(prepared, split(people, background=0, attacker=10, test=10), [], None, Store(None), resamples=50)
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    return {**write_network(tmp_path_factory.mktemp("network")), "k": 50}
-
-
-def probed(bench: Bench, anonymizer: Anonymizer) -> list[Trial]:
-    return run_trials(bench, anonymizer, "ours", [SCENARIOS["identity-probe"]])
-
-
-VIEWS = ("as the generator is given it", "read from the published image", "read from published images, parrot")
-
-
-@pytest.mark.parametrize(
-    ("settings", "span"), [({"layer": 0}, ""), pytest.param({"band": "3-6"}, "1–2, 7–8", marks=pytest.mark.slow)]
-)
-def test_rows_of_a_model(bench: Bench, network: dict[str, object], settings: dict[str, object], span: str) -> None:
-    """Layers that keep the source's code have rows of their own."""
-    trials = probed(bench, ANONYMIZERS.make("ficgan", **settings, **network))
-    codes_ = ["z_non", *([f"w of layers {span}", f"z_non + w of layers {span}"] if span else [])]
-    rows = {(f"{code}, {view}", "codes" if view == VIEWS[0] else "") for code in codes_ for view in VIEWS}
-    rows.add((f"z_id, {VIEWS[0]}", "codes"))
-    assert {(t.attacker, t.control) for t in trials} == rows
-    assert len(trials) == len(rows) * len(PROBES)
-    assert {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
-    for trial in trials:
-        assert [one.metric for one in trial.figures] == ["rank-1", "AUC", "EER", "chance"]
-        first = trial.figures[0]
-        assert first.low is not None and first.value is not None and first.high is not None
-        assert first.low <= first.value <= first.high
-        assert trial.figures[3].value == pytest.approx(1 / len(set(bench.people[bench.split.gallery])))
-
-
-def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
-    assert probed(bench, ANONYMIZERS.make("solid")) == []
-    nobody = split(bench.people, background=0, attacker=0, test=10)
-    alone = Bench(bench.prepared, nobody, [], None, Store(tmp_path))
-    (refused,) = probed(alone, ANONYMIZERS.make("ficgan", layer=0))
-    assert refused.figures[0].value is None and "train a probe" in refused.figures[0].note
+    assert area(fit_probe(kind, x, people)(unseen), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]

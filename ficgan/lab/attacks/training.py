@@ -102,9 +102,9 @@ class LossLearner(Learner):
 
 
 class Batches(Protocol):
-    """What is learnt from: `steps` batches of about `batch` examples an epoch, from the step `first` on; those held out.
+    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number.
 
-    An epoch of one number is always the same.
+    `epoch` begins at the step `first`; `held` gives the examples that are held out.
     """
 
     steps: int
