@@ -134,7 +134,7 @@ def lessons(
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     seen = joined([dataclasses.replace(part, faces=change(faces)).regions() for faces, part in parts])
     clear = joined([part.regions() for _, part in parts])
-    return Pairs(seen, clear, bench.background, enrolled)
+    return Pairs(seen, clear, enrolled)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -210,7 +210,7 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
 
     out = []
     for title, reverser in chosen:
-        learns = reverser.traits.knowledge & {"pairs", "background"}
+        learns = "pairs" in reverser.traits.knowledge
         out.append(TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say))
     return out
 
@@ -239,14 +239,11 @@ def _as_jpeg(faces: Faces) -> Faces:
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
-    made_for = {name: REVERSERS[name] for name in REVERSERS if method.name in REVERSERS[name].traits.against}
-    if kind == "background":
-        specs = [name for name, cls in made_for.items() if "background" in cls.traits.knowledge]
-    elif kind in ("specialised", "compressed"):
+    if kind in ("specialised", "compressed"):
         specs = [text for text in bench.specialised if text != "auto"]
         if "auto" in bench.specialised:
-            plain = {name: cls for name, cls in made_for.items() if not issubclass(cls, Learned)}
-            specs = [name for name, cls in plain.items() if not cls.traits.knowledge & {"background", "key"}]
+            plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
+            specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
     else:
         specs = list(bench.general)
     names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])

@@ -58,7 +58,7 @@ def train_attacker(
     manifest.write(out / MANIFEST)
     rows = bench.split.attacker
     anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
-    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
+    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions())
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:

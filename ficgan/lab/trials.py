@@ -29,7 +29,7 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare, frechet_figure, psnr_figure
+from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial, Utility
@@ -234,7 +234,7 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
         seen, before = (
             bench.store.array(["inception", mark], partial(inception.features, images)) for mark, images in parts
         )
-        out.append(_frechet("FID", seen, before))
+        out.append(frechet_figure("FID", before, seen))
     names = ("LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)")
     if (squeezenet := judges.squeezenet) is None:
         return (*out, *(sample.none(name, judges.missing["squeezenet"]) for name in names))
@@ -248,14 +248,7 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
     seen = bench.store.array([*prefix, *both], look)
     before = bench.store.array([*prefix, of_clear], lambda: squeezenet.read(clear.images).features)
     note = "not the published one" if squeezenet.measures else judges.missing["distances"]
-    return (*out, sample.mean(names[0], seen[:, 0], note), _frechet(names[1], seen[:, 1:], before))
-
-
-def _frechet(metric: str, guess: NDArray[np.float32], clear: NDArray[np.float32]) -> Figure:
-    if len(guess) < LEAST_IMAGES:
-        few = f"{len(guess)} images are too few; give at least {LEAST_IMAGES}"
-        return Figure(metric, None, unit="images", note=few)
-    return frechet_figure(metric, clear, guess, pictures.frechet_floor(clear))
+    return (*out, sample.mean(names[0], seen[:, 0], note), frechet_figure(names[1], before, seen[:, 1:]))
 
 
 def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:

@@ -122,7 +122,6 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         trial("m", "parrot-enrol", (0.2, 0.4)),
         trial("m", "reversed-general", (0.0, 0.02), "ridge"),
         trial("m", "reversed-specialised", best, "made for it"),
-        trial("m", "background-known", more.get("known"), "subtraction"),
     ]
     methods = {
         "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},

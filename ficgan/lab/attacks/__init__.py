@@ -15,8 +15,6 @@ from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAuto
 from ficgan.lab.attacks.restoration import (
     BicubicResampling,
     InterpolateGrey,
-    KeyedInverse,
-    KSameSubtraction,
     LearnPermutation,
     LinearResampling,
     Ridge,
@@ -31,8 +29,6 @@ __all__ = [
     "BicubicResampling",
     "ExternalRestorer",
     "InterpolateGrey",
-    "KSameSubtraction",
-    "KeyedInverse",
     "Knowledge",
     "LearnPermutation",
     "Learned",

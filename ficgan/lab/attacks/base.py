@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Float = NDArray[np.float32]
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
-Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
+Knowledge = Literal["method", "parameters", "pairs"]
 
 T = TypeVar("T")
 
@@ -37,13 +37,11 @@ class Pairs:
     """What an attacker may learn from: faces of people who are in no gallery and no probe.
 
     Args:
-        background: the anonymiser's background set, for attackers whose `knowledge` it is.
         enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
     """
 
     anonymised: Faces
     clear: Faces
-    background: Faces | None = None
     enrolled: NDArray[np.int64] | None = None
 
     def at_most(self, count: int) -> Pairs:
@@ -51,7 +49,7 @@ class Pairs:
         if len(self.clear) <= count:
             return self
         rows = np.linspace(0, len(self.clear) - 1, count).round().astype(np.int64)
-        return Pairs(self.anonymised.take(rows), self.clear.take(rows), self.background)
+        return Pairs(self.anonymised.take(rows), self.clear.take(rows))
 
     def luminance(self) -> tuple[Float, Float]:
         """The anonymised and the clear faces, [N,S,S] each."""

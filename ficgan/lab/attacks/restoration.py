@@ -1,4 +1,4 @@
-"""Attackers without networks: restoration, the keyed inverse, learnt permutations and linear maps, k-same undone."""
+"""Attackers without networks: restoration, another key, learnt permutations and linear maps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ficgan.lab.attacks.base import (
     mean_ssim,
     people_of,
 )
-from ficgan.lab.attacks.deconvolution import Matrix, areas, filtered, laplacian
+from ficgan.lab.attacks.deconvolution import Matrix
 from ficgan.registry import param
 
 # -- restoration -------------------------------------------------------------------------------------------------------
@@ -226,34 +226,6 @@ def _neighbours(grid: Float) -> Float:
 # -- inversion ---------------------------------------------------------------------------------------------------------
 
 
-@REVERSERS.add
-@dataclass(frozen=True)
-class KeyedInverse(Reverser):
-    """The inverse of a keyed anonymiser with the "right" key, or with a "wrong" one of the same kind."""
-
-    name: ClassVar[str] = "keyed-inverse"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="The method's own inverse",
-        source="Fantômas, §6.1",
-        knowledge=frozenset({"method", "parameters", "key"}),
-        against=frozenset({"block-permutation", "pixel-relocation", "k-rtio"}),
-    )
-
-    key: str = param("right", "whose key: the anonymiser's own, or another", choices=("right", "wrong"))
-    anonymizer: Anonymizer | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.anonymizer is not None and not self.anonymizer.traits.keyed:
-            raise UsageError(f"{self.anonymizer.name} is not keyed: it has no inverse to try")
-
-    def guess(self, faces: Faces) -> Images:
-        if self.anonymizer is None:
-            raise UsageError(f"{self.name} has no anonymiser; make it with KeyedInverse(anonymizer=…)")
-        owner = self.anonymizer if self.key == "right" else another_key(self.anonymizer)
-        return owner.invert(faces)
-
-
 def another_key(anonymizer: Anonymizer) -> Anonymizer:
     """The same anonymiser with other values in all its secret parameters."""
     secrets = [field.name for field, limits in anonymizer.parameters() if limits["secret"]]
@@ -327,95 +299,6 @@ def _rank_in_kind(values: NDArray[np.uint64]) -> NDArray[np.int64]:
     rank = np.empty(len(values), np.int64)
     rank[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order], "left")
     return rank
-
-
-@REVERSERS.add
-@dataclass(frozen=True)
-class KSameSubtraction(Reverser):
-    """Against k-Same with a public background: k·y − Σ of the k − 1 faces of the background that went into y.
-
-    With the right faces every grey level is within k/2. They are those after whose subtraction the least edges are
-    left: first chosen one at a time, then exchanged while that helps. Fantômas, §6.1.4, has the anonymiser; the attack
-    is ours.
-    """
-
-    name: ClassVar[str] = "k-same-subtraction"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Subtraction of a known background",
-        source="this work",
-        knowledge=frozenset({"method", "parameters", "background"}),
-        against=frozenset({"k-same-pixel"}),
-    )
-
-    k: int = param(10, "faces that were averaged, the original included", low=2)
-
-    background: Faces | None = field(default=None, repr=False, compare=False)
-    _products: Matrix | None = field(default=None, repr=False, compare=False)
-
-    def fit(self, pairs: Pairs) -> KSameSubtraction:
-        """With the background set of the pairs; the pairs themselves are not looked at."""
-        background = pairs.background
-        if background is None:
-            raise UsageError(f"{self.name} must know the background; give it with the pairs")
-        count = len(np.unique(people_of(background)))
-        if count < self.k - 1:
-            raise UsageError(f"{self.name}: k is {self.k}, and the background has {count} people; give the k used")
-        products = _edge_products(background.images, background.images)
-        return replace(self, background=background, _products=products)
-
-    def chosen(self, faces: Faces) -> NDArray[np.int64]:
-        """Rows of the background that went into each face: [N,k − 1]."""
-        background, products = fitted(self.background, self.name), fitted(self._products, self.name)
-        check_size(background.images.shape[1], faces, self.name)
-        shares, people = self.k * _edge_products(faces.images, background.images), people_of(background)
-        rows = [_least_edges(share, products, people, self.k - 1) for share in shares]
-        return np.array(rows, np.int64).reshape(len(faces), self.k - 1)
-
-    def guess(self, faces: Faces) -> Images:
-        rows = self.chosen(faces)
-        assert self.background is not None
-        out = np.empty_like(faces.images)
-        for index, (image, others) in enumerate(zip(faces.images, rows, strict=True)):
-            total = self.background.images[others].sum(axis=0, dtype=np.int64)
-            out[index] = np.clip(self.k * image.astype(np.int64) - total, 0, 255)
-        return out
-
-
-def _least_edges(share: Matrix, products: Matrix, people: NDArray[np.int64], count: int) -> list[int]:
-    own = np.diag(products) - 2 * share
-    chosen: list[int] = []
-
-    def best_beside(others: list[int]) -> int:
-        cost = own + 2 * products[:, others].sum(axis=1)
-        cost[np.isin(people, people[others])] = np.inf
-        return int(np.argmin(cost))
-
-    for _ in range(count):
-        chosen.append(best_beside(chosen))
-    for _ in range(20):  # rounds of exchanges; each lowers the sum, and two or three are enough
-        before = list(chosen)
-        for place in range(count):
-            chosen[place] = best_beside(chosen[:place] + chosen[place + 1 :])
-        if chosen == before:
-            break
-    return chosen
-
-
-_ROWS = 512
-
-
-def _edge_products(left: Images, right: Images) -> Matrix:
-    """[N,M]: products of the gradients of two sets of pictures; in gradients different faces have little in common."""
-    size = left.shape[1]
-    area = areas(size).astype(np.float32)[..., None]  # for which the Laplacian is symmetric
-    others = _flat(right)
-    out = np.zeros((len(left), len(right)))
-    for start in range(0, len(left), _ROWS):
-        rows = slice(start, start + _ROWS)
-        curved = (filtered(left[rows], laplacian(size)) * area).reshape(len(out[rows]), -1)
-        for part in _blocks(others.shape[1]):
-            out[rows] += curved[:, part] @ others[:, part].T.astype(np.float32)
-    return out
 
 
 @REVERSERS.add

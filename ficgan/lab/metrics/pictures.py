@@ -153,8 +153,8 @@ class Lpips:
 
         out = []
         with torch.inference_mode():
-            for begin in range(0, len(a), _BATCH):
-                pair = (to_tensor(np.ascontiguousarray(some[begin : begin + _BATCH]), "cpu") for some in (a, b))
+            for rows in _batches(a):
+                pair = (to_tensor(np.ascontiguousarray(some[rows]), "cpu") for some in (a, b))
                 out.append(self._net(*pair).flatten().double().numpy())
         return np.concatenate(out)
 
@@ -171,12 +171,13 @@ class Inception:
         """float32 [N,2048] of images [N,S,S,3] uint8 RGB."""
         import torch
 
-        out = []
+        planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         with torch.inference_mode():
-            for begin in range(0, len(images), _BATCH):
-                batch = torch.from_numpy(np.ascontiguousarray(images[begin : begin + _BATCH].transpose(0, 3, 1, 2)))
-                out.append(self._net(batch)[0].float().numpy())
-        return np.concatenate(out)
+            return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in _batches(images)])
+
+
+def _batches(images: Images) -> list[slice]:
+    return [slice(begin, begin + _BATCH) for begin in range(0, len(images), _BATCH)]
 
 
 def lpips_backbone() -> str | None:

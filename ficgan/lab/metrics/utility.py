@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ Values = NDArray[np.floating[Any]]
 
 _DETECTORS = ("yunet", "insightface", "centerface", "dlib")  # Fastest first: one looks at every method's output
 _BATCH = 32
-LEAST_IMAGES = 4  # For a Fréchet distance
+_LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
@@ -50,18 +49,6 @@ class UtilityReadings:
 
     def __len__(self) -> int:
         return len(self.faces)
-
-    @cached_property
-    def squeezenet_floor(self) -> float:
-        """FD-SqueezeNet of two random halves; needs four images."""
-        assert self.perception is not None
-        return pictures.frechet_floor(self.perception.features)
-
-    @cached_property
-    def inception_floor(self) -> float:
-        """FID of two random halves; needs four images."""
-        assert self.inception is not None
-        return pictures.frechet_floor(self.inception)
 
 
 class AgeGender:
@@ -268,9 +255,12 @@ def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Fig
     return sample.mean(metric, np.where(np.isinf(ratios), np.nan, ratios), note)
 
 
-def frechet_figure(metric: str, clear: Values, seen: Values, floor: float) -> Figure:
-    """Fréchet distance of features [N,D]; floor: that of two halves of the clear images."""
-    note = f"biased upwards at small n: two halves of the clear faces are {floor:.4g} apart"
+def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
+    """Fréchet distance of features [N,D] of images to those of the clear ones."""
+    if len(seen) < _LEAST_IMAGES:
+        few = f"{len(seen)} images are too few; give at least {_LEAST_IMAGES}"
+        return Figure(metric, None, unit="images", note=few)
+    note = f"biased upwards at small n: two halves of the clear faces are {pictures.frechet_floor(clear):.4g} apart"
     return Figure(metric, pictures.frechet_distance(seen, clear), n=len(seen), unit="images", note=note)
 
 
@@ -293,12 +283,8 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
 def _distributions(clear: UtilityReadings, after: UtilityReadings, sample: Sample) -> Iterator[Figure]:
     shown, made = (None if one.perception is None else one.perception.features for one in (clear, after))
     for name, x, y in (("fid", clear.inception, after.inception), ("fd-squeezenet", shown, made)):
-        if x is None or y is None:
-            continue
-        if len(after) < LEAST_IMAGES:
-            yield sample.none(name, f"{len(after)} images are too few; give at least {LEAST_IMAGES}")
-        else:
-            yield frechet_figure(name, x, y, clear.inception_floor if name == "fid" else clear.squeezenet_floor)
+        if x is not None and y is not None:
+            yield frechet_figure(name, x, y)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:

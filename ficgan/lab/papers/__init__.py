@@ -205,9 +205,9 @@ def attack_on(
     name, parameters = parse_spec(spec)
     reverser = REVERSERS.make(name, **parameters)
     lessons = None
-    if reverser.traits.knowledge & {"pairs", "background"}:
+    if "pairs" in reverser.traits.knowledge:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = Pairs(seen.regions(), bench.part(rows).regions(), bench.background)
+        lessons = Pairs(seen.regions(), bench.part(rows).regions())
     report = (lambda text: None) if progress is None else (lambda text: progress(0, 1, text))
     return TrainedAttacker(label or spec, reverser, lessons, bench, report)
 

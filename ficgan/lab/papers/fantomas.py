@@ -133,10 +133,9 @@ class MethodVerdict:
     """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
 
     Args:
-        best, attacker: the strongest reversal that knows no background set, and whose it is.
+        best, attacker: the strongest reversal, and whose it is.
         gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
-        known: of the subtraction of a known background set.
-        reversible, reversible_known: of `best` and `known` by the rule above the tables; None: undecided, `why`.
+        reversible: of `best`, by the rule above the tables; None: undecided, `why`.
     """
 
     set: str
@@ -148,9 +147,7 @@ class MethodVerdict:
     best: Figure | None = None
     attacker: str = ""
     gain: Figure | None = None
-    known: Figure | None = None
     reversible: bool | None = None
-    reversible_known: bool | None = None
     why: str = ""
 
 
@@ -168,9 +165,9 @@ def verdicts(results: Results) -> list[MethodVerdict]:
 
 def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
-    naive, parrot, known = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol", "background-known"))
+    naive, parrot = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol"))
     best, trial = _best(own, *REVERSED)
-    found, found_known = _above(best, naive), _above(known, naive)
+    found = _above(best, naive)
     why = lacking
     if not lacking and found is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
@@ -184,9 +181,7 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
         best,
         trial.attacker if trial else "",
         figure(trial.figures, "reversibility") if trial else None,
-        known,
         None if lacking else found,
-        None if lacking else found_known,
         why,
     )
 
@@ -238,8 +233,6 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
             "attacker": one.attacker,
             "reversibility, paired": spelled(one.gain),
             "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
-            "background known": spelled(one.known),
-            "reversible then?": _yes(one.reversible_known, "–"),
             "paper": {True: "reversible", False: "not reversible", None: "–"}[
                 one.method in FANTOMAS.reversible if one.method in FANTOMAS_CLAIMS else None
             ],
