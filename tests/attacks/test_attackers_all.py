@@ -65,7 +65,9 @@ def test_guesses_are_pictures_of_the_same_shape_and_the_input_stays(reverser: Re
     pairs = some_pairs(size)
     faces = random_faces(n, size, seed=3)
     learnt, before = np.stack([pairs.anonymised.images, pairs.clear.images]), faces.images.copy()
+    unfitted = dataclasses.astuple(reverser)
     fitted = reverser.fit(pairs)
+    assert dataclasses.astuple(reverser) == unfitted  # frozen: fit must not write into the unfitted one
     guess = fitted.guess(faces)
     assert guess.shape == faces.images.shape and guess.dtype == np.uint8
     assert not np.shares_memory(guess, faces.images)
@@ -81,17 +83,6 @@ def test_negative_control_constant_pictures_give_one_guess_for_all(reverser: Rev
     blank = Pairs(pairs.clear.with_images(constant_faces(12, 24).images), pairs.clear)
     guess = reverser.fit(blank).guess(constant_faces(4, 24))
     assert (guess == guess[:1]).all()
-
-
-@pytest.mark.parametrize(
-    "reverser", [one for one in EVERY if not isinstance(one, NormSparsity)], ids=lambda one: one.name
-)
-def test_fitting_gives_another_one_and_repeats(reverser: Reverser) -> None:
-    pairs, faces = some_pairs(16), random_faces(3, 16, seed=5)
-    before = dataclasses.astuple(reverser)
-    first, second = reverser.fit(pairs).guess(faces), reverser.fit(pairs).guess(faces)
-    assert np.array_equal(first, second)
-    assert dataclasses.astuple(reverser) == before  # frozen: fit must not write into the unfitted one
 
 
 def test_all_are_registered_by_name_and_made_from_texts() -> None:
@@ -145,17 +136,6 @@ def test_a_program_restores_and_leaves_nothing_behind(
     assert both.shape == (3, 2, 8, 8, 3) and np.array_equal(both[:, 0], both[:, 1])
 
 
-def test_super_resolution_is_averaged_back(
-    program: Callable[..., ExternalRestorer], faces: Faces, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    large = rng.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
-    for index, image in enumerate(large):
-        Image.fromarray(image).save(tmp_path / f"{index}.png")
-    text = f"for i, f in enumerate(files): Image.open({str(tmp_path)!r} + f'/{{i}}.png').save(target / f.name)"
-    means = large.reshape(3, 8, 4, 8, 4, 3).mean((2, 4))
-    assert np.abs(program(text).guess(faces) - means).max() <= 0.5 + 1e-9
-
-
 def test_a_folder_made_before_may_hold_more_and_larger_ones(tmp_path: Path, faces: Faces) -> None:
     for image, name in zip(faces.images, faces.names, strict=True):
         file = tmp_path / "made" / name
@@ -171,16 +151,11 @@ def test_a_folder_made_before_may_hold_more_and_larger_ones(tmp_path: Path, face
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [
-        ("sys.exit(4)", FicganError),
-        ("files = files[1:]\n" + INVERT, InputError),
-        ("for f in files: Image.new('RGB', (16, 8)).save(target / f.name)", InputError),
-        ("time.sleep(60)", FicganError),
-    ],
+    [("sys.exit(4)", FicganError), ("for f in files: Image.new('RGB', (16, 8)).save(target / f.name)", InputError)],
 )
 def test_what_a_restorer_does_wrong_is_refused(
     program: Callable[..., ExternalRestorer], faces: Faces, temporary: Path, text: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        program(text, timeout=1 if "sleep" in text else 60).guess(faces)
+        program(text).guess(faces)
     assert not list(temporary.iterdir())

