@@ -27,15 +27,15 @@ def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
-    faces, attributes = painted(np.random.default_rng(5), 240)
+    faces, attributes = painted(np.random.default_rng(5), 200)
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
     steps: list[tuple[int, int, str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ficgan.lab.attributes._BATCH", 16)  # more steps of fewer images
         report = train_attributes(
-            faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
+            faces, attributes, out, source={"name": "painted"}, epochs=4, progress=lambda *step: steps.append(step)
         )
-    assert steps == [(epoch, 5, "training") for epoch in range(1, 6)]
+    assert steps == [(epoch, 4, "training") for epoch in range(1, 5)]
     return out, report, faces, attributes
 
 
@@ -44,7 +44,7 @@ def test_what_can_be_seen_is_learnt_and_what_cannot_is_not(trained):
     test = report["test"]["attributes"]
     assert test["Smiling"]["auc"] > 0.95 and test["Brow"]["auc"] > 0.95
     assert abs(test["Hidden"]["auc"] - 0.5) < 0.25
-    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 240
+    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 200
 
 
 def test_figures_are_those_of_scikit_learn(trained):
