@@ -13,7 +13,6 @@ import pytest
 from attack_faces import constant_faces, random_faces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
@@ -134,19 +133,6 @@ def test_a_program_restores_and_leaves_nothing_behind(
     assert np.array_equal(faces.images, before) and not list(temporary.iterdir())
     both = restorer.fit(None).reverse(faces, 2)  # type: ignore[arg-type]
     assert both.shape == (3, 2, 8, 8, 3) and np.array_equal(both[:, 0], both[:, 1])
-
-
-def test_a_folder_made_before_may_hold_more_and_larger_ones(tmp_path: Path, faces: Faces) -> None:
-    for image, name in zip(faces.images, faces.names, strict=True):
-        file = tmp_path / "made" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.repeat(4, 0).repeat(4, 1)).save(file)
-    restorer = ExternalRestorer(folder=str(tmp_path / "made"), label="GFP-GAN")
-    assert np.array_equal(restorer.guess(faces), faces.images)
-    assert np.array_equal(restorer.guess(faces.take([2])), faces.images[2:])
-    assert restorer.traits.title == "GFP-GAN" and ExternalRestorer.traits.title == "External restorer"
-    with pytest.raises(InputError, match=r"no image of c\.png"):
-        restorer.guess(Faces(faces.images[:1], ("c.png",)))
 
 
 @pytest.mark.parametrize(

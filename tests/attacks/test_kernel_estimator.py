@@ -96,15 +96,6 @@ def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -
     assert estimator.error == pytest.approx(metrics.mean_absolute_error(sizes, estimator.regress(held)))
 
 
-def test_training_repeats_with_its_seed() -> None:
-    images = natural(10, 4)
-    first, again = (KernelEstimator.train(images, (1, 5, 9), epochs=2) for _ in range(2))
-    other = KernelEstimator.train(images, (1, 5, 9), epochs=2, seed=1)
-    assert np.array_equal(first.regress(images), again.regress(images))
-    assert not np.array_equal(first.regress(images), other.regress(images))
-    assert first.error is None
-
-
 def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
     image = natural(1, 7, 8)
     hann = np.sin(np.pi * np.arange(1, 9) / 9) ** 2
