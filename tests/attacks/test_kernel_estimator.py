@@ -34,7 +34,7 @@ def scipy_blur(images: np.ndarray, x: tuple[int, float], y: tuple[int, float]) -
     ("spec", "x", "y"),
     [
         ("gaussian-blur:kernel=81", (81, 12.5), (81, 12.5)),
-        ("gaussian-blur:kernel=37,rule=sixth", (37, 37 / 6), (37, 37 / 6)),
+        ("gaussian-blur:kernel=37,sigma=6.1666666666666667", (37, 37 / 6), (37, 37 / 6)),
         ("gaussian-blur:kernel=37,sigma=5.9,kernel-y=31,sigma-y=5", (37, 5.9), (31, 5.0)),
         ("gaussian-blur:kernel=9,kernel-y=1", (9, 1.7), (1, 0.5)),
         ("gaussian-blur:kernel=9,sigma-y=0.5", (9, 1.7), (9, 0.5)),

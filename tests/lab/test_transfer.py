@@ -15,7 +15,7 @@ from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
+from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, elsewhere_table, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -198,15 +198,6 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     ]
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
     assert attacker_kind(results.trials[4]) == "autoencoder"
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
-    results = _results()
-    written = draw_fantomas(results, [], tmp_path)
-    assert {path.name for path in written} == {"s-blocks.png", "s-blocks.svg", "s-blur.png", "s-blur.svg"}
-    assert all(path.stat().st_size > 1000 for path in written)
 
 
 def test_what_is_lost_by_learning_elsewhere() -> None:
