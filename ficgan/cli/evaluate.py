@@ -250,8 +250,7 @@ def fantomas(
     found = experiment.verdicts(results)
     e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
     tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *e4]
-    figures = out / "figures" / "methods"
-    return _finish(results, out, tables, lambda: experiment.draw_fantomas(results, found, figures))
+    return _finish(results, out, tables, list)
 
 
 @paper.command()

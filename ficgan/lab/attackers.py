@@ -14,69 +14,22 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, generator
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
-from ficgan.lab.attacks.learned import Learned, Trained, read_header
-from ficgan.lab.attacks.revelio import Rule, retrieve
-from ficgan.lab.attacks.training import WEIGHTS
+from ficgan.lab.attacks.learned import Learned, Trained
+from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
-from ficgan.lab.matrix_config import SCENARIOS, Attacker, Scenario, public
+from ficgan.lab.matrix_config import Attacker, Scenario, public
+from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.results import Trial
+from ficgan.lab.results import Figure
 from ficgan.lab.run import digest, fingerprint
-from ficgan.lab.sets import Prepared
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
-MISMATCH = 0.7  # Strength of the other key of methods whose key is their strength, relative to their own
+WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
 LONGEST = 40  # Letters of an attacker's name in a table
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
 # -- learning ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AttackerData:
-    """Pairs that attackers learn from, and the anonymiser's background for attackers that are granted it."""
-
-    pairs: Pairs
-    background: Faces
-
-    def granted(self, reverser: Reverser) -> Pairs:
-        if "background" not in reverser.traits.knowledge:
-            return self.pairs
-        return dataclasses.replace(self.pairs, background=self.background)
-
-    @cached_property
-    def digest(self) -> list[Any]:
-        who = hashlib.sha256(np.ascontiguousarray(known(self.pairs.clear)).data).hexdigest()
-        enrolled = [] if self.pairs.enrolled is None else [self.pairs.enrolled.tolist()]
-        return [content(self.pairs.anonymised), content(self.pairs.clear), who, self.pairs.same, *enrolled]
-
-
-@dataclass(frozen=True)
-class Read:
-    """What a judge reads in the candidates of P probes and in the gallery.
-
-    Args:
-        candidates: [P,n,D].
-        people: int64 [P].
-        gallery: [G,D].
-        enrolled: int64 [G].
-    """
-
-    candidates: Embeddings
-    people: Rows
-    gallery: Embeddings
-    enrolled: Rows
-    metric: Any
-
-    def of(self, who: Rows) -> Read:
-        """Probes of these people only, with the whole gallery."""
-        mine = np.isin(self.people, who)
-        return dataclasses.replace(self, candidates=self.candidates[mine], people=self.people[mine])
-
-    def names(self, rule: Rule = "vote", guesses: int | None = None) -> Rows:
-        """[P] the people found."""
-        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric, rule).found
 
 
 @dataclass(frozen=True)
@@ -85,7 +38,7 @@ class TrainedAttacker:
 
     title: str
     reverser: Reverser
-    lessons: AttackerData | None
+    lessons: Pairs | None
     bench: Bench
     say: Callable[[str], None]
 
@@ -93,23 +46,18 @@ class TrainedAttacker:
     def fitted(self) -> Reverser:
         if self.lessons is None:
             return self.reverser
-        pairs = self.lessons.granted(self.reverser)
         if not isinstance(self.reverser, Learned):
-            return self.reverser.fit(pairs)
+            return self.reverser.fit(self.lessons)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self.mark], waiting=lambda: self.say(waiting)) as folder:
             report = lambda done, total, stage: self.say(f"{self.title}: {stage}, {done} of {total}")  # noqa: E731
-            return self.reverser.fit(pairs, workspace=folder, progress=report)
+            return self.reverser.fit(self.lessons, workspace=folder, progress=report)
 
     @property
     def training(self) -> str:
-        """How long it has been trained, and why that ended; "–" where no network is."""
-        made: Any = self.fitted
-        record = getattr(made, "record", None)
-        if not record or "epochs" not in record:
-            return "–"
-        ended = record.get("ended", "all epochs")
-        return f"{record['epochs']} epochs" + ("" if ended == "all epochs" else f" of {made.epochs}: {ended}")
+        """For how long it has been trained, and why that ended; "–" where no network is."""
+        record = getattr(self.fitted, "record", {})
+        return f"{record['epochs']} epochs, ended: {record['ended']}" if "ended" in record else "–"
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
@@ -150,14 +98,23 @@ class TrainedAttacker:
     @cached_property
     def mark(self) -> list[Any]:
         """Of the attacker and all that it learns from."""
-        return [fingerprint(self.reverser), None if self.lessons is None else self.lessons.digest]
+        return [fingerprint(self.reverser), None if self.lessons is None else mark_of(self.lessons)]
 
 
-def lessons(bench: Bench, subject: Subject, maker: Anonymizer, *, victims: bool = False) -> AttackerData:
+def mark_of(pairs: Pairs) -> list[Any]:
+    """Digests of pixels, of who is who, and of who is granted."""
+    who = hashlib.sha256(np.ascontiguousarray(known(pairs.clear)).data).hexdigest()
+    enrolled = [] if pairs.enrolled is None else [pairs.enrolled.tolist()]
+    return [content(pairs.anonymised), content(pairs.clear), who, *enrolled]
+
+
+def lessons(bench: Bench, subject: Subject, maker: Anonymizer, *, victims: bool = False) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     parts = []
     if bench.lessons is not None:
-        parts.append((subject.lessons(maker), bench.lessons))
+        people = known(bench.lessons.faces) + 1 + int(bench.people.max())  # others than those of this set
+        other = dataclasses.replace(bench.lessons, faces=dataclasses.replace(bench.lessons.faces, people=people))
+        parts.append((subject.lessons(maker), other))
     elif len(bench.split.attacker):
         parts.append((subject.anonymised(bench.split.attacker, maker), bench.part(bench.split.attacker)))
     enrolled = halves(bench)[0] if victims else None
@@ -166,9 +123,9 @@ def lessons(bench: Bench, subject: Subject, maker: Anonymizer, *, victims: bool 
         parts.append((subject.anonymised(rows, maker), bench.part(rows)))
     if not parts:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    seen = [dataclasses.replace(part, faces=faces).regions() for faces, part in parts]
-    clear = joined([_apart(bench, part).regions() for _, part in parts])
-    return AttackerData(Pairs(joined(seen), clear, enrolled=enrolled), bench.background)
+    seen = joined([dataclasses.replace(part, faces=faces).regions() for faces, part in parts])
+    clear = joined([part.regions() for _, part in parts])
+    return Pairs(seen, clear, enrolled)
 
 
 def halves(bench: Bench) -> tuple[Rows, Rows]:
@@ -182,18 +139,11 @@ def joined(several: Sequence[Faces]) -> Faces:
     if len(several) == 1:
         return several[0]
     return Faces(
-        np.concatenate([one.images for one in several]),
-        tuple(name for one in several for name in one.names),
-        np.concatenate([one.landmarks for one in several]),
-        np.concatenate([known(one) for one in several]),
+        np.concatenate([faces.images for faces in several]),
+        tuple(name for faces in several for name in faces.names),
+        np.concatenate([faces.landmarks for faces in several]),
+        np.concatenate([known(faces) for faces in several]),
     )
-
-
-def _apart(bench: Bench, part: Prepared) -> Prepared:
-    if part is not bench.lessons:
-        return part
-    people = known(part.faces) + 1 + int(bench.people.max())
-    return dataclasses.replace(part, faces=dataclasses.replace(part.faces, people=people))
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
@@ -220,7 +170,7 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        holder = method if kind == "right key" else _other_key(method)
+        holder = method if kind == "right key" else _wrong_key(method)
         return [AttackedFaces(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
     out = []
     for attack in trained_attackers(bench, subject, method, kind):
@@ -241,44 +191,72 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
 
     @cache
-    def taught() -> AttackerData:
+    def taught() -> Pairs:
         return lessons(bench, subject, method, victims=kind == "closed")
 
     out = []
     for title, reverser in chosen:
-        learns = reverser.traits.knowledge & {"pairs", "background"}
-        attack = TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say)
-        if isinstance(reverser, Learned):
-            bench.trainings[kind, title] = ["attacker", *attack.mark]
-        out.append(attack)
+        learns = "pairs" in reverser.traits.knowledge
+        out.append(TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say))
     return out
 
 
-def with_trainings(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
-    """Trials whose attacker was trained on the bench, with a note at their rank-1: how long, and why no longer."""
-
-    def noted(trial: Trial, note: str) -> Trial:
-        figures = tuple(
-            dataclasses.replace(figure, note="; ".join(filter(None, [figure.note, note])))
-            if figure.metric == "rank-1"
-            else figure
-            for figure in trial.figures
-        )
-        return dataclasses.replace(trial, figures=figures)
-
-    return [noted(trial, note) if (note := training_of(bench, trial)) else trial for trial in trials]
+def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
+    part = bench.part(rows, faces.images)
+    return part.with_regions(change(part.regions()))
 
 
-def training_of(bench: Bench, trial: Trial) -> str:
-    """For how long the attacker of a trial was trained on the bench; "" where it was not, or nothing was kept."""
-    # Closed worlds have two trials, of the people known and of the others.
-    title = trial.attacker.removesuffix(" (known)").removesuffix(" (unknown)")
-    key = bench.trainings.get((SCENARIOS[trial.scenario].attacker, title))
-    path = None if key is None else bench.store.kept_in(key, WEIGHTS)
-    record = {} if path is None else read_header(path)["training"]
-    if "epochs" not in record:
-        return ""
-    return f"trained {record['epochs']} epochs, ended: {record.get('ended') or 'all epochs'}"
+def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
+    if kind == "specialised":
+        specs = [text for text in bench.specialised if text != "auto"]
+        if "auto" in bench.specialised:
+            plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
+            specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
+    else:
+        specs = list(bench.general)
+    names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
+    made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
+    if kind == "closed":
+        made = [(title, one) for title, one in made if "pairs" in one.traits.knowledge]
+    if bench.lessons is None:
+        return made
+    origin = f": learnt on {bench.lessons.source['name']}"
+    return [(title + origin * ("pairs" in one.traits.knowledge), one) for title, one in made]
+
+
+def _made(text: str, method: Anonymizer) -> Reverser:
+    name, given = parse_spec(text)
+    made = REVERSERS.make(name, **given)
+    if "parameters" not in made.traits.knowledge:
+        return made
+    shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
+    return dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(given)})
+
+
+def _wrong_key(method: Anonymizer) -> Anonymizer:
+    """Another key; of a released variant, which has none, another strength."""
+    name = method.traits.strength
+    if getattr(method, "variant", "") != "as_released" or name is None:
+        return another_key(method)
+    value = getattr(method, name)
+    other = type(value)(value * WEAKER if not isinstance(value, int) else max(1, round(value * WEAKER)))
+    if other == value:
+        raise Refused(f"{method.name} cannot be made at another {name} than {value}")
+    changed: Any = method
+    return dataclasses.replace(changed, **{name: other})
+
+
+def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
+    if not method.traits.stochastic:
+        raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
+    total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
+    for draw in range(DRAWS):
+        seeded: Any = method
+        total += subject.anonymised(rows, dataclasses.replace(seeded, seed=seeded.seed + draw)).images
+    return subject.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
 
 
 def titles(specs: Sequence[str]) -> dict[str, str]:
@@ -301,11 +279,6 @@ def shareable(text: str) -> str:
     return text if text == "auto" else _spelled(*_shown(text))
 
 
-def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    part = bench.part(rows, faces.images)
-    return part.with_regions(change(part.regions()))
-
-
 def _shown(text: str) -> tuple[str, dict[str, str]]:
     name, given = parse_spec(text)
     return name, public(REVERSERS, name, given)
@@ -316,67 +289,77 @@ def _spelled(name: str, given: dict[str, str]) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
-    if kind == "background":
-        named = [name for name in REVERSERS if method.name in REVERSERS[name].traits.against]
-        specs = [name for name in named if "background" in REVERSERS[name].traits.knowledge]
-    elif kind == "specialised":
-        specs = _specialised(bench, method)
-    else:
-        specs = list(bench.general)
-    names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
-    made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
-    if kind == "closed":
-        made = [one for one in made if "pairs" in one[1].traits.knowledge]
-    if bench.lessons is None:
-        return made
-    origin = bench.lessons.source["name"]
-    return [(f"{title}: learnt on {origin}" if one.traits.knowledge & {"pairs"} else title, one) for title, one in made]
+# -- several guesses at each probe -------------------------------------------------------------------------------------
+
+_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
+_POINTS = 200  # Of a curve
 
 
-def _specialised(bench: Bench, method: Anonymizer) -> list[str]:
-    if "auto" not in bench.specialised:
-        return list(bench.specialised)
-    return [
-        name
-        for name in REVERSERS
-        if method.name in REVERSERS[name].traits.against
-        and not REVERSERS[name].traits.knowledge & {"background", "key"}
-        and not issubclass(REVERSERS[name], Learned)
-    ]
+@dataclass(frozen=True)
+class Read:
+    """What a judge reads in the candidates of P probes and in the gallery.
+
+    Args:
+        candidates: [P,n,D].
+        people: int64 [P].
+        gallery: [G,D].
+        enrolled: int64 [G].
+    """
+
+    candidates: Embeddings
+    people: Rows
+    gallery: Embeddings
+    enrolled: Rows
+    metric: Any
+
+    def names(self, guesses: int | None = None) -> Rows:
+        """[P] the people found, by so many guesses; None: by all."""
+        return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
 
 
-def _made(text: str, method: Anonymizer) -> Reverser:
-    name, given = parse_spec(text)
-    made = REVERSERS.make(name, **given)
-    if "parameters" not in made.traits.knowledge:
-        return made
-    shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
-    return dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(given)})
+def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:
+    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
+
+    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
+    curve as [FPR, TPR] points.
+    """
+    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
+    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
+    if halves_ is None or not kept.any():
+        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
+        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
+    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
+    flagged, thresholds = np.zeros(len(least), bool), []
+    for half in (halves_, ~halves_):  # decided by the threshold of the other half
+        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
+        flagged[half] = least[half] > thresholds[-1]
+    curve = ood_curve(least[~stranger], least[stranger])
+    note = "thresholds are chosen on the other half of the people"
+    sample = Sample(read.people, bootstrap)
+    figures = (
+        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
+        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
+        sample.share("stranger accuracy", flagged == stranger, note),
+        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
+        Figure(
+            "stranger threshold",
+            float(np.mean(thresholds)),
+            n=len(least),
+            unit="images",
+            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
+        ),
+    )
+    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
+    step = max(1, -(-len(points) // _POINTS))
+    return figures, [*points[:-1:step], points[-1]]
 
 
-def _weaker(method: Anonymizer) -> Anonymizer:
-    name = method.traits.strength
-    if name is None:
-        raise NotApplicable(f"{method.name} has no strength that could differ")
-    value = getattr(method, name)
-    other = type(value)(value * MISMATCH if not isinstance(value, int) else max(1, round(value * MISMATCH)))
-    if other == value:
-        raise Refused(f"{method.name} cannot be made at another {name} than {value}")
-    return dataclasses.replace(method, **{name: other})
-
-
-def _other_key(method: Anonymizer) -> Anonymizer:
-    if getattr(method, "variant", "") == "as_released" and method.traits.strength:
-        return _weaker(method)
-    return another_key(method)
-
-
-def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
-    if not method.traits.stochastic:
-        raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
-    total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
-    for draw in range(DRAWS):
-        seeded: Any = method
-        total += subject.anonymised(rows, dataclasses.replace(seeded, seed=seeded.seed + draw)).images
-    return subject.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
+def _both_halves(people: Rows, stranger: NDArray[np.bool_], seed: int) -> NDArray[np.bool_] | None:
+    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
+    chosen: list[Rows] = []
+    for mask in (stranger, ~stranger):
+        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
+        if len(who) < 2 * _LEAST:
+            return None
+        chosen.append(who[: len(who) // 2])
+    return np.isin(people, np.concatenate(chosen))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.arrays import content_key
@@ -47,13 +46,19 @@ def train_attacker(
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(config, one, bench)
     if (out / MANIFEST).exists():
-        _same_run(AttackerManifest.read(out / MANIFEST), manifest, out)
+        before = AttackerManifest.read(out / MANIFEST)
+        old, new = (
+            json.loads(json.dumps({**one.config, "data": [one.split["sha256"], one.data["pixels"]]}))
+            for one in (before, manifest)
+        )
+        if changed := sorted(key for key in new if old.get(key) != new[key]):
+            raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     manifest.write(out / MANIFEST)
     rows = bench.split.attacker
     anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
-    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions(), bench.background)
+    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions())
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
@@ -105,7 +110,20 @@ def evaluate_attacker(
         method.make()
     _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
-    return _finished(results, out, spec, header)
+    called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
+    results.trials = [
+        dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
+    ]
+    results.provenance["settings"]["general"][0] = called
+    results.provenance["attacker"] = {key: header[key] for key in ("attacker", "settings", "training", "about")}
+    learnt = header["about"]["data"]
+    results.caveats.insert(
+        0,
+        f"The attacker learnt from {learnt['name']} ({learnt['licence'] or 'licence not known'}); "
+        "that it fails does not show that another attacker, or this one with more data, would.",
+    )
+    results.write(out / "results.json")
+    return results
 
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
@@ -120,28 +138,17 @@ def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfi
 
 def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> AttackerManifest:
     facts, split = bench.prepared.facts(), bench.split
+    rows = np.sort(np.concatenate([split.attacker, split.background]))
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
     data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
-    learnt = sorted({content_key(image) for image in bench.prepared.faces.images[_given(bench)]})
+    learnt = sorted({content_key(image) for image in bench.prepared.faces.images[rows]})
     placed = AttackSet(**one.model_dump(exclude={"path", "name", "labels"}))
     tree = config.model_copy(update={"set": placed}).shareable()
     tree["set"]["identity"] = one.identity
-    shown_parameters, asked = config.anonymizer.shown, config.anonymizer.parameters
-    withheld = sorted(key for key, value in asked.items() if shown_parameters.get(key) != value)
-    photos = photo_keys(one, {bench.prepared.faces.names[row] for row in _given(bench)})
+    public, asked = config.anonymizer.shown, config.anonymizer.parameters
+    withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
+    photos = photo_keys(one, {bench.prepared.faces.names[row] for row in rows})
     return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
-
-
-def _given(bench: Bench) -> NDArray[np.int64]:
-    return np.sort(np.concatenate([bench.split.attacker, bench.split.background]))
-
-
-def _same_run(before: AttackerManifest, now: AttackerManifest, out: Path) -> None:
-    old, new = (json.loads(json.dumps([one.config, one.split["sha256"], one.data["pixels"]])) for one in (before, now))
-    if old == new:
-        return
-    changed = sorted(key for key in new[0] if old[0].get(key) != new[0][key]) or ["data"]
-    raise UsageError(f"{out} holds a run with other settings or data ({', '.join(changed)}); use another --out")
 
 
 def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
@@ -170,21 +177,3 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")
     write_json(path, mark)
-
-
-def _finished(results: Results, out: Path, spec: str, header: dict[str, Any]) -> Results:
-    called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
-    results.trials = [
-        dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
-    ]
-    settings = results.provenance["settings"]
-    settings["general"] = [called, *settings["general"][1:]]
-    results.provenance["attacker"] = {key: header[key] for key in ("attacker", "settings", "training", "about")}
-    licence = header["about"]["data"]["licence"]
-    results.caveats = [
-        f"The attacker learnt from {header['about']['data']['name']} ({licence or 'licence not known'}); "
-        "that it fails does not show that another attacker, or this one with more data, would.",
-        *results.caveats,
-    ]
-    results.write(out / "results.json")
-    return results

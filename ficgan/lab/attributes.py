@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
+from ficgan.lab.attacks.base import to_tensor
+from ficgan.lab.attacks.training import minimise
 from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress
@@ -29,12 +31,11 @@ from ficgan.models.io import load_tensors, save_tensors
 SCHEMA = 1
 SIZE = 64  # Side of the network's input
 MARGIN = 4  # Pixels that a training image has around it, so that it can be shifted
-LEAST = 10
-"""People that a split needs; people with and without an attribute that training and test of inference each need."""
+LEAST = 10  # People that a split needs, and with and without an attribute for its inference
 RIDGE = 1.0  # Penalty of attribute inference relative to the mean variance of the embeddings
 _KIND = "attributes"
 _BATCH = 64
-_RATE, _DECAY, _WARM = 2e-3, 1e-2, 50
+_RATE, _WARM = 2e-3, 50
 _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
 
@@ -75,12 +76,11 @@ class _Block(nn.Module):
 def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """[N,A] of images [N,64,64,3] uint8 RGB."""
     out = [np.zeros((0, network.head.out_features), np.float32)]
-    device = network.head.weight.device
     network.eval()
     with torch.inference_mode():
         for begin in range(0, len(images), _BATCH):
-            batch = torch.from_numpy(images[begin : begin + _BATCH]).to(device).permute(0, 3, 1, 2).float() / 127.5 - 1
-            out.append(network(batch.contiguous(memory_format=torch.channels_last)).sigmoid().cpu().numpy())
+            batch = to_tensor(images[begin : begin + _BATCH], network.head.weight.device) * 2 - 1
+            out.append(network(batch).sigmoid().cpu().numpy())
     return np.concatenate(out)
 
 
@@ -102,47 +102,43 @@ def fit(
         held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
     """
     torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
     network.to(memory_format=torch.channels_last)
     device = network.head.weight.device
-    optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
-    steps = math.ceil(len(images) / _BATCH)
+    optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=1e-2)
+    total = epochs * math.ceil(len(images) / _BATCH)
+
+    def rate(done: int) -> float:
+        return min(1.0, (done + 1) / _WARM) * (1 + math.cos(math.pi * done / total)) / 2
+
+    def loss(rows: Tensor) -> Tensor:
+        wanted = torch.from_numpy(labels[rows]).float().to(device)
+        return F.binary_cross_entropy_with_logits(network(_varied(to_tensor(images[rows], device))), wanted)
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     best, chosen, state = math.inf, 0, copy.deepcopy(network.state_dict())
-    for epoch in range(epochs):
+    for epoch in range(1, epochs + 1):
         network.train()
-        for step, rows in enumerate(np.array_split(rng.permutation(len(images)), steps)):
-            done = epoch * steps + step
-            rate = min(1.0, (done + 1) / _WARM) * (1 + math.cos(math.pi * done / (epochs * steps))) / 2
-            for group in optimiser.param_groups:
-                group["lr"] = _RATE * rate
-            batch = _varied(images[rows], rng).to(device, memory_format=torch.channels_last)
-            wanted = torch.from_numpy(labels[rows]).float().to(device)
-            loss = F.binary_cross_entropy_with_logits(network(batch), wanted)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            if progress:
-                progress(done + 1, epochs * steps, "training")
+        minimise(loss, torch.randperm(len(images)).split(_BATCH), optimiser, schedule)
         read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
         error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
         if error < best:
-            best, chosen, state = error, epoch + 1, copy.deepcopy(network.state_dict())
+            best, chosen, state = error, epoch, copy.deepcopy(network.state_dict())
+        if progress:
+            progress(epoch, epochs, "training")
     network.load_state_dict(state)
     network.eval()
     return chosen, best
 
 
-def _varied(images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
-    """[B,72,72,3] uint8 → [B,3,64,64] in about [−1, 1]."""
-    out = np.empty((len(images), SIZE, SIZE, 3), np.uint8)
-    for index, image in enumerate(images):
-        top, left = rng.integers(0, 2 * MARGIN + 1, 2)
-        square = image[top : top + SIZE, left : left + SIZE]
-        out[index] = square[:, ::-1] if rng.random() < 0.5 else square
-    contrast = 1 + rng.uniform(-_JITTER, _JITTER, (len(images), 1, 1, 1))
-    brightness = rng.uniform(-_JITTER, _JITTER, (len(images), 3, 1, 1))
-    x = torch.from_numpy(out).permute(0, 3, 1, 2).float() / 127.5 - 1
-    return x * torch.from_numpy(contrast).float() + torch.from_numpy(brightness).float()
+def _varied(x: Tensor) -> Tensor:
+    """[B,3,72,72] in [0, 1] → [B,3,64,64] in about [−1, 1]: shifted and mirrored, in other light."""
+    top, left = torch.randint(0, 2 * MARGIN + 1, (2, len(x))).tolist()
+    cut = torch.stack([one[:, t : t + SIZE, e : e + SIZE] for one, t, e in zip(x, top, left, strict=True)])
+    turned = (torch.rand(len(x), 1, 1, 1) < 0.5).to(x.device)
+    contrast = 1 + _JITTER * (2 * torch.rand(len(x), 1, 1, 1) - 1)
+    brightness = _JITTER * (2 * torch.rand(len(x), 3, 1, 1) - 1)
+    out = (2 * torch.where(turned, cut.flip(3), cut) - 1) * contrast.to(x.device) + brightness.to(x.device)
+    return out.contiguous(memory_format=torch.channels_last)
 
 
 # -- classifier -------------------------------------------------------------------------------------------------------
@@ -177,8 +173,6 @@ class AttributeClassifier:
             network.load_state_dict(tensors)
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"{path} is damaged: its weights do not fit its header; train it again") from error
-        if not all(bool(value.isfinite().all()) for value in tensors.values()):
-            raise InputError(f"{path} holds weights that are not finite; train it again")
         return cls(names, network.eval().to(device), dict(header.get("training", {})))
 
 
@@ -198,11 +192,8 @@ def train_attributes(
     Returns the file's header: data, splits, and under "test" accuracy, the commoner answer's accuracy and AUC (None
     where the test has one answer).
     """
-    if epochs < 1 or not attributes:
-        raise UsageError(f"{epochs} epochs on {len(attributes)} attributes train nothing; give at least one of each")
-    wrong = [name for name, values in attributes.items() if len(values) != len(faces)]
-    if wrong:
-        raise InputError(f"attribute {wrong[0]} has not one value for each of {len(faces)} faces; match them")
+    if not attributes:
+        raise UsageError("the set has no attributes; give a set that has, or --labels")
     if faces.people is None or (faces.people < 0).any():
         raise InputError("some faces have no person, so the split cannot keep people apart; give identities")
     names = tuple(attributes)
@@ -253,21 +244,16 @@ def _measure(
 ) -> dict[str, Any]:
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
-    areas = [auc(read[:, column], labels[:, column]) for column in range(len(names))]
+    areas = [auc(*columns) for columns in zip(read.T, labels.T, strict=True)]
     measured = [area for area in areas if area is not None]
-    return {
-        "accuracy": round(float(right.mean()), 4),
-        "commoner_answer": round(float(commoner.mean()), 4),
-        "mean_auc": round(float(np.mean(measured)), 4) if measured else None,
-        "attributes": {
-            name: {
-                "accuracy": round(float(right[column]), 4),
-                "commoner_answer": round(float(commoner[column]), 4),
-                "auc": None if area is None else round(area, 4),
-            }
-            for column, (name, area) in enumerate(zip(names, areas, strict=True))
-        },
-    }
+
+    def facts(accuracy: Any, answer: Any, area: float | None) -> dict[str, float | None]:
+        known_area = None if area is None else round(area, 4)
+        return {"accuracy": round(float(accuracy), 4), "commoner_answer": round(float(answer), 4), "auc": known_area}
+
+    whole = facts(right.mean(), commoner.mean(), float(np.mean(measured)) if measured else None)
+    each = {name: facts(*some) for name, *some in zip(names, right, commoner, areas, strict=True)}
+    return {"mean_auc": whole.pop("auc"), **whole, "attributes": each}
 
 
 def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:

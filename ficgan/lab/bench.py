@@ -123,7 +123,6 @@ class Bench:
 
     Args:
         lessons: another set that attackers learn from.
-        trainings: (kind of scenario, title) of attackers that train a network here → key of the training in the store.
     """
 
     prepared: Prepared
@@ -139,7 +138,6 @@ class Bench:
     columns: Sequence[str] = ()
     reversal_metrics: bool = True
     lessons: Prepared | None = None
-    trainings: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property

@@ -14,7 +14,7 @@ from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.files import ModelInfo, file_digest
 from ficgan.lab import readers
-from ficgan.lab.attackers import shareable, titles, training_of, with_trainings
+from ficgan.lab.attackers import shareable, titles
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.bench import anonymiser_for, describe, described, open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios
@@ -59,19 +59,16 @@ class MethodOnSet:
     def measure(self, say: Say) -> dict[str, Any]:
         began, config, title = time.monotonic(), self.config, self.task.title
         bench = open_bench(config, self.set, self.out)
-        bench.trainings.clear()
         anonymizer = None if self.method is None else anonymiser_for(bench, self.method.make())
         scenarios = get_scenarios(config.scenarios)
         trials = run_trials(bench, anonymizer, self.label, scenarios, say=lambda text: say(f"{title}: {text}"))
-        trainings = {f"{title}, {trial.scenario}: {trial.attacker}": training_of(bench, trial) for trial in trials}
         utilities = [asdict(measure_utility(config, bench, anonymizer, self.label))] if config.utility else []
         count = config.pictures
         return {
-            "trials": [asdict(trial) for trial in with_trainings(bench, trials)],
+            "trials": [asdict(trial) for trial in trials],
             "utilities": utilities,
             "method": None if anonymizer is None else described(anonymizer),
             "pictures": write_examples(bench, anonymizer, self.mark, self.out, count) if count else [],
-            "trainings": {attacker: note for attacker, note in trainings.items() if note},
             "seconds": round(time.monotonic() - began, 2),
         }
 
@@ -124,7 +121,6 @@ def _collect(
         provenance=origin(_shown(config), seconds)
         | {
             "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
-            "trainings": {name: note for entry in entries for name, note in entry["trainings"].items()},
             "attribute_classifier": classifier
             and AttributeClassifier.load(Path(classifier)).training.get("source", {}),
             "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),

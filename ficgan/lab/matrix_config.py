@@ -30,16 +30,7 @@ _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys wh
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
 Attacker = Literal[
-    "",
-    "general",
-    "specialised",
-    "background",
-    "right key",
-    "wrong key",
-    "average",
-    "inference",
-    "closed",
-    "identity probe",
+    "", "general", "specialised", "right key", "wrong key", "average", "inference", "closed", "identity probe"
 ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import yaml
@@ -22,11 +22,7 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
 
-if TYPE_CHECKING:
-    pass
-
 Embeddings = NDArray[np.float32]
-Embed = Callable[[Faces], Embeddings]
 BATCH = 64  # Faces read together: bounds memory
 
 
@@ -76,8 +72,8 @@ def get_judge(given: str, device: str = "cpu") -> Recognizer:
     return get_recognizer(given, device="cpu" if given == "dlib" else device)
 
 
+# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
 INSTALLED = "installed"
-"""Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one."""
 
 
 def installed_judges() -> list[Path]:
@@ -109,16 +105,11 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
 
 # -- the shape of the face alone --------------------------------------------------------------------------------------
 # A mesh is read at the known landmarks and its pose is taken out by a rigid fit. What is left are 1,404 coordinates, in
-# standard deviations from a mean face. The mean face is the embedded model's, whatever model is attacked: it is a
-# yardstick and decides nothing (on the London set a mean of the set's own clear photos gives the same figures).
-# The judge also takes out what expressions and turned heads add to a mesh: a smile outweighs who it is. Of 40 people of
-# London, one photo each enrolled, some smiling and some not, it then names .80 instead of .31; of 30 of AT&T .61, not
-# .47; of 50 of CelebA's small crops .15, as before.
+# standard deviations from the embedded model's mean face, whatever model is attacked. The judge also takes out what
+# expressions and turned heads add to a mesh: a smile outweighs who it is.
 
-READABLE = 0.0
-"""Least presence of a mesh that is compared: a poor one costs the attacker nothing, none at all would help nobody."""
-_MATCH = 1 - 0.717
-"""1 − cosine. Of 708,645 pairs of strangers among FairFace's validation faces one in a thousand is nearer."""
+READABLE = 0.0  # Least presence of a mesh that is compared: a poor one costs the attacker nothing
+_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:

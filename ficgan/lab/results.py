@@ -46,8 +46,8 @@ class Trial:
     """One attacker against one anonymiser on one set, read by one recogniser.
 
     Args:
-        attacker: what was done before recognition: "" nothing, else the reverser or the fusion.
-        curves: name → list of [x, y] points: "cmc", "roc", "det".
+        attacker: what was done before recognition: "" nothing, else the reverser.
+        curves: name → list of [x, y] points: "cmc", "det".
         groups: "gender=Female" → figures of the probes of this group.
         control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
     """

@@ -123,11 +123,6 @@ class Store:
                 lock(file)
             yield folder
 
-    def kept_in(self, key: Any, name: str) -> Path | None:
-        """A file in the folder of that key; None where there is none. Nothing is made or locked."""
-        path = None if self.folder is None else self._workspace(key) / name
-        return path if path is not None and path.is_file() else None
-
     def _workspace(self, key: Any) -> Path:
         assert self.folder is not None
         return self.folder / "attackers" / digest([VERSION, key])

@@ -15,9 +15,9 @@ from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attackers import AttackedFaces, attacked
 from ficgan.lab.attributes import binary_labels, infer
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, known, pixels_of
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
-from ficgan.lab.metrics import wilson_share
+from ficgan.lab.metrics import Sample, pictures, wilson_share
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     chance,
@@ -29,12 +29,11 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.scores import Scores
-from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
+from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
 from ficgan.lab.pages import png, write_file
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Trial, Utility
-from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.run import Say
 
 LEAST_GROUP = 10  # People a group needs for figures of its own
@@ -43,6 +42,8 @@ GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at
 # that say something only beside the clear images' own figure.
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
 _OF_BOTH = ("linkability", "attribute-inference")
+Curves = dict[str, list[list[float]]]
+Found = NDArray[np.bool_]
 
 
 def run_trials(
@@ -85,8 +86,8 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
         found = bench.found(attempt.faces)
         likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
         for reader in bench.readers:
-            threshold = None if scenario.retrained else reader.threshold
             figures, scores = _read(bench, subject, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
+            threshold = None if scenario.retrained else reader.threshold
             groups = _score_groups(bench, scores, attempt.rows, threshold)
             whose = (bench.name, label, scenario.name, reader.name, attempt.attacker)
             trials.append(Trial(*whose, figures, _curves(scores), groups, scenario.control))
@@ -101,7 +102,7 @@ def _read(
     reader: Reader,
     gallery_rows: Rows,
     gallery: Faces,
-    found: NDArray[np.bool_],
+    found: Found,
     likeness: tuple[Figure, ...],
 ) -> tuple[tuple[Figure, ...], Scores]:
     embed, note = _embedder(bench, subject, scenario, reader)
@@ -109,7 +110,8 @@ def _read(
     codes = probe if scenario.same_set else embed(gallery)
     metric: Any = "cosine" if scenario.retrained else reader.metric
     scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
-    figures = _figures(bench, scores, None if scenario.retrained else reader.threshold, bench.resamples)
+    threshold = None if scenario.retrained else reader.threshold
+    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
     if not scenario.same_set:
         figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
     figures += (Figure("chance", chance(scores), n=scores.enrolled),)
@@ -133,14 +135,7 @@ def _read(
     return figures, scores
 
 
-def _figures(bench: Bench, scores: Scores, threshold: float | None, resamples: int) -> tuple[Figure, ...]:
-    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=resamples)
-    return tuple(
-        figure for figure in figures if not figure.metric.endswith(FAILURES) and figure.metric != "failures to acquire"
-    )
-
-
-def _curves(scores: Scores) -> dict[str, list[list[float]]]:
+def _curves(scores: Scores) -> Curves:
     curves = privacy_curves(scores)
     return {name: [[float(f"{number:.5g}") for number in point] for point in one] for name, one in curves.items()}
 
@@ -186,12 +181,72 @@ def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_],
 
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
     out: dict[str, tuple[Figure, ...]] = {}
+    resamples = min(bench.resamples, GROUP_RESAMPLES)
     for name, mask, people in _members(bench, rows):
         if people < LEAST_GROUP:
             note = f"{people} people are too few for a figure of their own"
             out[name] = (Figure("rank-1", None, n=people, note=note),)
         else:
-            out[name] = _figures(bench, scores.take(mask), threshold, min(bench.resamples, GROUP_RESAMPLES))
+            group = scores.take(mask)
+            out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
+    return out
+
+
+# -- likeness of what attackers give back -----------------------------------------------------------------------------
+
+IDD = "IDD"
+
+
+@lru_cache(maxsize=2)
+def _judges(attributes: str | None = None) -> Judges:
+    return Judges.find(attributes=None if attributes is None else Path(attributes))
+
+
+def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
+    """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
+    if not bench.reversal_metrics:
+        return ()
+    guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
+    judges, sample, of_clear = _judges(), bench.sample(rows), content(clear)
+    both, pair = [content(guess), of_clear], (guess.images, clear.images)
+    out = [
+        psnr_figure("PSNR", bench.store.array(["psnr", *both], lambda: pictures.psnr(*pair)), sample),
+        sample.mean("SSIM", bench.store.array(["ssim", *both], lambda: pictures.ssim(*pair))),
+    ]
+    if (lpips := judges.lpips) is not None:
+        values = bench.store.array(["lpips", lpips.network, *both], lambda: lpips.distance(*pair))
+        out.append(sample.mean("LPIPS", values, f"backbone {lpips.network}"))
+    if (inception := judges.inception) is not None:
+        parts = zip(both, pair, strict=True)
+        seen, before = (
+            bench.store.array(["inception", mark], partial(inception.features, images)) for mark, images in parts
+        )
+        out.append(frechet_figure("FID", before, seen))
+    names = ("LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)")
+    if (squeezenet := judges.squeezenet) is None:
+        return (*out, *(sample.none(name, judges.missing["squeezenet"]) for name in names))
+
+    def look() -> NDArray[np.float32]:
+        seen = squeezenet.read(guess.images, clear=clear.images)
+        distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
+        return np.column_stack([distances, seen.features]).astype(np.float32)
+
+    prefix = ["squeezenet", squeezenet.size, squeezenet.measures]
+    seen = bench.store.array([*prefix, *both], look)
+    before = bench.store.array([*prefix, of_clear], lambda: squeezenet.read(clear.images).features)
+    note = "not the published one" if squeezenet.measures else judges.missing["distances"]
+    return (*out, sample.mean(names[0], seen[:, 0], note), frechet_figure(names[1], before, seen[:, 1:]))
+
+
+def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
+    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
+    return sample.mean(IDD, angles(a, b))
+
+
+def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
+    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel."""
+    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in map(np.float64, (a, b)))
+    out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
     return out
 
 
@@ -223,14 +278,7 @@ _KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
     "identity probe": run_identity_probe,
 }
 
-
 # -- utility and examples ---------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _judges(attributes: str | None) -> Judges:
-    return Judges.find(attributes=None if attributes is None else Path(attributes))
-
 
 # What was read in the clear probes of the set at work: one set at a time.
 _READ: dict[tuple[str, str | None], UtilityReadings] = {}

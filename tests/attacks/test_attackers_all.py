@@ -13,14 +13,12 @@ import pytest
 from attack_faces import constant_faces, random_faces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
 from ficgan.lab.attacks import (
     BicubicResampling,
     InterpolateGrey,
-    KSameSubtraction,
     LearnPermutation,
     LinearResampling,
     MeanFace,
@@ -40,25 +38,23 @@ EVERY: list[Reverser] = [
     BicubicResampling(),
     NothingDone(),
     InterpolateGrey(),
-    KSameSubtraction(k=3),
     LearnPermutation(),
     LinearResampling(),
     MeanFace(),
     NormSparsity(kernel=5),
     RichardsonLucy(),
-    RichardsonLucy(blind=True),
     Ridge(),
     Wavelet(),
     Wiener(),
     WienerBlind(),
 ]
-ids = [f"{one.name}{'-blind' if getattr(one, 'blind', False) else ''}" for one in EVERY]
+ids = [one.name for one in EVERY]
 
 
 def some_pairs(size: int, n: int = 8) -> Pairs:
     clear = random_faces(n, size, seed=1, per_person=2)
     rough = (clear.images.astype(int) + np.roll(clear.images, 1, axis=2)) // 2
-    return Pairs(clear.with_images(rough.astype(np.uint8)), clear, background=random_faces(5, size, seed=2))
+    return Pairs(clear.with_images(rough.astype(np.uint8)), clear)
 
 
 @pytest.mark.parametrize("reverser", EVERY, ids=ids)
@@ -68,7 +64,9 @@ def test_guesses_are_pictures_of_the_same_shape_and_the_input_stays(reverser: Re
     pairs = some_pairs(size)
     faces = random_faces(n, size, seed=3)
     learnt, before = np.stack([pairs.anonymised.images, pairs.clear.images]), faces.images.copy()
+    unfitted = dataclasses.astuple(reverser)
     fitted = reverser.fit(pairs)
+    assert dataclasses.astuple(reverser) == unfitted  # frozen: fit must not write into the unfitted one
     guess = fitted.guess(faces)
     assert guess.shape == faces.images.shape and guess.dtype == np.uint8
     assert not np.shares_memory(guess, faces.images)
@@ -81,24 +79,13 @@ def test_guesses_are_pictures_of_the_same_shape_and_the_input_stays(reverser: Re
 @pytest.mark.parametrize("reverser", EVERY, ids=ids)
 def test_negative_control_constant_pictures_give_one_guess_for_all(reverser: Reverser) -> None:
     pairs = some_pairs(24, n=12)
-    blank = Pairs(pairs.clear.with_images(constant_faces(12, 24).images), pairs.clear, pairs.background)
+    blank = Pairs(pairs.clear.with_images(constant_faces(12, 24).images), pairs.clear)
     guess = reverser.fit(blank).guess(constant_faces(4, 24))
     assert (guess == guess[:1]).all()
 
 
-@pytest.mark.parametrize(
-    "reverser", [one for one in EVERY if not isinstance(one, NormSparsity)], ids=lambda one: one.name
-)
-def test_fitting_gives_another_one_and_repeats(reverser: Reverser) -> None:
-    pairs, faces = some_pairs(16), random_faces(3, 16, seed=5)
-    before = dataclasses.astuple(reverser)
-    first, second = reverser.fit(pairs).guess(faces), reverser.fit(pairs).guess(faces)
-    assert np.array_equal(first, second)
-    assert dataclasses.astuple(reverser) == before  # frozen: fit must not write into the unfitted one
-
-
 def test_all_are_registered_by_name_and_made_from_texts() -> None:
-    names = {one.name for one in EVERY} | {"keyed-inverse"}
+    names = {one.name for one in EVERY}
     assert names <= set(REVERSERS)
     assert REVERSERS.make("wiener", kernel="9", k="0.01") == Wiener(kernel=9, k=0.01)
     for name in names:
@@ -148,42 +135,13 @@ def test_a_program_restores_and_leaves_nothing_behind(
     assert both.shape == (3, 2, 8, 8, 3) and np.array_equal(both[:, 0], both[:, 1])
 
 
-def test_super_resolution_is_averaged_back(
-    program: Callable[..., ExternalRestorer], faces: Faces, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    large = rng.integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
-    for index, image in enumerate(large):
-        Image.fromarray(image).save(tmp_path / f"{index}.png")
-    text = f"for i, f in enumerate(files): Image.open({str(tmp_path)!r} + f'/{{i}}.png').save(target / f.name)"
-    means = large.reshape(3, 8, 4, 8, 4, 3).mean((2, 4))
-    assert np.abs(program(text).guess(faces) - means).max() <= 0.5 + 1e-9
-
-
-def test_a_folder_made_before_may_hold_more_and_larger_ones(tmp_path: Path, faces: Faces) -> None:
-    for image, name in zip(faces.images, faces.names, strict=True):
-        file = tmp_path / "made" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image.repeat(4, 0).repeat(4, 1)).save(file)
-    restorer = ExternalRestorer(folder=str(tmp_path / "made"), label="GFP-GAN")
-    assert np.array_equal(restorer.guess(faces), faces.images)
-    assert np.array_equal(restorer.guess(faces.take([2])), faces.images[2:])
-    assert restorer.traits.title == "GFP-GAN" and ExternalRestorer.traits.title == "External restorer"
-    with pytest.raises(InputError, match=r"no image of c\.png"):
-        restorer.guess(Faces(faces.images[:1], ("c.png",)))
-
-
 @pytest.mark.parametrize(
     ("text", "error"),
-    [
-        ("sys.exit(4)", FicganError),
-        ("files = files[1:]\n" + INVERT, InputError),
-        ("for f in files: Image.new('RGB', (16, 8)).save(target / f.name)", InputError),
-        ("time.sleep(60)", FicganError),
-    ],
+    [("sys.exit(4)", FicganError), ("for f in files: Image.new('RGB', (16, 8)).save(target / f.name)", InputError)],
 )
 def test_what_a_restorer_does_wrong_is_refused(
     program: Callable[..., ExternalRestorer], faces: Faces, temporary: Path, text: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        program(text, timeout=1 if "sleep" in text else 60).guess(faces)
+        program(text).guess(faces)
     assert not list(temporary.iterdir())

@@ -13,42 +13,9 @@ from hypothesis import strategies as st
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import KeyedInverse, KSameSubtraction, LearnPermutation, MeanFace, Pairs, Ridge, another_key
+from ficgan.lab.attacks import LearnPermutation, MeanFace, Pairs, Ridge, another_key
+from ficgan.lab.attacks.base import held_out
 from ficgan.registry import param
-
-
-def k_same(faces: Faces, background: Faces, k: int, seed: int = 0) -> tuple[Faces, list[set[int]]]:
-    """The mean of each face and k − 1 of the background, one image a person."""
-    rng = np.random.default_rng(seed)
-    assert background.people is not None
-    out, used = [], []
-    for image in faces.images:
-        people = rng.permutation(np.unique(background.people))[: k - 1]
-        rows = [int(rng.choice(np.flatnonzero(background.people == person))) for person in people]
-        out.append(np.rint((image.astype(float) + background.images[rows].astype(float).sum(axis=0)) / k))
-        used.append(set(rows))
-    return faces.with_images(np.array(out, np.uint8)), used
-
-
-@given(k=st.integers(2, 10), seed=st.integers(0, 99), size=st.integers(24, 40))
-def test_positive_control_the_others_are_found_and_the_face_comes_back(k: int, seed: int, size: int) -> None:
-    background = random_faces(40, size, seed=11, smooth=1, per_person=2)
-    faces = random_faces(4, size, seed=12, smooth=1)
-    hidden, used = k_same(faces, background, k, seed)
-    fitted = KSameSubtraction(k=k).fit(Pairs(hidden, hidden, background=background))
-    assert [set(rows.tolist()) for rows in fitted.chosen(hidden)] == used
-    error = np.abs(fitted.guess(hidden).astype(int) - faces.images)
-    assert error.max() <= (k + 1) // 2
-
-
-def test_negative_control_another_background_brings_nothing_back() -> None:
-    background, other = random_faces(40, 32, seed=11, smooth=1), random_faces(40, 32, seed=13, smooth=1)
-    faces = random_faces(4, 32, seed=12, smooth=1)
-    hidden, _ = k_same(faces, background, 10)
-    right = KSameSubtraction().fit(Pairs(hidden, hidden, background=background)).guess(hidden)
-    wrong = KSameSubtraction().fit(Pairs(hidden, hidden, background=other)).guess(hidden)
-    assert psnr(right, faces.images) > 35
-    assert psnr(wrong, faces.images) < psnr(hidden.images, faces.images)
 
 
 @dataclass(frozen=True)
@@ -67,34 +34,19 @@ class Xor(Anonymizer):
 
 
 @dataclass(frozen=True)
-class Open(Anonymizer):
-    name: ClassVar[str] = "open"
-    traits: ClassVar[Traits] = Traits(title="Open", family="basic", source="test")
-
-
-@dataclass(frozen=True)
 class Keyless(Xor):
     name: ClassVar[str] = "keyless"
     key: str = ""
 
 
 @pytest.mark.parametrize("key", ["", "swordfish", "é"])
-def test_the_right_key_opens_and_the_wrong_one_does_not(key: str) -> None:
-    faces = random_faces(3, 16)
-    method = Xor(key=key)
-    hidden = faces.with_images(method(faces))
-    assert np.array_equal(KeyedInverse(anonymizer=method).guess(hidden), faces.images)
-    wrong = KeyedInverse(key="wrong", anonymizer=method)
-    assert psnr(wrong.guess(hidden), faces.images) < 12
-    assert wrong.fit(Pairs(hidden, faces)) is wrong
-
-
-def test_another_key_is_another_and_stays_secret() -> None:
-    method = Xor(key="swordfish")
+def test_another_key_is_always_the_same_other_one(key: str) -> None:
+    method, faces = Xor(key=key), random_faces(3, 16)
     other = another_key(method)
-    assert other != method and another_key(method) == other
-    assert "swordfish" not in repr(KeyedInverse(anonymizer=method))
-    assert KeyedInverse(anonymizer=method).settings() == {"key": "right"}
+    assert other != method and another_key(method) == other and len(other.key) == max(len(key), 32 * (not key))  # type: ignore[attr-defined]
+    assert psnr(other.invert(faces.with_images(method(faces))), faces.images) < 12
+    with pytest.raises(UsageError):
+        another_key(Keyless())
 
 
 def permuted(faces: Faces, order: np.ndarray) -> Faces:
@@ -107,20 +59,9 @@ def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int,
     attacker, victim = random_faces(8, size, seed, smooth=1), random_faces(3, size, seed + 1000, smooth=1)
     order = np.random.default_rng(seed).permutation(size * size)
     fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert fitted.ambiguous == fitted.unmatched == 0
     assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
     assert fitted.source is not None
     assert np.array_equal(order[fitted.source.ravel()], np.arange(size * size))
-
-
-def test_places_that_always_look_alike_are_counted_and_the_rest_is_right() -> None:
-    attacker, victim = random_faces(8, 20, 1), random_faces(3, 20, 2)
-    for faces in (attacker, victim):
-        faces.images[:, :2] = 0  # a black bar in every picture
-    order = np.random.default_rng(0).permutation(400)
-    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
-    assert fitted.ambiguous == 40 and fitted.unmatched == 0
-    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)  # black for black
 
 
 def low_rank(n: int, size: int, rank: int, seed: int, per_person: int = 2) -> Faces:
@@ -145,25 +86,26 @@ def test_positive_control_a_random_orthogonal_mixing_is_undone() -> None:
     assert psnr(fitted.guess(mixed(victim)), victim.images) > 38
     nothing = MeanFace().fit(Pairs(attacker, attacker)).guess(victim)
     assert psnr(nothing, victim.images) < 24
-    assert min(fitted.inputs, fitted.outputs) >= 8
 
 
-def test_the_map_is_ridge_regression_between_principal_components() -> None:
-    from sklearn.decomposition import PCA
+def test_the_map_is_scikit_learns_ridge_regression_of_the_best_penalty() -> None:
     from sklearn.linear_model import Ridge as Theirs
 
     attacker, victim = low_rank(40, 8, 6, seed=1), low_rank(5, 8, 6, seed=2)
-    hidden = mixed(attacker)
+    hidden, probe = mixed(attacker), mixed(victim)
     ours = Ridge().fit(Pairs(hidden, attacker))
-    x, y = (f.images.reshape(40, -1).astype(float) for f in (hidden, attacker))
-    seen, clear = PCA(ours.inputs, svd_solver="full").fit(x), PCA(ours.outputs, svd_solver="full").fit(y)
-    values = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
-    penalty = ours.ridge * np.mean(values[values > 1e-6 * values[0]])
-    theirs = Theirs(alpha=penalty, fit_intercept=False).fit(seen.transform(x), clear.transform(y))
-    probe = mixed(victim)
-    codes = theirs.predict(seen.transform(probe.images.reshape(5, -1).astype(float))).reshape(5, -1)
-    want = np.clip(clear.inverse_transform(codes), 0, 255).reshape(probe.images.shape)
-    assert np.abs(ours.guess(probe) - want).max() < 0.6
+    x, y = (faces.images.reshape(40, -1).astype(float) for faces in (hidden, attacker))
+    scale = float(np.mean(np.sum((x - x.mean(0)) ** 2, axis=1)))
+    theirs = Theirs(alpha=ours.ridge * scale).fit(x, y)
+    want = np.clip(theirs.predict(probe.images.reshape(5, -1).astype(float)), 0, 255).reshape(probe.images.shape)
+    assert np.abs(ours.guess(probe) - want).max() < 1
+    held = held_out(attacker.people, 0.2, 0)  # type: ignore[arg-type]
+    errors = {}
+    for share in (10.0 ** np.arange(-6, 4.1, 0.5)).tolist():
+        centred = x - x.mean(0), y - y.mean(0)
+        one = Theirs(alpha=share * scale, fit_intercept=False).fit(*(part[~held] for part in centred))
+        errors[share] = np.sum((one.predict(centred[0][held]) - centred[1][held]) ** 2)
+    assert errors[ours.ridge] <= 1.001 * min(errors.values())
 
 
 def test_the_choice_is_made_on_people_held_out() -> None:
@@ -179,13 +121,6 @@ def test_the_choice_is_made_on_people_held_out() -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda f: KSameSubtraction().fit(Pairs(f, f)), UsageError),
-        (lambda f: KSameSubtraction(k=10).fit(Pairs(f, f, background=f)), UsageError),
-        (lambda f: KSameSubtraction().guess(f), UsageError),
-        (lambda f: KSameSubtraction(k=3).fit(Pairs(f, f, background=f)).guess(random_faces(1, 24)), InputError),
-        (lambda f: KeyedInverse(anonymizer=Open()), UsageError),
-        (lambda f: KeyedInverse().guess(f), UsageError),
-        (lambda f: KeyedInverse(key="wrong", anonymizer=Keyless()).guess(f), UsageError),
         (lambda f: LearnPermutation().fit(Pairs(f.take([]), f.take([]))), InputError),
         (lambda f: LearnPermutation().fit(Pairs(f, f)).guess(random_faces(1, 24)), InputError),
         (lambda f: Ridge().fit(Pairs(f.take([0, 1]), f.take([0, 1]))).guess(random_faces(1, 24)), InputError),

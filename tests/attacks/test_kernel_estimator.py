@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
-from scipy import fft, ndimage
+from scipy import ndimage
 from sklearn import metrics
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import scaled_kernel, spread
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.attacks.deconvolution import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
 from ficgan.registry import parse_spec
@@ -37,9 +34,7 @@ def scipy_blur(images: np.ndarray, x: tuple[int, float], y: tuple[int, float]) -
     ("spec", "x", "y"),
     [
         ("gaussian-blur:kernel=81", (81, 12.5), (81, 12.5)),
-        ("gaussian-blur:kernel=37", (37, 5.9), (37, 5.9)),
         ("gaussian-blur:kernel=37,sigma=6.1666666666666667", (37, 37 / 6), (37, 37 / 6)),
-        ("gaussian-blur:kernel=27,sigma=6", (27, 6.0), (27, 6.0)),
         ("gaussian-blur:kernel=37,sigma=5.9,kernel-y=31,sigma-y=5", (37, 5.9), (31, 5.0)),
         ("gaussian-blur:kernel=9,kernel-y=1", (9, 1.7), (1, 0.5)),
         ("gaussian-blur:kernel=9,sigma-y=0.5", (9, 1.7), (9, 0.5)),
@@ -57,15 +52,6 @@ def test_a_blur_scales_with_the_crop() -> None:
     assert scaled_blur(GaussianBlur(kernel=81), 256).axes() == GaussianBlur(kernel=81).axes()
     (across, along) = transfers(64)["rectangle"].axes()
     assert across == (9, pytest.approx(1.475)) and along == (7, pytest.approx(1.25))
-    # A picture twice as large, blurred and shrunk, is the small one under the scaled blur.
-    rng = np.random.default_rng(0)
-    smooth = ndimage.gaussian_filter(rng.normal(size=(128, 128)), 2)
-    large = np.repeat(((smooth / np.abs(smooth).max() + 1) * 127)[..., None], 3, 2).astype(np.uint8)[None]
-    small = large.reshape(1, 64, 2, 64, 2, 3).mean((2, 4)).round().astype(np.uint8)
-    blur = GaussianBlur(kernel=21)
-    shrunk = blur(Faces(large, ("a",))).reshape(1, 64, 2, 64, 2, 3).mean((2, 4))
-    apart = np.abs(shrunk - scaled_blur(blur, 64, 128)(Faces(small, ("a",))))[:, 8:-8, 8:-8].max()
-    assert apart < 2 < np.abs(shrunk - blur(Faces(small, ("a",))))[:, 8:-8, 8:-8].max()
 
 
 def test_blurs_that_look_alike_have_one_kernel() -> None:
@@ -90,10 +76,9 @@ def natural(count: int, seed: int, side: int = 32) -> np.ndarray:
     return (planes * 127 + 128).astype(np.uint8)
 
 
-@pytest.fixture(scope="module", params=["windowed", pytest.param("cosine", marks=pytest.mark.slow)])
-def estimator(request: pytest.FixtureRequest) -> KernelEstimator:
-    faces, held = natural(120, 0), natural(20, 1)
-    return KernelEstimator.train(faces, KERNELS, validation=held, network=request.param, epochs=20, device="cpu")
+@pytest.fixture(scope="module")
+def estimator() -> KernelEstimator:
+    return KernelEstimator.train(natural(80, 0), KERNELS, validation=natural(20, 1), epochs=12)
 
 
 def every(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,27 +94,6 @@ def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -
     assert np.mean(true == found) > 0.8
     held, sizes = every(natural(20, 1))
     assert estimator.error == pytest.approx(metrics.mean_absolute_error(sizes, estimator.regress(held)))
-    turned = estimator.estimate(np.ascontiguousarray(seen[:, ::-1, ::-1]))
-    assert np.mean(turned == found) > 0.95  # a half turn leaves the spectrum as it is
-
-
-def test_training_repeats_with_its_seed() -> None:
-    images = natural(10, 4)
-    first, again = (KernelEstimator.train(images, (1, 5, 9), epochs=2, device="cpu") for _ in range(2))
-    other = KernelEstimator.train(images, (1, 5, 9), epochs=2, seed=1, device="cpu")
-    assert np.array_equal(first.regress(images), again.regress(images))
-    assert not np.array_equal(first.regress(images), other.regress(images))
-    assert first.error is None
-
-
-def test_the_spectrum_is_scipy_s_cosine_transform() -> None:
-    images = natural(3, 7, 16)
-    ours = log_spectrum(images)
-    radius = np.hypot(*np.indices((16, 16))).astype(int)
-    for image, row in zip(images, ours, strict=True):
-        waves = fft.dctn(image.astype(np.float64), type=1, axes=(0, 1)) / 30
-        power = np.log((waves**2).mean(axis=2) + 1e-2)
-        assert np.allclose(row, [power[radius == ring].mean() for ring in range(radius.max() + 1)], atol=2e-3)
 
 
 def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
@@ -143,39 +107,7 @@ def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
             plain = image[0] - (image[0] * window[..., None]).sum((0, 1)) / window.sum()
             power = np.abs((plain * wave).sum((0, 1))) ** 2 / (window**2).sum()
             rings.setdefault(int(np.hypot(u, v)), []).append(float(np.log(power.mean() + 1e-2)))
-    assert np.allclose(log_spectrum(image, windowed=True)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)
-
-
-@pytest.mark.slow
-def test_a_windowed_estimator_reads_crops_out_of_blurred_photos() -> None:
-    clear, photos = natural(120, 0), natural(20, 2, 64)
-    seen = np.concatenate([np.ascontiguousarray(blurred(photos, k)[:, 16:48, 16:48]) for k in KERNELS])
-    true = np.repeat(KERNELS, len(photos))
-    errors = [
-        metrics.mean_absolute_error(
-            true, KernelEstimator.train(clear, KERNELS, network=network, epochs=12, device="cpu").estimate(seen)
-        )
-        for network in ("windowed", "cosine")
-    ]
-    assert errors[0] < 1 and errors[0] < errors[1]
-
-
-@pytest.mark.slow
-def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) -> None:
-    import torchvision
-    from safetensors.torch import save_file
-
-    torch.manual_seed(0)
-    path = tmp_path / "imagenet.safetensors"
-    save_file(torchvision.models.efficientnet_v2_s(weights=None).state_dict(), path)
-    made = KernelEstimator.train(
-        natural(2, 0), (1, 9), network="efficientnet-v2-s", weights=path, epochs=1, batch=4, device="cpu"
-    )
-    assert set(made.estimate(natural(2, 1))) <= set(range(1, 10, 2))
-    save_file(made.module.state_dict(), tmp_path / "own.safetensors")
-    given = {"network": "efficientnet-v2-s", "weights": tmp_path / "own.safetensors", "device": "cpu"}
-    with pytest.raises(InputError, match="torchvision"):
-        KernelEstimator.train(natural(2, 0), (1, 9), **given)  # type: ignore[arg-type]
+    assert np.allclose(log_spectrum(image)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +117,8 @@ def test_a_convolutional_network_trains_and_takes_given_weights(tmp_path: Path) 
         lambda e: KernelEstimator.train(natural(2, 0), (1, 4)),
         lambda e: KernelEstimator.train(natural(2, 0), (3,)),
         lambda e: KernelEstimator.train(natural(2, 0)[:0], (1, 3)),
-        lambda e: KernelEstimator.train(natural(2, 0), (1, 3), network="resnet"),
-        lambda e: KernelEstimator.train(natural(2, 0), (1, 3), weights="w.safetensors"),
     ],
 )
 def test_what_cannot_be_is_refused(estimator: KernelEstimator, call: object) -> None:
-    with pytest.raises((InputError, UsageError)):
+    with pytest.raises(InputError):
         call(estimator)  # type: ignore[operator]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_faces import psnr, random_faces
+from attack_faces import random_faces
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker, training
-from ficgan.lab.attacks.base import held_out, seed_of
+from ficgan.lab.attacks.base import held_out
 from ficgan.lab.attacks.learned import Pix2Pix
 from ficgan.lab.attacks.networks import (
     PatchGAN,
@@ -26,7 +25,6 @@ from ficgan.lab.attacks.networks import (
     SsimLearner,
     discriminator_loss,
     generator_loss,
-    halvings_for,
 )
 from ficgan.lab.attacks.training import STATE, WEIGHTS
 from ficgan.models import load_tensors
@@ -68,7 +66,7 @@ def stop_at(step: int) -> Any:
 
 def test_it_learns_to_undo_a_negative() -> None:
     told: list[tuple[int, int, str]] = []
-    attacker = replace(SMALL, epochs=15, batch=20).fit(smooth_pairs(200), progress=lambda *step: told.append(step))
+    attacker = replace(SMALL, epochs=8, batch=20).fit(smooth_pairs(200), progress=lambda *step: told.append(step))
     fresh = smooth_pairs(20, seed=9)
     error = np.abs(attacker.guess(fresh.anonymised).astype(int) - fresh.clear.images).mean()
     assert error < 0.6 * np.abs(fresh.anonymised.images.astype(int) - fresh.clear.images).mean()
@@ -87,12 +85,11 @@ def test_it_keeps_the_best_epoch_and_ends_early() -> None:
     assert short.record["ended"].endswith("minutes were over") and short.record["seconds"] < 20
 
 
-@pytest.mark.parametrize("patience", [0, 1, 5])
-def test_a_plateau_is_torchs(patience: int) -> None:
+def test_a_plateau_is_torchs() -> None:
     weight = torch.nn.Parameter(torch.zeros(1))
     torchs = torch.optim.SGD([weight], 1.0)
-    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torchs, factor=0.75, patience=patience, threshold=0)
-    learner = SsimLearner(torch.nn.Linear(1, 1), 1.0, patience)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(torchs, factor=0.75, patience=5, threshold=0)
+    learner = SsimLearner(torch.nn.Linear(1, 1), 1.0)
     best, at, factor = np.inf, 0, 1.0
     falls = [1.0, 0.9, 0.8, *[0.85] * 14, 0.7, *[0.75] * 8]
     for epoch, loss in enumerate(falls, 1):
@@ -104,7 +101,7 @@ def test_a_plateau_is_torchs(patience: int) -> None:
     assert factor < 1
 
 
-@pytest.mark.parametrize("stopped", [1, 7, 10])
+@pytest.mark.parametrize("stopped", [1, 7])
 def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int) -> None:
     pairs = smooth_pairs()
     whole = SMALL.fit(pairs)
@@ -127,8 +124,7 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int)
             other.fit(learnt, workspace=tmp_path)
 
 
-@pytest.mark.parametrize("spoilt", ["loss", "weights"])
-def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str) -> None:
+def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raised at the step at which it would be saved, not at the end of the epoch; the state before stays."""
     bad, steps = 7, 0
     step = SsimLearner.step
@@ -137,8 +133,6 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pyt
         nonlocal steps
         steps += 1
         losses = step(self, *batch)
-        if steps == bad and spoilt == "loss":
-            return {"loss": losses["loss"] * float("nan")}
         if steps == bad:
             next(self.network.parameters()).data.fill_(float("inf"))
         return losses
@@ -152,28 +146,6 @@ def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pyt
     tensors, header = load_tensors(tmp_path / STATE, kind=training.KIND)
     assert header["counters"]["step"] == bad - 1
     assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
-
-
-def test_a_stop_saves_once_and_states_take_a_twentieth_of_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, saved = [0.0], []
-    monkeypatch.setattr(training.time, "monotonic", lambda: clock[0])
-
-    def save(self: object) -> None:
-        clock[0] += 10  # so slow a disk
-        saved.append(clock[0])
-
-    def told(done: int, total: int, stage: str) -> None:
-        clock[0] += 10
-        if done == 100:
-            signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(training.TrainingLoop, "_save", save)
-    with pytest.raises(KeyboardInterrupt):
-        replace(SMALL, epochs=100).fit(smooth_pairs(), workspace=tmp_path, progress=told)
-    assert [round(time) for time in saved[:3]] == [80, 300, 520]
-    assert len(saved) == 6 and clock[0] == 1060  # five on the way, one at the stop
 
 
 @pytest.mark.parametrize(
@@ -212,18 +184,13 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
 
 def test_held_out_are_whole_people_and_never_the_enrolled() -> None:
     people = np.repeat(np.arange(30), 3)
-    held = held_out(people, 90, 0.1, seed=4)
+    held = held_out(people, 0.1, seed=4)
     assert held.sum() == 9 and set(people[held]).isdisjoint(people[~held])
-    assert not held_out(people, 90, 0.0, 0).any() and not held_out(np.zeros(9, int), 9, 0.5, 0).any()
-    assert held_out(None, 10, 0.2, 0).sum() == 2 and held_out(np.full(10, -1), 10, 0.2, 0).sum() == 2
+    assert not held_out(people, 0.0, 0).any() and not held_out(np.zeros(9, int), 0.5, 0).any()
     for seed in range(20):
-        held = held_out(people, 90, 0.2, seed, enrolled=np.arange(10, 30))
+        held = held_out(people, 0.2, seed, enrolled=np.arange(10, 30))
         assert held.sum() == 6 and set(people[held]) <= set(range(10))  # two of the ten who are left
-    assert not held_out(people, 90, 0.2, 0, enrolled=np.arange(40)).any()
-
-
-def test_seeds_are_of_the_face_not_of_its_place() -> None:
-    assert len({seed_of(s, name, n) for s in range(3) for name in "abc" for n in range(3)}) == 27
+    assert not held_out(people, 0.2, 0, enrolled=np.arange(40)).any()
 
 
 # -- the auto-encoder --------------------------------------------------------------------------------------------------
@@ -248,8 +215,7 @@ def test_the_loss_is_scikit_images_ssim_inside_and_has_a_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "linear", "millions"),
-    [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0), (224, "factorised", 57.8)],
+    ("size", "linear", "millions"), [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0)]
 )
 def test_it_has_as_many_weights_as_the_paper_says(size: int, linear: str, millions: float) -> None:
     with torch.device("meta"):
@@ -260,7 +226,7 @@ def test_it_has_as_many_weights_as_the_paper_says(size: int, linear: str, millio
 def test_without_its_linear_layer_it_sees_neighbours_only() -> None:
     torch.manual_seed(0)
     x = torch.rand(1, 3, 32, 32, requires_grad=True)
-    for linear, whole in (("none", False), ("full", True), ("factorised", True)):
+    for linear, whole in (("none", False), ("full", True)):
         network = AutoEncoder(size=32, linear=linear).network()
         (gradient,) = torch.autograd.grad(network(x)[0, :, 0, 0].sum(), x)
         assert bool(gradient[0, :, -8:, -8:].abs().sum() > 0) is whole
@@ -276,17 +242,6 @@ def tiny(**more: object) -> Pix2Pix:
 def inverted_pairs(n: int = 48) -> Pairs:
     clear = random_faces(n, 16, seed=n, per_person=2)
     return Pairs(clear.with_images(255 - clear.images), clear)
-
-
-@pytest.mark.parametrize(("size", "norm"), [(16, "instance"), (64, "batch"), (128, "instance")])
-def test_shapes_and_range(size: int, norm: str) -> None:
-    network = Pix2PixUNet(size, 2, norm, 0.5)
-    x = torch.rand(2, 3, size, size)
-    for learning in (True, False):
-        y = network.train(learning)(x)
-        assert y.shape == x.shape and y.isfinite().all() and y.min() >= 0 and y.max() <= 1
-    logits = PatchGAN(2, halvings_for(size), norm).eval()(x, y)
-    assert logits.shape[:2] == (2, 1) and logits.shape[2] == logits.shape[3] > 1
 
 
 def test_the_papers_generator_layer_by_layer() -> None:
@@ -331,35 +286,23 @@ def test_losses_are_the_papers(rng: np.random.Generator) -> None:
     far = 100 * sum(abs((2 * g - 1) - (2 * c - 1)) for g, c in zip(guess.flat, clear.flat, strict=True)) / guess.size
     tensors = [torch.from_numpy(one) for one in (real, fake, guess, clear)]
     assert discriminator_loss(*tensors[:2]).item() == pytest.approx(judged)
-    got = generator_loss(tensors[1], tensors[2], tensors[3], 100.0)
+    got = generator_loss(*tensors[1:])
     assert [one.item() for one in got] == pytest.approx([fools, far])
 
 
 def test_each_step_moves_each_network_down_its_own_loss_at_a_rate_that_falls_in_the_second_half() -> None:
     torch.manual_seed(0)
-    network, judge = Pix2PixUNet(16, 4, dropout=0.0), PatchGAN(4, 1)
-    learner = Pix2PixLearner(network, judge, 1e-4, 100.0)
+    network, judge = Pix2PixUNet(16, 4), PatchGAN(4, 1)
+    network.dropout = 0.0
+    learner = Pix2PixLearner(network, judge, 1e-4)
     seen, clear = torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)
+    guess = network(seen).detach()
+    losses = learner.step(seen, clear, 0)
     with torch.no_grad():
-        guess = network(seen)
-        before = discriminator_loss(judge(seen, clear), judge(seen, guess))
-        far = generator_loss(judge(seen, guess), guess, clear, 100.0)[1]
-    told = learner.step(seen, clear, 0)
-    assert told["discriminator"].item() == pytest.approx(before.item(), rel=1e-5)
-    assert told["l1"].item() == pytest.approx(far.item(), rel=1e-5)
-    with torch.no_grad():
-        assert discriminator_loss(judge(seen, clear), judge(seen, guess)) < before
-        assert generator_loss(judge(seen, guess), network(seen), clear, 100.0)[1] < far
+        assert discriminator_loss(judge(seen, clear), judge(seen, guess)) < losses["discriminator"]
+        assert generator_loss(judge(seen, guess), network(seen), clear)[1] < losses["l1"]
     assert all(one.requires_grad for one in judge.parameters())
-    assert {one.param_groups[0]["betas"] for one in learner.optimizers.values()} == {(0.5, 0.999)}
     assert [learner.after_epoch(1.0, done, 20, 0) for done in (2, 10, 15, 20)] == [1.0, 1.0, 0.5, 0.0]
-
-
-@pytest.mark.slow
-def test_a_tiny_training_learns_an_inversion_of_colours() -> None:
-    unseen, trained = inverted_pairs(8), tiny().fit(inverted_pairs())
-    before = psnr(unseen.anonymised.images, unseen.clear.images)
-    assert psnr(trained.guess(unseen.anonymised), unseen.clear.images) > before + 5
 
 
 def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
@@ -368,8 +311,6 @@ def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
     assert several.shape == (3, 3, 16, 16, 3) and not np.array_equal(several[:, 0], several[:, 1])
     assert np.array_equal(several, trained.reverse(faces, 3)) and np.array_equal(several[:, 0], trained.guess(faces))
     assert np.abs(trained.reverse(faces.take([2]), 3)[0].astype(int) - several[2]).max() <= 1
-    still = tiny(epochs=1, dropout=0.0).fit(inverted_pairs(8)).reverse(faces, 2)
-    assert np.array_equal(still[:, 0], still[:, 1])
 
 
 def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(tmp_path: Path) -> None:

@@ -23,10 +23,9 @@ from ficgan.lab.attacks import (
     Wiener,
     WienerBlind,
 )
-from ficgan.lab.attacks.base import luminance, mean_ssim
+from ficgan.lab.attacks.base import luminance
 from ficgan.lab.attacks.deconvolution import (
     NormSparsity,
-    blur_between,
     blur_matrix,
     blur_of,
     blur_transfer,
@@ -76,18 +75,6 @@ def test_wiener_brings_a_known_blur_back() -> None:
     assert Wiener(kernel=5).fit(Pairs(blurred(attacker, 15), attacker)).kernel == 5  # what was given is kept
 
 
-def test_the_released_noise_shares_cannot_sharpen() -> None:
-    """With K ≥ 1 every frequency is damped against the mean: the released grid blurs."""
-    gain = Wiener(13, sigma=13 / 3, k=1, prior="flat").gain(32)
-    assert gain[0, 0] == pytest.approx(1) and np.abs(gain).max() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("width", [7, 13, 25])
-def test_the_blur_between_pairs_is_found(width: int) -> None:
-    faces = random_faces(12, 48, smooth=1)
-    assert blur_between(Pairs(blurred(faces, width), faces)) == width
-
-
 def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
     """Pictures with the spectrum that the method assumes: their blur is found without any pairs, and undone."""
     rng = np.random.default_rng(4)
@@ -101,7 +88,8 @@ def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
     hidden = blurred(clear, 13)
     widths, noise = blur_of(hidden.images)
     assert (np.abs(widths - 13) <= 2).all() and (noise > 0).all()
-    assert psnr(WienerBlind().guess(hidden), clear.images) > psnr(hidden.images, clear.images) + 3
+    for blind in (WienerBlind(), RichardsonLucy()):
+        assert psnr(blind.guess(hidden), clear.images) > psnr(hidden.images, clear.images) + 3
     assert (blur_of(clear.images)[0] <= 3).all()
 
 
@@ -118,17 +106,6 @@ def test_richardson_lucy_is_the_textbook_iteration() -> None:
         for _ in range(rounds):
             estimate *= (blur.T @ (seen / (blur @ estimate))) / blur.sum(axis=0)
         assert np.abs(guess[0, :, :, channel].ravel() - np.clip(estimate, 0, 255)).max() <= 0.51
-
-
-def test_richardson_lucy_sharpens_with_and_without_pairs() -> None:
-    attacker, victim = random_faces(12, 48, seed=1), random_faces(4, 48, seed=2)
-    hidden, pairs = blurred(victim, 9), Pairs(blurred(attacker, 9), attacker)
-    fitted = RichardsonLucy().fit(pairs)
-    assert fitted.kernel == 9
-    assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 4
-    blind = RichardsonLucy(blind=True)
-    assert blind.fit(pairs) is blind
-    assert np.array_equal(blind.guess(hidden), RichardsonLucy().guess(hidden))
 
 
 def boxes(n: int, size: int) -> Faces:
@@ -197,37 +174,19 @@ def test_wavelet_denoises_and_leaves_the_clean() -> None:
     assert psnr(Wavelet().guess(faces), faces.images) > 45
 
 
-def slow_interpolation(image: np.ndarray, grey: int, least: int) -> np.ndarray:
-    image = image.astype(int)
-    empty = (image == grey).all(axis=2)
-    while True:
-        found = []
-        for y, x in np.argwhere(empty):
-            near = [
-                image[v, u]
-                for v in range(max(y - 1, 0), min(y + 2, len(image)))
-                for u in range(max(x - 1, 0), min(x + 2, len(image)))
-                if not empty[v, u]
-            ]
-            if len(near) >= least:
-                found.append((y, x, np.rint(np.mean(near, axis=0))))
-        if not found:
-            return image.astype(np.uint8)
-        for y, x, colour in found:
-            image[y, x], empty[y, x] = colour, False
-
-
 @given(
-    image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (1, s, s, 3)), elements=st.sampled_from([127, 126, 9])),
+    image=hnp.arrays(np.uint8, st.integers(8, 12).map(lambda s: (s, s, 3)), elements=st.sampled_from([127, 126, 9])),
     least=st.integers(1, 8),
-    seed=st.integers(0, 9),
 )
-def test_interpolation_is_the_loop(image: np.ndarray, least: int, seed: int) -> None:
-    holes = np.random.default_rng(seed).random(image.shape[:3]) < 0.5
-    image = np.where(holes[..., None], np.uint8(127), image)
-    guess = InterpolateGrey(least=least).guess(faces_of(image))
-    # Means of exactly half a level may fall either way in float32.
-    assert np.abs(guess[0].astype(int) - slow_interpolation(image[0], 127, least)).max() <= 1
+def test_a_round_of_interpolation_is_the_mean_of_the_neighbours(image: np.ndarray, least: int) -> None:
+    guess = InterpolateGrey(least=least).guess(faces_of(image[None]))[0].astype(int)
+    empty = (image == 127).all(axis=2)
+    assert np.array_equal(guess[~empty], image[~empty])
+    for y, x in np.argwhere(empty):
+        box = (slice(max(y - 1, 0), y + 2), slice(max(x - 1, 0), x + 2))
+        near = image[box][~empty[box]].astype(int)
+        if len(near) >= least:  # filled in the first round; means of half a level may fall either way in float32
+            assert np.abs(guess[y, x] - near.mean(axis=0)).max() <= 0.5 + 1e-4
 
 
 @pytest.mark.parametrize("reverser", [LinearResampling(), BicubicResampling()], ids=repr)
@@ -242,16 +201,5 @@ def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(
     fitted = reverser.fit(Pairs(attacker.with_images(pixelated(attacker.images)), attacker))
     hidden = victim.with_images(pixelated(victim.images))
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 3
-    how = cv2.INTER_CUBIC if isinstance(reverser, BicubicResampling) else cv2.INTER_LINEAR
-
-    def resampled(image: np.ndarray, middle: int) -> np.ndarray:
-        small = cv2.resize(image, (middle, middle), interpolation=cv2.INTER_AREA)
-        return cv2.resize(small, (48, 48), interpolation=how)
-
-    middle = round(fitted.ratio * 48)
-    assert middle == 12
-    assert np.array_equal(fitted.guess(hidden)[0], resampled(hidden.images[0], middle))
-    clear, blocky = luminance(attacker.images), luminance(pixelated(attacker.images))
-    scores = {m: mean_ssim(clear, np.stack([resampled(i, m) for i in blocky])) for m in range(2, 49)}
-    assert scores[middle] == max(scores.values())
+    assert round(fitted.ratio * 48) == 12  # the one right width
     assert type(reverser)(ratio=0.5).fit(Pairs(attacker, attacker)).ratio == 0.5

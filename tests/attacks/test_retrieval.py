@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from ficgan.errors import FicganError
-from ficgan.lab.attacks.revelio import RULES, Metric, Rule, choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
 
 
 def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:
@@ -20,23 +19,16 @@ def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:
     return float(1 - a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
-def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric: str, rule: str) -> list[int]:
+def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric: str) -> list[int]:
     found = []
     for several in candidates:
         table = [[distance(c, g, metric) for g in gallery] for c in several if np.isfinite(c).all()]
         nearest = [(people[int(np.argmin(row))], min(row)) for row in table]
         if not nearest:
             found.append(-1)
-        elif rule == "vote":
+        else:
             counts = Counter(person for person, _ in nearest)
             found.append(min((-counts[person], gap, person) for person, gap in nearest)[2])
-        elif rule == "shortest":
-            found.append(min(nearest, key=lambda one: one[1])[0])
-        else:
-            means = {
-                p: np.mean([[g for g, q in zip(row, people, strict=True) if q == p] for row in table]) for p in people
-            }
-            found.append(min(means, key=means.__getitem__))
     return [int(one) for one in found]
 
 
@@ -46,28 +38,21 @@ def slow(candidates: np.ndarray, gallery: np.ndarray, people: np.ndarray, metric
     size=st.integers(1, 12),
     names=st.integers(1, 4),
     metric=st.sampled_from(["euclidean", "cosine"]),
-    rule=st.sampled_from(RULES),
     seed=st.integers(0, 99),
     unread=st.floats(0, 0.6),
 )
 def test_retrieval_is_the_slow_loop(
-    probes: int, n: int, size: int, names: int, metric: Metric, rule: Rule, seed: int, unread: float
+    probes: int, n: int, size: int, names: int, metric: str, seed: int, unread: float
 ) -> None:
     rng = np.random.default_rng(seed)
     candidates, gallery = rng.normal(size=(probes, n, 6)), rng.normal(size=(size, 6))
     candidates[rng.random((probes, n)) < unread] = np.nan
     people = rng.integers(0, names, size) * 7
-    got = retrieve(candidates, gallery, people, metric, rule)
-    assert got.found.tolist() == slow(candidates, gallery, people, metric, rule)
-    for i, several in enumerate(candidates):
-        for j, one in enumerate(several):
-            gaps = [distance(one, g, metric) for g in gallery]
-            if np.isnan(one).any():
-                assert got.winners[i, j] == -1 and np.isinf(got.distances[i, j])
-            else:
-                assert got.winners[i, j] == people[int(np.argmin(gaps))]
-                assert got.distances[i, j] == pytest.approx(min(gaps), abs=1e-5)
-    assert np.array_equal(got.lowest, got.distances.min(axis=1))
+    got = retrieve(candidates, gallery, people, metric)
+    assert got.found.tolist() == slow(candidates, gallery, people, metric)
+    for several, lowest in zip(candidates, got.lowest, strict=True):
+        gaps = [distance(one, other, metric) for one in several if np.isfinite(one).all() for other in gallery]
+        assert lowest == pytest.approx(min(gaps, default=np.inf), abs=1e-5)
 
 
 def test_a_tied_vote_goes_to_the_nearest() -> None:
@@ -76,25 +61,6 @@ def test_a_tied_vote_goes_to_the_nearest() -> None:
     assert retrieve(candidates, gallery, people).found.tolist() == [5]  # 5 and 6 twice, 5 came nearer
     assert retrieve(candidates[:, :4], gallery, people).found.tolist() == [6]
     assert retrieve(candidates[:, 2], gallery, people).found.tolist() == [7]  # [N,D]: one candidate each
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 3)), np.zeros(5, int)),
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((0, 4)), np.zeros(0, int)),
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(4, int)),
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.full(5, -1)),
-        lambda: retrieve(np.zeros((2, 3, 4)), np.full((5, 4), np.nan), np.zeros(5, int)),
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), "manhattan"),  # type: ignore[arg-type]
-        lambda: retrieve(np.zeros((2, 3, 4)), np.zeros((5, 4)), np.zeros(5, int), rule="first"),  # type: ignore[arg-type]
-        lambda: ood_curve(np.zeros(0), np.ones(2)),
-        lambda: ood_curve(np.ones(2), np.array([np.nan])),
-    ],
-)
-def test_what_cannot_be_is_refused(call: object) -> None:
-    with pytest.raises(FicganError):
-        call()  # type: ignore[operator]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=1, max_size=30))

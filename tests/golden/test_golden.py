@@ -194,7 +194,7 @@ STUDIES = {
     "fantomas": "eval paper fantomas " + _SET + "--jobs 1 --general ridge --general "
     "autoencoder:size=32,linear=none,epochs=1",
     "revelio": "eval paper revelio " + _SET + "--config revelio64 --attacker ridge --attacker "
-    "Revelio=revelio:preset=patched,base=16,size=32,epochs=1,samples=3,precision=float32 --candidates 2 --probes 3 "
+    "Revelio=revelio:preset=tiny,size=32,epochs=1,samples=3,precision=float32 --candidates 2 --probes 3 "
     "--set sweep=1 --set outsiders=3 --set identities=3 --set fine_tuned=1 --set tune_steps=1 --set estimator=[8,4,4] "
     "--set adapt_epochs=1 --pictures 0",
     "obfuscation": "eval paper obfuscation --images {world}/people --annotations {world}/scenes.json --set "

@@ -70,7 +70,6 @@ class ByHeart(Learned):
     """Learns its pairs by heart in six steps, and gives back the clear faces of the nearest anonymised ones."""
 
     name: ClassVar[str] = "by-heart"
-    deterministic: ClassVar[bool] = False
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="By heart", source="a test", knowledge=frozenset({"pairs"}), several=True
     )

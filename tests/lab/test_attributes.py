@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +27,15 @@ def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
-    faces, attributes = painted(np.random.default_rng(5), 240)
+    faces, attributes = painted(np.random.default_rng(5), 200)
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
     steps: list[tuple[int, int, str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ficgan.lab.attributes._BATCH", 16)  # more steps of fewer images
         report = train_attributes(
-            faces, attributes, out, source={"name": "painted"}, epochs=5, progress=lambda *step: steps.append(step)
+            faces, attributes, out, source={"name": "painted"}, epochs=4, progress=lambda *step: steps.append(step)
         )
-    assert steps == [(i + 1, len(steps), "training") for i in range(len(steps))] and len(steps) % 5 == 0
+    assert steps == [(epoch, 4, "training") for epoch in range(1, 5)]
     return out, report, faces, attributes
 
 
@@ -45,7 +44,7 @@ def test_what_can_be_seen_is_learnt_and_what_cannot_is_not(trained):
     test = report["test"]["attributes"]
     assert test["Smiling"]["auc"] > 0.95 and test["Brow"]["auc"] > 0.95
     assert abs(test["Hidden"]["auc"] - 0.5) < 0.25
-    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 240
+    assert report["source"] == {"name": "painted"} and sum(report["images"]) == 200
 
 
 def test_figures_are_those_of_scikit_learn(trained):
@@ -116,7 +115,7 @@ def test_auc_counts_ties_half(seed, distinct):
 
 def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     from ficgan.models.io import save_tensors
 
@@ -134,14 +133,6 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
         save_tensors(path, weights, header, kind="attributes")
         with pytest.raises(InputError, match=text):
             AttributeClassifier.load(path)
-    weights["head.bias"][0] = float("nan")
-    save_file(
-        weights,
-        path,
-        metadata={"format": "ficgan", "kind": "attributes", "header": json.dumps({"schema": 1, "names": list("abc")})},
-    )
-    with pytest.raises(InputError, match="not finite"):
-        AttributeClassifier.load(path)
 
 
 # Attribute inference

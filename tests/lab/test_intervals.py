@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from ficgan.errors import UsageError
-from ficgan.lab.metrics import Bootstrap, proportion, rule_of_three, wilson
+from ficgan.lab.metrics import Bootstrap, proportion, wilson
 
 
 def test_wilson_is_scipys_and_revelios() -> None:
@@ -19,15 +19,6 @@ def test_wilson_is_scipys_and_revelios() -> None:
     for bad in ((3, 2), (-1, 2), (0, 0)):
         with pytest.raises(UsageError):
             wilson(*bad)
-
-
-def test_the_rule_of_three_bounds_the_exact_limit() -> None:
-    assert rule_of_three(100) == 0.03 and rule_of_three(2) == 1
-    for trials in (20, 100, 5000):
-        exact = 1 - 0.05 ** (1 / trials)
-        assert exact < rule_of_three(trials) < 1.1 * exact
-    with pytest.raises(UsageError):
-        rule_of_three(0)
 
 
 def test_the_bootstrap_by_identity_is_scipys() -> None:

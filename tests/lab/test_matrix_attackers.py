@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import threading
 import time
@@ -16,8 +17,9 @@ from texture_world import judged_by_textures, write_people
 from ficgan.errors import FicganError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
-from ficgan.lab.attackers import halves, titles
+from ficgan.lab.attackers import halves, lessons, mark_of, titles
 from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.report.tables import figure
@@ -79,27 +81,6 @@ def test_an_interrupted_training_goes_on(people: Path, tmp_path: Path) -> None:
     assert world.LOG.steps == [0, 1, 2, 3, 4, 5] and world.LOG.trained == 1
 
 
-@pytest.mark.slow
-def test_how_long_a_network_was_trained_is_told(people: Path, tmp_path: Path) -> None:
-    """Also where its guesses were kept and nothing is trained again."""
-    spec = "autoencoder:size=16,epochs=3,batch=16,minutes=0.000001"
-    scenarios = ["clear", "naive", "reversed-general", "reversed-closed"]
-    general = ["autoencoder:size=16,epochs=1,batch=16", spec]
-    for resamples in (50, 51):
-        config = world.config(people, general=general, scenarios=scenarios, resamples=resamples)
-        results = matrix.run_matrix(config, tmp_path)
-        for scenario, ends in (("reversed-general", [""]), ("reversed-closed", [" (known)", " (unknown)"])):
-            found = {name: figure(one.figures, "rank-1") for name, one in trials(results, scenario).items()}
-            notes = {name: one.note for name, one in found.items() if one is not None}
-            assert len(notes) == 2 * len(ends)
-            assert sum("trained 1 epochs, ended: all epochs" in note for note in notes.values()) == len(ends)
-            assert sum("ended: 1e-06 minutes were over" in note for note in notes.values()) == len(ends)
-        told = results.provenance["trainings"]
-        assert len(told) == 6 and all(name.startswith(f"{METHOD} on {people.name}, reversed-") for name in told)
-        naive = figure(trials(results, "naive")[""].figures, "rank-1")
-        assert naive is not None and "trained" not in naive.note
-
-
 def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path, tmp_path: Path) -> None:
     config = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-closed"])
     results = matrix.run_matrix(config, tmp_path)
@@ -123,6 +104,19 @@ def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path,
     assert figure(closed["by-heart (known)"].figures, "rank-1").n == 8  # type: ignore[union-attr]
     gain = figure(closed["by-heart (known)"].figures, "reversibility")
     assert gain is not None and gain.n == 8
+
+
+def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path) -> None:
+    """A training that is watched on some people never takes those it is granted; that is another training."""
+    bench = bench_of(world.config(people), tmp_path)
+    method = anonymiser_for(bench, world.config(people).methods[0].make())
+    closed, open_ = (lessons(bench, Subject(bench, method), method, victims=victims) for victims in (True, False))
+    who, enrolled = closed.clear.people, closed.enrolled
+    assert who is not None and enrolled is not None and open_.enrolled is None
+    for seed in range(10):
+        held = held_out(who, 0.5, seed, enrolled)
+        assert held.any() and not np.isin(who[held], halves(bench)[0]).any()
+    assert mark_of(dataclasses.replace(closed, enrolled=enrolled[1:])) != mark_of(closed)
 
 
 def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:

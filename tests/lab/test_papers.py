@@ -120,7 +120,6 @@ def _results(naive: tuple[float, float], best: tuple[float, float] | None, **mor
         trial("m", "parrot-enrol", (0.2, 0.4)),
         trial("m", "reversed-general", (0.0, 0.02), "ridge"),
         trial("m", "reversed-specialised", best, "made for it"),
-        trial("m", "background-known", more.get("known"), "subtraction"),
     ]
     methods = {
         "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},
@@ -200,7 +199,6 @@ def _invoke(*arguments: object) -> Any:
 @pytest.mark.usefixtures("_judge")
 def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
-    monkeypatch.setattr("ficgan.lab.papers.fantomas.draw_fantomas", lambda *_: [])
     command = (
         "fantomas",
         "--data",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import scipy.linalg
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file, save_file
-from scipy.ndimage import correlate1d
 from skimage.metrics import peak_signal_noise_ratio
 from skimage.metrics import structural_similarity as skimage_ssim
 
@@ -24,13 +22,10 @@ from ficgan.lab.metrics.pictures import (
     frechet_distance,
     hub_file,
     inception_file,
-    kernel_distance,
     lpips_backbone,
     psnr,
-    scales,
     sharpness,
     ssim,
-    structural_similarity,
 )
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
@@ -48,51 +43,13 @@ def pictures(rng: np.random.Generator, count: int, side: int) -> tuple[np.ndarra
     return a.clip(0, 255).astype(np.uint8), b.clip(0, 255).astype(np.uint8)
 
 
-def oracle_maps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Structure and SSIM maps of one channel in float64, window inside the image."""
-    t = np.arange(-5, 6)
-    g = np.exp(-t * t / (2 * 1.5**2))
-    g /= g.sum()
-
-    def blur(z: np.ndarray) -> np.ndarray:
-        return correlate1d(correlate1d(z, g, axis=0), g, axis=1)[5:-5, 5:-5]
-
-    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    mx, my = blur(x), blur(y)
-    structure = (2 * (blur(x * y) - mx * my) + c2) / (blur(x * x) - mx**2 + blur(y * y) - my**2 + c2)
-    return structure, structure * (2 * mx * my + c1) / (mx**2 + my**2 + c1)
-
-
-def oracle_ms_ssim(a: np.ndarray, b: np.ndarray, count: int) -> float:
-    weights = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])[:count]
-    weights = weights / weights.sum()
-    channels = []
-    for c in range(3):
-        x, y = a[..., c].astype(np.float64), b[..., c].astype(np.float64)
-        value = 1.0
-        for level in range(count):
-            structure, whole = oracle_maps(x, y)
-            value *= max((whole if level == count - 1 else structure).mean(), 0) ** weights[level]
-            h, w = x.shape[0] // 2 * 2, x.shape[1] // 2 * 2
-            x, y = (z[:h, :w].reshape(h // 2, 2, w // 2, 2).mean((1, 3)) for z in (x, y))
-        channels.append(value)
-    return float(np.mean(channels))
-
-
 @pytest.mark.parametrize("side", [11, 64, 129])
 def test_ssim_is_that_of_scikit_image(rng, side):
     a, b = pictures(rng, 3, side)
     options = {"channel_axis": 2, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
     expected = [skimage_ssim(x, y, data_range=255, **options) for x, y in zip(a, b, strict=True)]
     np.testing.assert_allclose(ssim(a, b), expected, atol=2e-5)
-
-
-@pytest.mark.parametrize(("side", "count"), [(176, 5), (128, 4), (67, 3), (22, 2), (15, 1)])
-def test_ms_ssim_equals_a_float64_loop(rng, side, count):
-    assert scales(side) == count
-    a, b = pictures(rng, 2, side)
-    expected = [oracle_ms_ssim(x, y, count) for x, y in zip(a, b, strict=True)]
-    np.testing.assert_allclose(structural_similarity(a, b)[1], expected, atol=5e-5)
+    assert np.isnan(ssim(a[:, :9, :9], b[:, :9, :9])).all()
 
 
 def test_psnr_is_that_of_scikit_image_and_infinite_for_equals(rng):
@@ -160,22 +117,9 @@ def test_distances_equal_the_formula_in_loops(rng, tmp_path):
     a, b = rng.integers(0, 256, (2, 9, 16, 16, 3), dtype=np.uint8)
     b[3] = a[3]
     expected = [by_loops(*files, x, y) for x, y in zip(a, b, strict=True)]
-    network = SqueezeNet(*files)
-    known = network.read(a, keep=True)
-    fresh = network.read(b, clear=a).distances
-    np.testing.assert_allclose(fresh, expected, rtol=1e-4, atol=1e-9)
-    kept = network.read(b, clear=a, known=known).distances
-    np.testing.assert_allclose(kept, expected, rtol=2e-3, atol=2e-6)  # codes are kept in half precision
-    assert fresh is not None and fresh[3] == 0 and known.codes is not None and known.codes.dtype == np.float16
-    assert known.codes.shape == (9, 3 * 49 + 7 * 9)  # two channels weigh nothing
-
-
-def test_diversity_is_the_mean_over_all_pairs(rng, tmp_path):
-    files = small_network(tmp_path, rng)
-    images = rng.integers(0, 256, (6, 16, 16, 3), dtype=np.uint8)
-    expected = np.mean([by_loops(*files, x, y) for x, y in combinations(images, 2)])
-    assert SqueezeNet(*files).read(images).diversity == pytest.approx(expected, rel=1e-4)
-    assert SqueezeNet(*files).read(images[[0, 0, 0]]).diversity == pytest.approx(0, abs=1e-6)
+    found = SqueezeNet(*files).read(b, clear=a).distances
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
+    assert found is not None and found[3] == 0 and SqueezeNet(files[0]).read(b, clear=a).distances is None
 
 
 def test_weights_are_only_taken_from_the_disk(monkeypatch, tmp_path):
@@ -266,26 +210,8 @@ def by_sqrtm(a: np.ndarray, b: np.ndarray) -> float:
     return float(((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(ca + cb - 2 * root.real))
 
 
-def mmd(x: np.ndarray, y: np.ndarray) -> float:
-    """Unbiased squared maximum mean discrepancy, pair by pair."""
-    k = lambda u, v: (float(u @ v) / len(u) + 1) ** 3  # noqa: E731
-    m, n = len(x), len(y)
-    xx = sum(k(x[i], x[j]) for i in range(m) for j in range(m) if i != j) / (m * (m - 1))
-    yy = sum(k(y[i], y[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
-    return xx + yy - 2 * sum(k(u, v) for u in x for v in y) / (m * n)
-
-
 @pytest.mark.parametrize(("n", "m", "d"), [(60, 80, 12), (300, 40, 25), (40, 300, 25)])
 def test_frechet_distance_equals_the_printed_formula(rng, n, m, d):
     a = rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
     b = rng.normal(size=(m, d)) @ rng.normal(size=(d, d)) + 0.5
     assert frechet_distance(a, b) == pytest.approx(by_sqrtm(a, b), rel=1e-8)
-
-
-def test_kernel_distance_is_the_mean_over_all_subsets_in_the_limit(rng):
-    """Many random subsets of three of six: their mean is near that over all 400 pairs of subsets, done by loops."""
-    x, y = rng.normal(size=(6, 4)), rng.normal(size=(6, 4)) + 0.7
-    every = [mmd(x[list(p)], y[list(q)]) for p in combinations(range(6), 3) for q in combinations(range(6), 3)]
-    mean, spread = kernel_distance(x, y, subsets=4000)
-    assert mean == pytest.approx(np.mean(every), abs=5 * np.std(every) / np.sqrt(4000))
-    assert spread == pytest.approx(np.std(every), rel=0.05)

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
-from sklearn.metrics import det_curve, roc_auc_score, roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve
 
-from ficgan.lab.metrics import METRICS, Bootstrap, privacy, rule_of_three, wilson
+from ficgan.lab.metrics import METRICS, Bootstrap, privacy, wilson
 from ficgan.lab.metrics.privacy import chance, linkability, privacy_curves, privacy_figures, reversibility
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial
@@ -74,12 +74,12 @@ def _strict(far: NDArray[Any], tar: NDArray[Any]) -> tuple[NDArray[Any], NDArray
     return far + 1e-10 * np.arange(len(far)), tar
 
 
-def test_the_curves_lie_on_scikit_learns() -> None:
+def test_the_curve_lies_on_scikit_learns() -> None:
     for values in (0, 6):
         made = case(3, 400, 300, 40, values)
         scores, (labels, scored) = scores_of(made), labelled(made)
         far, tar, _ = roc_curve(labels, scored, drop_intermediate=False)
-        curve = np.array(privacy.roc(scores))
+        curve = np.array(privacy.det(scores)) * [1, -1] + [0, 1]
         assert len(curve) <= 200 and (np.diff(curve, axis=0) >= 0).all()
         assert curve[0].tolist() == [0, 0] and curve[-1].tolist() == [1, 1]
         for x, y in curve:
@@ -87,12 +87,6 @@ def test_the_curves_lie_on_scikit_learns() -> None:
             assert tar[np.argmax(far >= x - 1e-12)] <= y + 1e-12  # and no worse than its left side
         area = np.trapezoid(curve[:, 1], curve[:, 0])
         assert area == pytest.approx(roc_auc_score(labels, scored), abs=0.01)
-        false_accept, false_reject, _ = det_curve(labels, scored)
-        trade = np.array(privacy.det(scores))
-        assert (np.diff(trade[:, 0]) >= 0).all() and (np.diff(trade[:, 1]) <= 0).all()
-        for x, y in trade[1:-1]:
-            above = false_reject[false_accept <= x + 1e-12]
-            assert not len(above) or above.min() <= y + 1e-12
 
 
 def test_a_rate_is_refused_below_thirty_expected_impostors() -> None:
@@ -115,13 +109,9 @@ def test_the_match_rates_are_counted_above_the_threshold() -> None:
         above = scored > threshold
         assert privacy.match_rate(scores, threshold).value == pytest.approx(above[labels == 1].mean())
         assert privacy.false_match_rate(scores, threshold).value == pytest.approx(above[labels == 0].mean())
-        _, who, enrolled, _ = made
-        wanted = above[labels == 1].sum() / (who[:, None] == enrolled).sum()
-        assert privacy.match_rate(scores, threshold, failures=True).value == pytest.approx(wanted)
     nobody = privacy.false_match_rate(scores, 99.0)
     people = len(np.unique(made[1][made[3]]))
-    assert nobody.low == 0 and nobody.high == pytest.approx(wilson(0, people)[1]) and "(3/n)" in nobody.note
-    assert f"{rule_of_three(people):.3g}" in nobody.note
+    assert nobody.low == 0 and nobody.high == pytest.approx(wilson(0, people)[1])
 
 
 # -- within kind ------------------------------------------------------------------------------------------------------
@@ -172,10 +162,6 @@ def test_rank_k_is_the_mean_of_each_identity(seed: int, values: int, k: int) -> 
     missed = privacy.rank(scores, k, failures=True, bootstrap=FEW)
     expected = np.mean([odds[all_mated & (who == p)].mean() for p in np.unique(who[all_mated])])
     assert missed.value == pytest.approx(expected) and missed.metric == f"rank-{k} (failures as misses)"
-    if k == 1:
-        assert privacy.rank_per_probe(scores, bootstrap=FEW).value == pytest.approx(odds[mated].mean())
-        each = [1 - np.prod(1 - odds[all_mated & (who == p)]) for p in np.unique(who[all_mated])]
-        assert privacy.people_found(scores, bootstrap=FEW).value == pytest.approx(np.mean(each))
     curve = dict(map(tuple, privacy.cmc(scores)))
     assert curve[float(k)] == pytest.approx(found.value)
     assert curve[float(scores.enrolled)] == pytest.approx(1.0)
@@ -191,7 +177,6 @@ def test_constant_embeddings_are_chance(same: bool) -> None:
     assert privacy.rank(scores, 5).value == pytest.approx(chance(scores, 5))
     assert privacy.auc(scores).value == privacy.eer(scores).value == 0.5
     assert linkability(scores).value == privacy.leak(scores).value == 0
-    assert "24 gallery images equal another person's" in privacy.rank(scores).note
     assert privacy.tar_at_far(scores, 0.3).value == 0  # all or none
 
 
@@ -209,12 +194,6 @@ def test_singling_out_is_one_match_and_the_right_one() -> None:
     who = np.zeros(6, int)
     scores = Scores.from_matrix(matrix, who, np.arange(3))
     assert privacy.singling_out(scores, 0.5).value == pytest.approx(1 / 6)
-    assert privacy.singling_out(scores, 0.5, anyone=True).value == pytest.approx(2 / 6)
-    assert privacy.identification(scores, 0.5).value == pytest.approx(2 / 6)
-    assert privacy.false_identification(scores, 0.5).value is None
-    stranger = Scores.from_matrix(matrix, np.array([0, 0, 0, 9, 9, 9]), np.arange(3))
-    assert privacy.false_identification(stranger, 0.5).value == pytest.approx(1 / 3)
-    assert privacy.singling_out(stranger, 0.5, anyone=True).value == pytest.approx(2 / 6)
     many = Scores.from_matrix(np.array([[0.9, 0.8, 0.1], [0.1, 0.1, 0.2]]), np.array([0, 1]), np.array([0, 0, 1]))
     assert privacy.singling_out(many, 0.5).value == 0.5  # two images of one person are one match
 
@@ -288,7 +267,8 @@ def test_figures_are_those_that_are_listed() -> None:
     scores = scores_of(case(13))
     listed = list(METRICS["privacy"])
     made = list(figures_of(scores))
-    assert made == [name for name in listed if name not in (privacy.WITHIN_KIND, "ID distance", "reversibility")]
+    others = (privacy.WITHIN_KIND, "ID distance", "reversibility", "rank-1 (failures as misses)", "failures to acquire")
+    assert made == [name for name in listed if name not in others]
     assert "ID distance" in figures_of(scores_of(case(13), metric="euclidean"))
     assert reversibility(scores, scores, scores).metric == listed[-1]
 
@@ -316,11 +296,9 @@ def test_nothing_to_find_gives_no_value_and_says_so(kind: str) -> None:
     mask = {"nobody": np.zeros(60, bool), "failed": ~acquired, "strangers": who == 99}[kind]
     group = scores.take(mask)
     made = figures_of(group)
-    for name in ("rank-1", "AUC", "leak", "EER", "TAR@FAR=0.1", "ID cosine", "match rate", "D_sys", "TPIR"):
+    for name in ("rank-1", "AUC", "leak", "EER", "TAR@FAR=0.1", "ID cosine", "match rate", "D_sys"):
         assert made[name].value is None and made[name].note, name
     if kind == "failed":
-        assert made["rank-1 (failures as misses)"].value == 0 and made["failures to acquire"].value == 1
+        assert privacy.rank(group, failures=True).value == 0 and privacy.failures_to_acquire(group).value == 1
         assert made["rank-1"].note.startswith("None of")
-    if kind == "strangers":
-        assert made["FPIR"].value is not None
-    assert privacy_curves(group) == {"cmc": [], "roc": [], "det": []}
+    assert privacy_curves(group) == {"cmc": [], "det": []}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import Faces
-from ficgan.lab import reversal
+from ficgan.lab import trials
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import Perception
@@ -35,33 +35,14 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(prepared, parts, (), None, Store(tmp_path / "store"), resamples=200)
 
 
-class Counting:
-    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference; counts images."""
+class Means:
+    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference."""
 
     size, measures = 32, True
 
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def read(
-        self,
-        images: np.ndarray,
-        *,
-        keep: bool = False,
-        clear: np.ndarray | None = None,
-        known: Perception | None = None,
-    ) -> Perception:
-        self.seen += len(images)
-        told = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
-        return Perception(images.mean((1, 2)).astype(np.float32), distances=told)
-
-
-@pytest.fixture
-def squeezenet(monkeypatch: pytest.MonkeyPatch) -> Counting:
-    made = Counting()
-    monkeypatch.setattr(reversal, "_judges", lambda: Judges(squeezenet=made))  # type: ignore[arg-type]
-    reversal._READ.clear()
-    return made
+    def read(self, images: np.ndarray, *, clear: np.ndarray | None = None) -> Perception:
+        away = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
+        return Perception(images.mean((1, 2)).astype(np.float32), away)
 
 
 def guessed(bench: Bench, rows: np.ndarray, strength: float = 30.0) -> Faces:
@@ -75,10 +56,11 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
     return {one.metric: one for one in figures}
 
 
-def test_means_are_of_the_replaced_square(bench: Bench, squeezenet: Counting) -> None:
+def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "_judges", lambda *_: Judges(squeezenet=Means()))  # type: ignore[arg-type]
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
     faces = guessed(bench, rows)
-    found = by_name(reversal.fidelity_figures(bench, rows, faces))
+    found = by_name(trials.fidelity_figures(bench, rows, faces))
     x0, y0, x1, y1 = REGION
     pairs = [
         (bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
@@ -105,11 +87,11 @@ def test_means_are_of_the_replaced_square(bench: Bench, squeezenet: Counting) ->
 def test_angles_are_angles(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(2, count, size))
-    found = reversal.angles(a.astype(np.float32), b.astype(np.float32) * 7)
+    found = trials.angles(a.astype(np.float32), b.astype(np.float32) * 7)
     slow = [math.acos(max(-1, min(1, x @ y / math.sqrt((x @ x) * (y @ y))))) for x, y in zip(a, b, strict=True)]
     assert found == pytest.approx(slow, abs=1e-4)
-    assert reversal.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
-    assert reversal.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
+    assert trials.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
+    assert trials.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
 
 
 def test_the_interval_is_of_people_not_of_images() -> None:

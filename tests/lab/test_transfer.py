@@ -10,12 +10,12 @@ import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
 from ficgan.anonymizers.defended import Rotation
-from ficgan.lab import reversal
+from ficgan.lab import trials as lab_trials
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, draw_fantomas, elsewhere_table, verdicts
+from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, elsewhere_table, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -49,7 +49,7 @@ class Coarse:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
-    monkeypatch.setattr(reversal, "_judges", lambda: Judges(missing={"squeezenet": "not here"}))
+    monkeypatch.setattr(lab_trials, "_judges", lambda *_: Judges(missing={"squeezenet": "not here"}))
     rng = np.random.default_rng(7)
     texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)
     images = (texture + rng.normal(size=texture.shape) * 6).clip(0, 255).astype(np.uint8)
@@ -198,15 +198,6 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     ]
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
     assert attacker_kind(results.trials[4]) == "autoencoder"
-
-
-@pytest.mark.slow
-@pytest.mark.slow
-def test_bars_are_drawn_for_each_method(tmp_path: Path) -> None:
-    results = _results()
-    written = draw_fantomas(results, [], tmp_path)
-    assert {path.name for path in written} == {"s-blocks.png", "s-blocks.svg", "s-blur.png", "s-blur.svg"}
-    assert all(path.stat().st_size > 1000 for path in written)
 
 
 def test_what_is_lost_by_learning_elsewhere() -> None:

@@ -11,9 +11,16 @@ from ficgan.lab.attacks.base import (
     ReverserTraits,
 )
 from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
-from ficgan.lab.attacks.inversion import KeyedInverse, KSameSubtraction, LearnPermutation, Ridge, another_key
 from ficgan.lab.attacks.learned import AutoEncoder, Learned, Pix2Pix, ThesisAutoEncoder, Trained, load_attacker
-from ficgan.lab.attacks.restoration import BicubicResampling, InterpolateGrey, LinearResampling, Wavelet
+from ficgan.lab.attacks.restoration import (
+    BicubicResampling,
+    InterpolateGrey,
+    LearnPermutation,
+    LinearResampling,
+    Ridge,
+    Wavelet,
+    another_key,
+)
 from ficgan.lab.attacks.revelio import Revelio
 
 __all__ = [
@@ -22,8 +29,6 @@ __all__ = [
     "BicubicResampling",
     "ExternalRestorer",
     "InterpolateGrey",
-    "KSameSubtraction",
-    "KeyedInverse",
     "Knowledge",
     "LearnPermutation",
     "Learned",

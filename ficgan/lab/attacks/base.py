@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Float = NDArray[np.float32]
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
-Knowledge = Literal["method", "parameters", "pairs", "background", "key"]
+Knowledge = Literal["method", "parameters", "pairs"]
+
+T = TypeVar("T")
 
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -35,15 +37,11 @@ class Pairs:
     """What an attacker may learn from: faces of people who are in no gallery and no probe.
 
     Args:
-        background: the anonymiser's background set, where the attacker is granted it.
-        same: False where the anonymised images were drawn with other parameters than the attacked ones.
         enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
     """
 
     anonymised: Faces
     clear: Faces
-    background: Faces | None = None
-    same: bool = True
     enrolled: NDArray[np.int64] | None = None
 
     def at_most(self, count: int) -> Pairs:
@@ -51,10 +49,10 @@ class Pairs:
         if len(self.clear) <= count:
             return self
         rows = np.linspace(0, len(self.clear) - 1, count).round().astype(np.int64)
-        return Pairs(self.anonymised.take(rows), self.clear.take(rows), self.background, self.same)
+        return Pairs(self.anonymised.take(rows), self.clear.take(rows))
 
     def luminance(self) -> tuple[Float, Float]:
-        """The anonymised and the clear faces as luminance, [N,S,S] each."""
+        """The anonymised and the clear faces, [N,S,S] each."""
         return luminance(self.anonymised.images), luminance(self.clear.images)
 
 
@@ -90,12 +88,12 @@ class Reverser(Parametrised):
         raise NotImplementedError
 
 
+# Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs.
 BLURS = frozenset({"gaussian-blur", "box-blur", "obfuscation-blur"})
 NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
-"""Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs."""
 
+# By name; `ficgan.lab.attacks` fills it.
 REVERSERS: Registry[Reverser] = Registry("attacker")
-"""By name; `ficgan.lab.attacks` fills it."""
 
 
 @REVERSERS.add
@@ -123,24 +121,21 @@ class MeanFace(Reverser):
     mean: Images | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> MeanFace:
-        if not len(pairs.clear):
-            raise InputError(f"{self.name} was given no pairs; give at least one")
+        check_pairs(pairs, self.name)
         return replace(self, mean=nearest_grey(pairs.clear.images.mean(axis=0)))
 
     def guess(self, faces: Faces) -> Images:
-        if self.mean is None:
-            raise UsageError(f"{self.name} has no mean yet; fit it on pairs")
-        if self.mean.shape != faces.images.shape[1:]:
-            raise InputError(f"{self.name} was fitted on crops of another size; give crops of the fitted size")
-        return np.repeat(self.mean[None], len(faces), axis=0)
+        mean = fitted(self.mean, self.name)
+        check_size(len(mean), faces, self.name)
+        return np.repeat(mean[None], len(faces), axis=0)
 
 
 @REVERSERS.add
 @dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
-    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before; see `Program`.
+    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2).
 
-    Images of another size are brought back to the crop's. Fantômas, §6.2.2; Revelio, baselines.
+    Images of another size are brought back to the crop's; see `Program`.
     """
 
     name: ClassVar[str] = "external"
@@ -150,17 +145,15 @@ class ExternalRestorer(Program, Reverser):
     )
 
     def guess(self, faces: Faces) -> Images:
-        """See `Program.made_of` for what is raised; besides, InputError for an image that is not square."""
-        return self.made_of(faces, _read_and_resize)
+        """See `Program.made_of`; besides, InputError for an image that is not square."""
+        return self.made_of(faces, _read_square)
 
 
-def _read_and_resize(file: Path, name: str, side: int) -> Images:
+def _read_square(file: Path, name: str, side: int) -> Images:
     pixels = read_pixels(file, name)
     height, width = pixels.shape[:2]
     if height != width:
-        raise InputError(
-            f"external: {file.name} for {name} is {width}×{height}, and crops are square; restore it whole"
-        )
+        raise InputError(f"external: {file.name} for {name} is {width}×{height}, and crops are square")
     return resize(pixels, side)
 
 
@@ -212,24 +205,34 @@ def to_images(x: Tensor) -> Images:
 
 
 def held_out(
-    people: NDArray[np.int64] | None, count: int, share: float, seed: int, enrolled: NDArray[np.int64] | None = None
+    people: NDArray[np.int64], share: float, seed: int, enrolled: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """[count] rows of the people a training is watched on: whole people, never those `enrolled`."""
-    people = np.arange(count) if people is None else np.where(people < 0, -1 - np.arange(count), people)
+    """[N] rows of the people, of `people_of`, on whom a training is watched; none of them is `enrolled`."""
     known = np.unique(people)
     free = known if enrolled is None else np.setdiff1d(known, enrolled)
     if not share or len(known) < 2 or not len(free):
-        return np.zeros(count, bool)
+        return np.zeros(len(people), bool)
     some = min(max(1, math.floor(share * len(free))), len(known) - 1)
     return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
 
 
 def check_pairs(pairs: Pairs, name: str) -> None:
     """InputError where there are no pairs, or sides that do not fit."""
-    if not len(pairs.clear):
-        raise InputError(f"{name} was given no pairs to learn from; give at least one")
-    if pairs.clear.images.shape != pairs.anonymised.images.shape:
+    if not len(pairs.clear) or pairs.clear.images.shape != pairs.anonymised.images.shape:
         raise InputError(
             f"{name} was given {len(pairs.anonymised)} anonymised and {len(pairs.clear)} clear faces of "
             f"{pairs.anonymised.images.shape[1]} and {pairs.clear.images.shape[1]} pixels; give pairs of one size"
         )
+
+
+def check_size(side: int, faces: Faces, name: str) -> None:
+    """InputError where faces have another side than those that an attacker was fitted on."""
+    if faces.images.shape[1] != side:
+        raise InputError(f"{name} was fitted on crops of {side} pixels, and these have {faces.images.shape[1]}")
+
+
+def fitted(part: T | None, name: str) -> T:
+    """What an attacker has learnt; UsageError where that is nothing."""
+    if part is None:
+        raise UsageError(f"{name} has learnt nothing yet; fit it on pairs")
+    return part

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,14 +26,14 @@ from ficgan.lab.attacks.base import (
 )
 from ficgan.registry import param
 
+# Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
+# which K/6 stands here.
 TRANSFERS: dict[str, GaussianBlur] = {
     "same rule": GaussianBlur(kernel=37),
     "K/6": GaussianBlur(kernel=37, sigma=37 / 6),
     "fixed deviation": GaussianBlur(kernel=27, sigma=6.0),
     "rectangle": GaussianBlur(kernel=37, sigma=5.9, kernel_y=31, sigma_y=5.0),
 }
-"""Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
-which K/6 stands here."""
 
 
 def transfers(side: int) -> dict[str, GaussianBlur]:
@@ -160,14 +160,19 @@ class Wiener(Reverser):
         if self.kernel:
             return self
         few = pairs.at_most(200)
-        seen, true = _spectra(few)
-        size = seen.shape[1]
-        error = _squared_error(seen, true)
+        observed, clear = few.luminance()
+        size = clear.shape[1]
+        seen, true = (spectrum(planes).astype(np.float64) for planes in (observed, clear))
+        power, product = areas(size) * np.mean(seen**2, 0), areas(size) * np.mean(seen * true, 0)
+
+        def error(candidate: Wiener) -> float:
+            gain = candidate.gain(size)
+            return float(np.sum(gain * (gain * power - 2 * product)))
+
         # The squared error costs next to nothing for every candidate; the SSIM that decides is taken of the best.
-        best = sorted(_candidates(size), key=lambda filter: error(filter.gain(size)))[:12]
+        best = sorted(_candidates(size), key=error)[:12]
         rows = slice(None, None, max(1, len(few.clear) // 48))
-        observed, clear = (planes[rows] for planes in few.luminance())
-        return max(best, key=lambda filter: mean_ssim(clear, filter._restored(observed)))
+        return max(best, key=lambda one: mean_ssim(clear[rows], one._restored(observed[rows])))
 
     def gain(self, size: int) -> NDArray[np.float64]:
         """What each frequency is multiplied by: [S,S]."""
@@ -183,19 +188,6 @@ class Wiener(Reverser):
 
     def _restored(self, planes: Float) -> Float:
         return np.clip(multiplied(planes, self.gain(planes.shape[1])), 0, 255)
-
-
-def _spectra(pairs: Pairs) -> tuple[Matrix, Matrix]:
-    """Of the luminance of the anonymised and of the clear faces, [N,S,S] each."""
-    seen, true = (spectrum(planes).astype(np.float64) for planes in pairs.luminance())
-    return seen, true
-
-
-def _squared_error(inputs: Matrix, wanted: Matrix) -> Callable[[Matrix], float]:
-    """Of spectra [N,S,S] under a gain [S,S] against the wanted ones, but for a constant."""
-    area = areas(inputs.shape[1])
-    power, product = area * np.mean(inputs**2, 0), area * np.mean(inputs * wanted, 0)
-    return lambda gain: float(np.sum(gain * (gain * power - 2 * product)))
 
 
 def _candidates(size: int) -> list[Wiener]:
@@ -265,65 +257,36 @@ def _widths(most: int) -> list[int]:
     return found
 
 
-def blur_between(pairs: Pairs) -> int:
-    """Width of the Gaussian kernel that turns the clear faces into the anonymised ones with the least squared error."""
-    seen, true = _spectra(pairs.at_most(200))
-    size = seen.shape[1]
-    error = _squared_error(true, seen)
-    return min(range(1, size + 1, 2), key=lambda width: error(blur_gain(width, size)))
-
-
 @REVERSERS.add
 @dataclass(frozen=True)
 class RichardsonLucy(Reverser):
     """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1).
 
-    Fitted, kernel and number of rounds are those of the highest SSIM on the pairs; else, or `blind`, the kernel is
-    estimated of each picture.
+    As in the paper, the kernel is estimated of each picture and nothing is learnt from pairs.
     """
 
     name: ClassVar[str] = "richardson-lucy"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Richardson–Lucy deconvolution",
-        source="Fantômas, §6.2.1; Fish et al. 1995",
-        knowledge=frozenset({"pairs"}),
-        against=BLURS | NOISES,
+        title="Richardson–Lucy deconvolution", source="Fantômas, §6.2.1; Fish et al. 1995", against=BLURS | NOISES
     )
 
-    kernel: int = param(0, "width of the kernel in pixels, odd; 0: found on pairs, or for each picture", low=0)
-    rounds: int = param(30, "iterations; chosen on pairs with the kernel", low=1)
-    blind: bool = param(False, "learn nothing from pairs")
-
-    def fit(self, pairs: Pairs) -> RichardsonLucy:
-        """With the kernel between the pairs and the number of rounds of the highest SSIM."""
-        if self.blind or self.kernel:
-            return self
-        observed, clear = pairs.at_most(24).luminance()
-        width = blur_between(pairs)
-        blur = blur_matrix(width, clear.shape[1])
-        scores, restored, done = {}, observed, 0
-        for rounds in (5, 10, 20, 30, 50, 80):
-            restored = _richardson_lucy(observed, blur, rounds - done, restored)
-            done = rounds
-            scores[rounds] = mean_ssim(clear, np.clip(restored, 0, 255))
-        return replace(self, kernel=width, rounds=max(scores, key=scores.__getitem__))
+    kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated of each picture", low=0)
+    rounds: int = param(30, "iterations", low=1)
 
     def guess(self, faces: Faces) -> Images:
-        size = faces.images.shape[1]
         widths = np.full(len(faces), self.kernel) if self.kernel else blur_of(faces.images)[0]
         out = np.empty_like(faces.images)
-        for width in np.unique(widths):
-            blur = blur_matrix(int(width), size)
-            for row in np.flatnonzero(widths == width):
-                planes = np.moveaxis(faces.images[row], 2, 0).astype(np.float32)
-                out[row] = nearest_grey(np.moveaxis(_richardson_lucy(planes, blur, self.rounds, planes), 0, 2))
+        for row, (image, width) in enumerate(zip(faces.images, widths.tolist(), strict=True)):
+            planes = np.moveaxis(image, 2, 0).astype(np.float32)
+            out[row] = nearest_grey(np.moveaxis(richardson_lucy(planes, width, self.rounds), 0, 2))
         return out
 
 
-def _richardson_lucy(observed: Float, blur: Float, rounds: int, start: Float) -> Float:
+def richardson_lucy(observed: Float, width: int, rounds: int) -> Float:
     """Planes [P,S,S] after so many rounds; the blur's transpose, which differs at the edges, is divided by its sums."""
+    blur = blur_matrix(width, observed.shape[-1])
     back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])
-    estimate = np.maximum(start, 1e-3)
+    estimate = np.maximum(observed, 1e-3)
     for _ in range(rounds):
         ratio = observed / np.maximum(blur @ estimate @ blur.T, 1e-3)
         estimate = estimate * (back @ ratio @ back.T)
@@ -333,8 +296,7 @@ def _richardson_lucy(observed: Float, blur: Float, rounds: int, start: Float) ->
 # Krishnan et al.'s values: weight of the data λ, of the kernel's sparsity ψ, rounds per scale, outer and inner steps.
 _DATA, _KERNEL, _ROUNDS, _OUTER, _INNER = 100.0, 1.0, 20, 2, 2
 _STEP = 1e-3
-_FINAL = 3000.0
-"""Weight of the data in the final deconvolution with the kernel found."""
+_FINAL = 3000.0  # Weight of the data in the final deconvolution with the kernel found
 
 
 @REVERSERS.add

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from ficgan.lab.attacks.training import Learner
 
+# Version of the layout of a file; raised when a reader of the old one would misread the new one.
 SCHEMA = 1
-"""Version of the layout of a file; raised when a reader of the old one would misread the new one."""
 _KIND = "attacker"
 
 
@@ -44,10 +44,7 @@ _KIND = "attacker"
 class Learned(Reverser):
     """A reverser whose `fit` trains a network; subclasses give `network` and `learner`."""
 
-    deterministic: ClassVar[bool] = True
-    """Whether an input has one guess; then several candidates are that one repeated."""
-    multiple: ClassVar[int] = 1
-    """What `size` must be divisible by."""
+    multiple: ClassVar[int] = 1  # What `size` must be divisible by
 
     size: int = param(
         64, "side at which the network works, pixels; faces are resized to it and back", low=16, high=1024
@@ -92,13 +89,54 @@ class Learned(Reverser):
         """Most candidates in one call of `restore`."""
         return 64
 
-    @property
-    def trained(self) -> bool:
-        return self._network is not None
-
     def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
-        return _train(self, pairs, workspace, progress)
+        import torch
+
+        from ficgan import ops
+        from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
+
+        check_pairs(pairs, self.name)
+        key = digest_of(self, pairs)
+        if workspace is not None and (workspace / WEIGHTS).exists():
+            found = load_attacker(workspace / WEIGHTS, device=self.device)
+            if not isinstance(found, type(self)) or found.record.get("plan") != key:
+                raise FicganError(f"{workspace} is of a training on other pairs or settings; use another folder")
+            return found
+        device = torch.device(resolve_device(self.device))
+        if device.type == "cpu":
+            ops.keep_freed_memory()
+        torch.manual_seed(self.seed)
+        network = self.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        learner, batches = self.learner(network, device), PairBatches(pairs, self, device)
+        plan = TrainingPlan(self.name, key, self.epochs, self.seed, self.minutes, self.patience)
+        loop = TrainingLoop(learner, batches, plan, None if workspace is None else workspace / STATE, workspace)
+        loop.run(progress)
+        network = copy.deepcopy(learner.result)
+        if loop.kept is not None:
+            network.load_state_dict(loop.kept)
+        with torch.no_grad():  # rounded as the file keeps them: a network just trained and one read back are the same
+            for tensor in (*network.parameters(), *network.buffers()):
+                if tensor.is_floating_point():
+                    tensor.copy_(tensor.half())
+        record = {
+            "plan": key,
+            "pairs": len(pairs.clear),
+            "pairs_held": len(batches.held_rows),
+            "epochs": loop.epoch,
+            "images": loop.images,
+            "best_epoch": loop.at.best_epoch,
+            "seconds": round(loop.at.seconds, 1),
+            "held_out_loss": loop.at.best,
+            "ended": loop.ended or "all epochs",
+            "device": device.type,
+            "precision": learner.precision,
+        }
+        trained = self.with_network(network, record)
+        if workspace is not None:
+            trained.save(workspace / WEIGHTS)
+            (workspace / STATE).unlink(missing_ok=True)
+        return trained
 
     def with_network(self, network: nn.Module, record: dict[str, Any]) -> Self:
         """The same attacker with a trained network, in evaluation mode."""
@@ -130,9 +168,7 @@ class Learned(Reverser):
         return self._reversed(faces, 1)[:, 0]
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
-        if n < 1:
-            raise UsageError(f"{n} candidates were asked for; ask for at least one")
-        return np.repeat(self._reversed(faces, 1), n, axis=1) if self.deterministic else self._reversed(faces, n)
+        return self._reversed(faces, n) if self.traits.several else np.repeat(self._reversed(faces, 1), n, axis=1)
 
     def _reversed(self, faces: Faces, n: int) -> NDArray[np.uint8]:
         import torch
@@ -160,7 +196,7 @@ class AutoEncoder(Learned):
     """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B).
 
     The linear layer can undo a change of places; `linear=none` leaves it out. It has (features·size²/16)² weights: 5.3
-    million at 64 pixels, 50 at 112, 796.6 at 224 (12 GiB in training); `linear=factorised` has a bottleneck of `rank`.
+    million at 64 pixels, 50 at 112, 796.6 at 224 (12 GiB in training).
     """
 
     name: ClassVar[str] = "autoencoder"
@@ -170,19 +206,17 @@ class AutoEncoder(Learned):
     )
 
     features: int = param(9, "channels of the convolutions", low=1)
-    linear: str = param("full", "the linear layer", choices=("full", "factorised", "none"))
-    rank: int = param(1024, "width of the factorised layer's bottleneck", low=1)
-    plateau: int = param(5, "epochs in a row without a better loss that are borne; at one more, rate × 0.75", low=0)
+    linear: str = param("full", "the linear layer", choices=("full", "none"))
 
     def network(self) -> nn.Module:
         from ficgan.lab.attacks.networks import AutoEncoderNetwork
 
-        return AutoEncoderNetwork(self.size, self.features, self.linear, self.rank)
+        return AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         from ficgan.lab.attacks.networks import SsimLearner
 
-        return SsimLearner(network, self.lr, self.plateau)
+        return SsimLearner(network, self.lr)
 
 
 @REVERSERS.add
@@ -202,12 +236,11 @@ class ThesisAutoEncoder(Learned):
     epochs: int = param(250, "most passes over the pairs", low=1)
     batch: int = param(8, "pairs in a step", low=1)
     lr: float = param(1e-3, "learning rate", low=0)
-    width: int = param(32, "channels of the first layer; the second has half of them", low=8)
 
     def network(self) -> nn.Module:
         from ficgan.lab.attacks.networks import ThesisAutoEncoderNetwork
 
-        return ThesisAutoEncoderNetwork(self.width)
+        return ThesisAutoEncoderNetwork()
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         from ficgan.lab.attacks.networks import SquaredErrorLearner
@@ -218,16 +251,15 @@ class ThesisAutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
-    """Conditional GAN: a PatchGAN's adversarial loss plus λ·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2).
+    """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2).
 
-    Dropout is the noise, in use as in training; at 0 there is one guess.
+    Dropout is the noise, in use as in training.
     """
 
     name: ClassVar[str] = "pix2pix"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Pix2Pix", source="Isola et al. 2017; Fantômas, §6.2.2", knowledge=frozenset({"pairs"}), several=True
     )
-    deterministic: ClassVar[bool] = False
 
     batch: int = param(1, "pairs in a step", low=1)
     lr: float = param(2e-4, "learning rate of the first half; it then falls to 0", low=0)
@@ -236,12 +268,6 @@ class Pix2Pix(Learned):
     )
     patience: int = param(0, "epochs without a better loss on the people held out before it ends; 0: never", low=0)
     base: int = param(64, "filters of the first layer; up to eight times as many below", low=1)
-    weight: float = param(100.0, "λ of the L1 loss", low=0)
-    dropout: float = param(0.5, "share dropped in the three deepest layers up", low=0, high=0.9)
-    norm: str = param("instance", "normalisation: of one image, or over the batch", choices=("instance", "batch"))
-    halvings: int = param(
-        0, "halvings in the discriminator: 1, 2, 3 judge 16, 34, 70 pixels; 0: by size", low=0, high=3
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -251,16 +277,15 @@ class Pix2Pix(Learned):
     def network(self) -> nn.Module:
         from ficgan.lab.attacks.networks import Pix2PixUNet
 
-        return Pix2PixUNet(self.size, self.base, self.norm, self.dropout)
+        return Pix2PixUNet(self.size, self.base)
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
         from ficgan.lab.attacks.networks import PatchGAN, Pix2PixLearner, halvings_for
 
-        judge = PatchGAN(self.base, self.halvings or halvings_for(self.size), self.norm).to(device)
-        return Pix2PixLearner(network, judge, self.lr, self.weight)
+        return Pix2PixLearner(network, PatchGAN(self.base, halvings_for(self.size)).to(device), self.lr)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        guesses: Tensor = network(seen, seeds if self.dropout else None)
+        guesses: Tensor = network(seen, seeds)
         return guesses
 
 
@@ -299,7 +324,6 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
     """A trained attacker from its file."""
     import torch
 
-    from ficgan.device import resolve_device
     from ficgan.models import load_tensors
 
     tensors, header = load_tensors(path, kind=_KIND)
@@ -308,7 +332,7 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
     try:
         attacker = REVERSERS.make(header["attacker"], **header["settings"])
     except (KeyError, UsageError) as error:
-        raise FicganError(f"{path} holds an attacker that cannot be made here ({error})") from None
+        raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
     if not isinstance(attacker, Learned):
         raise FicganError(f"{path} holds {attacker.name}, which has no weights; train it again")
     attacker = replace(attacker, device=device)
@@ -328,60 +352,6 @@ def read_header(path: str | Path) -> dict[str, Any]:
     from ficgan.models import load_tensors
 
     return load_tensors(path, kind=_KIND)[1]
-
-
-L = TypeVar("L", bound=Learned)
-
-
-def _train(attacker: L, pairs: Pairs, workspace: Path | None, progress: Progress | None) -> L:
-    """See `Learned.fit`."""
-    import torch
-
-    from ficgan import ops
-    from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
-
-    check_pairs(pairs, attacker.name)
-    key = digest_of(attacker, pairs)
-    if workspace is not None and (workspace / WEIGHTS).exists():
-        path = workspace / WEIGHTS
-        found = load_attacker(path, device=attacker.device)
-        if type(found) is not type(attacker) or found.record.get("plan") != key:
-            raise FicganError(f"{path} was trained on other pairs or with other settings; use another folder")
-        return found
-    device = torch.device(resolve_device(attacker.device))
-    if device.type == "cpu":
-        ops.keep_freed_memory()
-    torch.manual_seed(attacker.seed)
-    network = attacker.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    learner, batches = attacker.learner(network, device), PairBatches(pairs, attacker, device)
-    plan = TrainingPlan(attacker.name, key, attacker.epochs, attacker.seed, attacker.minutes, attacker.patience)
-    loop = TrainingLoop(learner, batches, plan, None if workspace is None else workspace / STATE, workspace)
-    loop.run(progress)
-    network = copy.deepcopy(learner.result)
-    if loop.kept is not None:
-        network.load_state_dict(loop.kept)
-    with torch.no_grad():  # rounded as the file keeps them: a network just trained and one read back are the same
-        for tensor in (*network.parameters(), *network.buffers()):
-            if tensor.is_floating_point():
-                tensor.copy_(tensor.half())
-    record = {
-        "plan": key,
-        "pairs": len(pairs.clear),
-        "pairs_held": len(batches.held_rows),
-        "epochs": loop.epoch,
-        "images": loop.images,
-        "best_epoch": loop.at.best_epoch,
-        "seconds": round(loop.at.seconds, 1),
-        "held_out_loss": loop.at.best,
-        "ended": loop.ended or "all epochs",
-        "device": device.type,
-        "precision": learner.precision,
-    }
-    trained = attacker.with_network(network, record)
-    if workspace is not None:
-        trained.save(workspace / WEIGHTS)
-        (workspace / STATE).unlink(missing_ok=True)
-    return trained
 
 
 def digest_of(attacker: Learned, pairs: Pairs) -> str:

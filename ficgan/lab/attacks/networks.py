@@ -1,4 +1,4 @@
-"""The networks of the learned attackers: two auto-encoders, Pix2Pix, and the estimator of a blur's kernel."""
+"""The networks of the learned attackers: auto-encoders, Pix2Pix, and Revelio's estimator of a blur."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,31 +15,22 @@ from torch import Tensor, nn
 
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.cloak import ssim
-from ficgan.device import resolve_device
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.lab.attacks.base import Progress
-from ficgan.lab.attacks.deconvolution import blurred, spectrum
-from ficgan.lab.attacks.training import Learner, LossLearner
+from ficgan.lab.attacks.deconvolution import blurred
+from ficgan.lab.attacks.training import Learner, LossLearner, minimise
 
 
 class AutoEncoderNetwork(nn.Module):
-    """[B,3,S,S] in [0, 1] → the same, S a multiple of 4; see `AutoEncoder` for the arguments.
+    """[B,3,S,S] in [0, 1] → the same, S a multiple of 4 (Fantômas, figure 3)."""
 
-    Source: Fantômas, figure 3.
-    """
-
-    def __init__(self, size: int, features: int = 9, linear: str = "full", rank: int = 1024) -> None:
+    def __init__(self, size: int, features: int = 9, linear: bool = True) -> None:
         super().__init__()
         self.side, self.features = size // 4, features
         self.down1 = nn.Conv2d(3, features, 3, padding=1)
         self.down2 = nn.Conv2d(features, features, 3, padding=1)
         width = features * self.side**2
-        self.linear: nn.Module | None = None
-        if linear == "full":
-            self.linear = nn.Linear(width, width)
-        elif linear == "factorised":
-            narrow = min(rank, width)
-            self.linear = nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, width))
+        self.linear = nn.Linear(width, width) if linear else None
         self.up1 = nn.ConvTranspose2d(features, features, 2, stride=2)
         self.up2 = nn.ConvTranspose2d(features, features, 2, stride=2)
         self.out = nn.Conv2d(features, 3, 3, padding=1)
@@ -54,29 +44,26 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
+# Epochs in a row without a better loss that are borne; at one more the rate falls
+_PLATEAU = 5
+
+
 class SsimLearner(LossLearner):
     """100·(1 − SSIM) under Adam; on a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
-
-    def __init__(self, network: nn.Module, lr: float, plateau: int) -> None:
-        super().__init__(network, lr)
-        self.plateau = plateau
 
     def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
         return 100 * (1 - ssim(self.network(seen).float(), clear.float()).mean())
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return factor * 0.75 if stale and stale % (self.plateau + 1) == 0 else factor
+        return factor * 0.75 if stale and stale % (_PLATEAU + 1) == 0 else factor
 
 
 class ThesisAutoEncoderNetwork(nn.Module):
-    """[B,3,S,S] in [0, 1] → the same, S a multiple of 8; the middle is [B,8,S/8,S/8]; `width` channels at first.
+    """[B,3,S,S] in [0, 1] → the same by way of [B,8,S/8,S/8], S a multiple of 8 (point-cloud thesis, §4.3.5.2)."""
 
-    Source: Point-cloud thesis, §4.3.5.2.
-    """
-
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        down, up = (3, width, width // 2, 8), (8, width // 2, width, 3)
+        down, up = (3, 32, 16, 8), (8, 16, 32, 3)
         self.down = nn.ModuleList(nn.Conv2d(down[i], down[i + 1], 3, padding=1) for i in range(3))
         self.up = nn.ModuleList(nn.ConvTranspose2d(up[i], up[i + 1], 2, stride=2) for i in range(3))
 
@@ -100,10 +87,10 @@ class SquaredErrorLearner(LossLearner):
         return F.mse_loss(self.network(seen), clear)
 
 
-_WIDEST = 8
-"""Most filters of a Pix2Pix layer, as a multiple of those of the first."""
-_NOISY = 3
-"""Layers up that have dropout, from the deepest."""
+# -- Pix2Pix -----------------------------------------------------------------------------------------------------------
+
+_WIDEST = 8  # Most filters of a layer, as a multiple of those of the first
+_NOISY = 3  # Layers up that have dropout, from the deepest
 _SLOPE = 0.2
 
 
@@ -113,28 +100,27 @@ class Pix2PixUNet(nn.Module):
     Args:
         size: S = 2^d; there are d layers down and d up.
         base: filters of the first layer.
-        norm: "instance" or "batch".
-        dropout: share dropped in the three deepest layers up.
 
-    Source: Isola et al. 2017, §6.1.1.
+    Source: Isola et al. 2017, §6.1.1; at one pair in a step its batch normalisation is of one image, as here.
     """
 
-    def __init__(self, size: int, base: int = 64, norm: str = "instance", dropout: float = 0.5) -> None:
+    dropout = 0.5
+
+    def __init__(self, size: int, base: int = 64) -> None:
         super().__init__()
         depth = size.bit_length() - 1
         widths = [base * min(2**level, _WIDEST) for level in range(depth)]
-        self.dropout = dropout
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         for level, width in enumerate(widths):
             # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
             normed = 0 < level < depth - 1
             conv = nn.Conv2d(widths[level - 1] if level else 3, width, 4, 2, 1)
-            self.down.append(nn.Sequential(conv, _normalise(width, norm) if normed else nn.Identity()))
+            self.down.append(nn.Sequential(conv, _normalise(width) if normed else nn.Identity()))
         for level in reversed(range(depth)):
             inside = widths[level] * (1 if level == depth - 1 else 2)
             out = widths[level - 1] if level else 3
             conv_up = nn.ConvTranspose2d(inside, out, 4, 2, 1)
-            self.up.append(nn.Sequential(conv_up, _normalise(out, norm) if level else nn.Identity()))
+            self.up.append(nn.Sequential(conv_up, _normalise(out) if level else nn.Identity()))
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
@@ -165,14 +151,14 @@ class Pix2PixUNet(nn.Module):
 class PatchGAN(nn.Module):
     """Logits [B,1,P,P] of pairs of images, one per patch (Isola et al. 2017, §3.2.2, §6.1.2)."""
 
-    def __init__(self, base: int = 64, halvings: int = 3, norm: str = "instance") -> None:
+    def __init__(self, base: int = 64, halvings: int = 3) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         before = 6
         for index in range(halvings + 1):
             width = base * min(2**index, _WIDEST)
             layers.append(nn.Conv2d(before, width, 4, 2 if index < halvings else 1, 1))
-            layers += [_normalise(width, norm)] if index else []
+            layers += [_normalise(width)] if index else []
             layers.append(nn.LeakyReLU(_SLOPE))
             before = width
         self.layers = nn.Sequential(*layers, nn.Conv2d(before, 1, 4, 1, 1))
@@ -194,12 +180,12 @@ def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
     return (F.softplus(-real).mean() + F.softplus(fake).mean()) / 2
 
 
-def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-    """−log D(x, G(x)) from logits, and λ·‖y − G(x)‖₁ as a mean over values of images in [−1, 1].
+def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor) -> tuple[Tensor, Tensor]:
+    """−log D(x, G(x)) from logits, and 100·‖y − G(x)‖₁ as a mean over values of images in [−1, 1].
 
     Source: Isola et al. 2017, eqs. 3 and 4, in the non-saturating form of §3.3.
     """
-    return F.softplus(-fake).mean(), weight * 2 * F.l1_loss(guess, clear)  # images here are in [0, 1]
+    return F.softplus(-fake).mean(), 100 * 2 * F.l1_loss(guess, clear)  # images here are in [0, 1]
 
 
 class Pix2PixLearner(Learner):
@@ -208,7 +194,7 @@ class Pix2PixLearner(Learner):
     Source: Isola et al. 2017, §3.3 and §6.2.
     """
 
-    def __init__(self, network: nn.Module, judge: nn.Module, lr: float, weight: float) -> None:
+    def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
         modules = {"network": network, "discriminator": judge}
         on_gpu = next(network.parameters()).is_cuda
         adam = {
@@ -216,14 +202,14 @@ class Pix2PixLearner(Learner):
             for name, module in modules.items()
         }
         super().__init__(modules, adam)
-        self.network, self.judge, self.weight = network, judge, weight
+        self.network, self.judge = network, judge
 
     def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
         guess = self.network(seen)
         judged = discriminator_loss(self.judge(seen, clear), self.judge(seen, guess.detach()))
         self.descend("discriminator", judged)
         self.judge.requires_grad_(False)
-        fools, far = generator_loss(self.judge(seen, guess), guess, clear, self.weight)
+        fools, far = generator_loss(self.judge(seen, guess), guess, clear)
         self.descend("network", fools + far)
         self.judge.requires_grad_(True)
         return {"discriminator": judged.detach(), "adversarial": fools.detach(), "l1": far.detach()}
@@ -235,29 +221,19 @@ class Pix2PixLearner(Learner):
         return min(1.0, 2 * (1 - done / epochs))
 
 
-def _normalise(width: int, norm: str) -> nn.Module:
-    return nn.BatchNorm2d(width) if norm == "batch" else nn.InstanceNorm2d(width, affine=True)
+def _normalise(width: int) -> nn.Module:
+    return nn.InstanceNorm2d(width, affine=True)
 
 
 def _initialise(module: nn.Module) -> None:
-    if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)):
-        nn.init.normal_(module.weight, 0.0, 0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, (nn.BatchNorm2d, nn.InstanceNorm2d)):
-        nn.init.normal_(module.weight, 1.0, 0.02)
-        nn.init.zeros_(module.bias)
+    if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.InstanceNorm2d)):
+        nn.init.normal_(module.weight, float(isinstance(module, nn.InstanceNorm2d)), 0.02)
+        nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
 
 # -- the kernel of a blur ----------------------------------------------------------------------------------------------
 
-NETWORKS = ("windowed", "cosine", "efficientnet-v2-s", "efficientnet-v2-l")
-"""windowed, cosine: a perceptron on a `log_spectrum`, which a blur shifts by its transfer function; seconds on a CPU.
-The cosine transform is the sharper where the crop itself was blurred, and misled where a photo was and then cropped.
-efficientnet-v2-l: the published one; with weights of ImageNet and 256 px it is the full protocol."""
-
-_SPECTRAL = ("windowed", "cosine")
-_ROWS = 256  # Images of one pass when sizes are read
+_EPOCHS, _BATCH, _RATE = 30, 256, 2e-3
 _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what lies under it differs little
 
 
@@ -265,10 +241,10 @@ _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what 
 class KernelEstimator:
     """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
 
-    `error`: mean absolute error on the validation faces, pixels; None where there were none.
+    A perceptron on a `log_spectrum`, which a blur shifts by its transfer function; the paper has an EfficientNetV2-L,
+    which needs a GPU. `error`: mean absolute error on the validation faces, pixels; None where there were none.
     """
 
-    network: str
     module: nn.Module = field(repr=False, compare=False)
     side: int
     kernels: tuple[int, ...]
@@ -281,12 +257,8 @@ class KernelEstimator:
         kernels: Sequence[int],
         *,
         validation: Images | None = None,
-        network: str = "windowed",
-        weights: str | Path | None = None,
-        epochs: int | None = None,
-        batch: int | None = None,
+        epochs: int = _EPOCHS,
         seed: int = 0,
-        device: str = "auto",
         progress: Progress | None = None,
     ) -> KernelEstimator:
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
@@ -294,180 +266,89 @@ class KernelEstimator:
         Args:
             kernels: odd widths in pixels of these images, at least two.
             validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
-            weights: of an EfficientNet, torchvision's as a safetensors file.
-            epochs, batch: of AdamW under a one-cycle rate; None: as the network needs.
         """
-        kernels = _checked(images, kernels)
+        kernels = tuple(sorted({int(kernel) for kernel in kernels}))
+        if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
+            raise InputError("a kernel estimator learns from faces and at least two odd widths, such as 1, 3, … 81")
         torch.manual_seed(seed)
-        where = torch.device(resolve_device(device))
-        usual_epochs, usual_batch, rate = (30, 256, 2e-3) if network in _SPECTRAL else (10, 16, 2e-4)
-        epochs, batch = epochs or usual_epochs, batch or usual_batch
-        module = _module(network, images.shape[1], weights)
-        examples = _Examples(images, kernels, network)
-        if isinstance(module, _Perceptron) and examples.kept is not None:
-            module.standardise(examples.kept)
-        module.to(where)
-        optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
-        steps = epochs * -(-len(examples.sizes) // batch)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        order = torch.Generator().manual_seed(seed)
-        made, held = cls(network, module, images.shape[1], kernels), _Examples(validation, kernels, network)
+        spectra = torch.cat([torch.from_numpy(log_spectrum(blurred(images, kernel))) for kernel in kernels])
+        sizes = torch.tensor(kernels, dtype=torch.float32).repeat_interleave(len(images))
+        wanted = (sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
+        module = _Perceptron(spectra)
+        optimiser = torch.optim.AdamW(module.parameters(), _RATE, weight_decay=1e-2)
+        steps = epochs * -(-len(spectra) // _BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
+        order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
+        held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
         best: tuple[float, dict[str, Tensor]] | None = None
+
+        def loss(rows: Tensor) -> Tensor:
+            return F.smooth_l1_loss(module(spectra[rows])[:, 0], wanted[rows], beta=0.05)
+
         for epoch in range(epochs):
-            module.train()
-            for rows in torch.randperm(len(examples.sizes), generator=order).split(batch):
-                answer = module(examples.at(rows).to(where))[:, 0]
-                loss = F.smooth_l1_loss(answer, examples.targets[rows].to(where), beta=0.05)
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
-            module.eval()
-            if validation is not None:
-                parts = (made._sizes(held.at(rows)) for rows in torch.arange(len(held.sizes)).split(_ROWS))
-                error = float(np.abs(np.concatenate(list(parts)) - held.sizes).mean())
+            minimise(loss, torch.randperm(len(spectra), generator=order).split(_BATCH), optimiser, schedule)
+            if held:
+                error = float(np.mean([np.abs(made.regress(seen) - kernel) for seen, kernel in held]))
                 if best is None or error < best[0]:
                     best = error, copy.deepcopy(module.state_dict())
             if progress is not None:
                 progress(epoch + 1, epochs, "kernel estimator")
         if best is not None:
             module.load_state_dict(best[1])
-        return cls(network, module, images.shape[1], kernels, best and best[0])
+        return cls(module, images.shape[1], kernels, best and best[0])
 
+    @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:
         """[N] sizes before rounding, within the range it was trained on."""
-        if images.ndim != 4 or images.shape[1:] != (self.side, self.side, 3):
-            raise InputError(f"this estimator reads crops [N,{self.side},{self.side},3], not {list(images.shape)}")
-        starts = range(0, len(images), _ROWS)
-        parts = [self._sizes(_inputs(images[start : start + _ROWS], self.network)) for start in starts]
-        return np.concatenate([np.zeros(0), *parts])
+        if images.shape[1] != self.side:
+            raise InputError(f"this estimator reads crops of {self.side} pixels, not of {images.shape[1]}")
+        low, high = self.kernels[0], self.kernels[-1]
+        found = self.module(torch.from_numpy(log_spectrum(images)))[:, 0].double().numpy()
+        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
         """[N] kernel sizes of blurred images [N,S,S,3]: the nearest odd ones of the trained range."""
         return (2 * np.rint((self.regress(images) - 1) / 2) + 1).astype(np.int64)
 
-    @torch.no_grad()
-    def _sizes(self, inputs: Tensor) -> NDArray[np.float64]:
-        where, (low, high) = next(self.module.parameters()).device, (self.kernels[0], self.kernels[-1])
-        found = self.module(inputs.to(where))[:, 0].double().cpu().numpy()
-        return np.clip((found + 1) / 2 * (high - low) + low, low, high)
 
+def log_spectrum(images: Images) -> NDArray[np.float32]:
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window.
 
-class _Examples:
-    """Every image under every kernel: spectra are made at once, pictures when they are asked for."""
-
-    def __init__(self, images: Images | None, kernels: tuple[int, ...], network: str) -> None:
-        self.images, self.kernels, self.network = images, kernels, network
-        self.sizes = np.repeat(np.array(kernels, np.float64), 0 if images is None else len(images))
-        scaled = (self.sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
-        self.targets = torch.tensor(scaled, dtype=torch.float32)
-        self.kept: Tensor | None = None
-        if network in _SPECTRAL and images is not None:
-            self.kept = torch.cat([_inputs(blurred(images, kernel), network) for kernel in kernels])
-
-    def at(self, rows: Tensor) -> Tensor:
-        if self.kept is not None:
-            return self.kept[rows]
-        assert self.images is not None
-        kernel, which = np.divmod(rows.numpy(), len(self.images))
-        pairs = zip(which, kernel, strict=True)
-        return torch.cat([_inputs(blurred(self.images[i : i + 1], self.kernels[k]), self.network) for i, k in pairs])
-
-
-def log_spectrum(images: Images, windowed: bool = False) -> NDArray[np.float32]:
-    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3]: a blur adds to it twice its log gain.
-
-    The cosine transform continues a crop over its edges as the blur does; `windowed` takes Fourier's under Hann's
-    window.
+    A blur adds to it twice its log gain.
     """
-    order, counts = _rings(images.shape[1], windowed)
+    side = images.shape[1]
+    order, counts = _rings(side)
+    window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
     for start in range(0, len(images), 64):
         planes = np.moveaxis(images[start : start + 64], 3, 1).astype(np.float32)
-        power = np.mean((_fourier if windowed else _cosine)(planes), axis=1)
+        mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
+        waves = np.abs(np.fft.rfft2((planes - mean) * window)).astype(np.float32) ** 2
+        power = np.mean(waves / np.float32(np.sum(window**2)), axis=1)
         logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
         out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
     return out
 
 
-def _cosine(planes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Power [N,C,S,S] of planes [N,C,S,S]; of white noise its variance, save at the edges."""
-    return (spectrum(planes) / np.float32(2 * (planes.shape[-1] - 1))) ** 2
-
-
-def _fourier(planes: NDArray[np.float32]) -> NDArray[np.float32]:
-    side = planes.shape[-1]
-    window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
-    mean = np.sum(planes * window, axis=(2, 3), keepdims=True) / window.sum()
-    return np.abs(np.fft.rfft2((planes - mean) * window)).astype(np.float32) ** 2 / np.float32(np.sum(window**2))
-
-
 @lru_cache(maxsize=8)
-def _rings(side: int, windowed: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    along = np.arange(float(side))
-    rows, columns = (np.fft.fftfreq(side, 1 / side), along[: side // 2 + 1]) if windowed else (along, along)
+def _rings(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
     radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
     return np.argsort(radius, kind="stable"), np.bincount(radius)
-
-
-def _inputs(images: Images, network: str) -> Tensor:
-    """What a network takes of uint8 images: [N,B] log spectra, or [N,3,S,S] as ImageNet's are normalised."""
-    if network in _SPECTRAL:
-        return torch.from_numpy(log_spectrum(images, network == "windowed"))
-    pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(images, 3, 1))).float() / 255
-    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    return (pixels - mean[:, None, None]) / deviation[:, None, None]
 
 
 class _Perceptron(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, width: int, hidden: int = 256) -> None:
+    def __init__(self, spectra: Tensor, hidden: int = 256) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("scale", torch.ones(width))
-        layers = [nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1)]
-        self.layers = nn.Sequential(*layers)
-
-    def standardise(self, inputs: Tensor) -> None:
-        self.mean.copy_(inputs.mean(dim=0))
-        self.scale.copy_(inputs.std(dim=0).clamp_min(1e-3))
+        self.register_buffer("mean", spectra.mean(dim=0))
+        self.register_buffer("scale", spectra.std(dim=0).clamp_min(1e-3))
+        widths = (spectra.shape[1], hidden, hidden)
+        layers = [layer for i in range(2) for layer in (nn.Linear(widths[i], widths[i + 1]), nn.GELU())]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = self.layers((inputs - self.mean) / self.scale)
         return out
-
-
-def _module(network: str, side: int, weights: str | Path | None) -> nn.Module:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if network not in NETWORKS:
-        raise UsageError(f"there is no network {network!r} for kernel sizes; there are {', '.join(NETWORKS)}")
-    if network in _SPECTRAL:
-        if weights is not None:
-            raise UsageError(f"the network {network} has no pretrained weights; leave them out")
-        return _Perceptron(len(_rings(side, network == "windowed")[1]))
-    import torchvision
-
-    module: nn.Module = getattr(torchvision.models, network.replace("-", "_"))(weights=None)
-    if weights is not None:
-        try:
-            module.load_state_dict(load_file(weights))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise InputError(
-                f"{weights} does not hold torchvision's weights of this network ({str(error).splitlines()[0]}); "
-                "save its state dict as safetensors"
-            ) from None
-    module.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1))
-    return module
-
-
-def _checked(images: Images, kernels: Sequence[int]) -> tuple[int, ...]:
-    if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or not len(images):
-        raise InputError(f"faces to learn from must be [N,S,S,3] with N at least 1, not {list(images.shape)}")
-    found = tuple(sorted({int(kernel) for kernel in kernels}))
-    if len(found) < 2 or found[0] < 1 or any(kernel % 2 == 0 for kernel in found):
-        raise InputError("kernels must be at least two different odd widths from 1; give such as 1, 3, … 81")
-    return found

@@ -1,21 +1,39 @@
-"""Classical restoration: resampling, wavelets and interpolation against noise."""
+"""Attackers without networks: restoration, another key, learnt permutations and linear maps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Faces, Images
+from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.anonymizers.base import nearest_grey
-from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import BLURS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits, mean_ssim
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks.base import (
+    BLURS,
+    NOISES,
+    REVERSERS,
+    Float,
+    Pairs,
+    Reverser,
+    ReverserTraits,
+    check_pairs,
+    check_size,
+    fitted,
+    held_out,
+    mean_ssim,
+    people_of,
+)
+from ficgan.lab.attacks.deconvolution import Matrix
 from ficgan.registry import param
 
-R = TypeVar("R", bound="_Resampling")
+# -- restoration -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -24,7 +42,7 @@ class _Resampling(Reverser):
 
     cubic: ClassVar[bool]
 
-    def fit(self: R, pairs: Pairs) -> R:
+    def fit(self, pairs: Pairs) -> Self:
         if self.ratio:
             return self
         size = pairs.clear.images.shape[1]
@@ -98,8 +116,6 @@ class Wavelet(Reverser):
         title="Wavelet denoising", source="Fantômas, §6.2.1; Chang et al. 2000", against=NOISES
     )
 
-    levels: int = param(0, "levels of the transform; 0: down to 8 pixels", low=0, high=8)
-
     def guess(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
         for start in range(0, len(faces), 32):
@@ -110,7 +126,7 @@ class Wavelet(Reverser):
 
     def _denoised(self, planes: Float) -> Float:
         size = planes.shape[-1]
-        levels = self.levels or max(1, int(np.log2(size)) - 3)
+        levels = max(1, int(np.log2(size)) - 3)  # down to 8 pixels
         # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
         unit = 2**levels
         margin = min(unit, size - 1)
@@ -205,3 +221,160 @@ def _neighbours(grid: Float) -> Float:
 
     sums = cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
     return sums - grid
+
+
+# -- inversion ---------------------------------------------------------------------------------------------------------
+
+
+def another_key(anonymizer: Anonymizer) -> Anonymizer:
+    """The same anonymiser with other values in all its secret parameters."""
+    secrets = [field.name for field, limits in anonymizer.parameters() if limits["secret"]]
+    if not secrets:
+        raise UsageError(f"{anonymizer.name} has no secret parameter, so there is no wrong key to try")
+    return dataclasses.replace(anonymizer, **{name: _other_key(getattr(anonymizer, name)) for name in secrets})
+
+
+def _other_key(key: Any) -> Any:
+    if isinstance(key, int):
+        return key + 1
+    digest = hashlib.blake2b(b"another" + (key if isinstance(key, bytes) else str(key).encode())).digest()
+    if isinstance(key, bytes):
+        return (digest * (len(key) // len(digest) + 1))[: len(key)]
+    return (digest.hex() * (len(key) // 128 + 1))[: len(key) or 32]
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class LearnPermutation(Reverser):
+    """One fixed permutation of all pixels, found by the colours that a place shows over all pairs (Fantômas, §6.2.3).
+
+    Equal signatures are matched in reading order; pixels without a match are kept, as in lossy files.
+
+    Attributes:
+        source: [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it.
+    """
+
+    name: ClassVar[str] = "learn-permutation"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Learnt permutation",
+        source="Fantômas, §6.2.3",
+        knowledge=frozenset({"pairs"}),
+        against=frozenset({"block-permutation", "pixel-relocation"}),
+    )
+
+    source: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    def fit(self, pairs: Pairs) -> LearnPermutation:
+        check_pairs(pairs, self.name)
+        there, here = _signatures(pairs.anonymised.images), _signatures(pairs.clear.images)
+        # Sorted by signature, the n-th of a kind here belongs to the n-th of that kind there.
+        order = np.argsort(there, kind="stable")
+        first, last = (np.searchsorted(there[order], here, side) for side in ("left", "right"))
+        place = first + _rank_in_kind(here)
+        found = place < last
+        source = np.arange(len(here))
+        source[found] = order[place[found]]
+        size = pairs.clear.images.shape[1]
+        return replace(self, source=source.reshape(size, size))
+
+    def guess(self, faces: Faces) -> Images:
+        source = fitted(self.source, self.name)
+        check_size(len(source), faces, self.name)
+        return faces.images.reshape(len(faces), source.size, 3)[:, source]
+
+
+def _signatures(images: Images) -> NDArray[np.uint64]:
+    """[N,S,S,3] → [S·S]: 64-bit hashes of the N colours a place shows; equal colours give equal hashes."""
+    flat = images.reshape(len(images), -1, 3)
+    out = np.zeros(flat.shape[1], np.uint64)
+    for colours in flat:
+        code = colours.astype(np.uint64) @ np.array([1 << 16, 1 << 8, 1], np.uint64)
+        out = (out ^ (code + np.uint64(1))) * np.uint64(0x9E3779B97F4A7C15)
+        out ^= out >> np.uint64(29)
+    return out
+
+
+def _rank_in_kind(values: NDArray[np.uint64]) -> NDArray[np.int64]:
+    order = np.argsort(values, kind="stable")
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order], "left")
+    return rank
+
+
+@REVERSERS.add
+@dataclass(frozen=True)
+class Ridge(Reverser):
+    """The linear map from anonymised to clear pixels of the least squared error plus λ times its square.
+
+    It is learnt between pairs in place of pixels, (X·Xᵀ + λ)⁻¹·Y, since there are fewer of them; λ is the best of a
+    grid on people held out (Hoerl and Kennard 1970, eq. 2.3).
+
+    Attributes:
+        ridge: λ chosen, as a share of the mean squared length of the centred anonymised images.
+    """
+
+    name: ClassVar[str] = "ridge"
+    traits: ClassVar[ReverserTraits] = ReverserTraits(
+        title="Ridge regression", source="this work; Hoerl and Kennard 1970", knowledge=frozenset({"pairs"})
+    )
+
+    pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
+
+    ridge: float = 0.0
+    # Anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
+    _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
+
+    def fit(self, pairs: Pairs) -> Ridge:
+        """With the map between the pairs."""
+        check_pairs(pairs, self.name)
+        rows = np.linspace(0, len(pairs.clear) - 1, min(self.pairs, len(pairs.clear))).round().astype(np.int64)
+        seen, clear = _flat(pairs.anonymised.images[rows]), _flat(pairs.clear.images[rows])
+        held = held_out(people_of(pairs.clear)[rows], _HELD, 0)
+        if not held.any():
+            raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
+        seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
+        gram, wanted = _gram(seen, seen, seen_mean), _gram(clear, clear, clear_mean)
+        scale = max(float(np.trace(gram)) / len(gram), 1.0)
+        ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, held, share * scale))
+        inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
+        weights = np.empty(clear.shape, np.float32)
+        for part in _blocks(clear.shape[1]):
+            weights[:, part] = inverse @ (clear[:, part] - clear_mean[part])
+        return replace(self, ridge=ridge, _map=(seen, seen_mean, weights, clear_mean))
+
+    def guess(self, faces: Faces) -> Images:
+        seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
+        check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
+        flat = _flat(faces.images)
+        alike, out = _gram(flat, seen, seen_mean).astype(np.float32), np.empty(flat.shape, np.uint8)
+        for part in _blocks(flat.shape[1]):
+            out[:, part] = nearest_grey(alike @ weights[:, part] + clear_mean[part])
+        return out.reshape(faces.images.shape)
+
+
+_HELD = 0.2  # Share of the people on whom λ is chosen
+_RIDGES = tuple(float(10.0**e) for e in np.arange(-6, 4.1, 0.5))
+
+
+def _error(gram: Matrix, wanted: Matrix, held: NDArray[np.bool_], ridge: float) -> float:
+    """Squared error on the pairs held out, but for a constant, from products of all centred images [N,N]."""
+    learnt = ~held
+    inner = gram[np.ix_(learnt, learnt)]
+    shares = np.linalg.solve(inner + ridge * np.eye(len(inner)), gram[np.ix_(learnt, held)]).T
+    return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(held, learnt)]) * shares))
+
+
+def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:
+    """Products [N,M] of images [N,D] and [M,D] less their mean."""
+    out = np.zeros((len(left), len(right)))
+    for part in _blocks(left.shape[1]):
+        out += (left[:, part] - mean[part]) @ (right[:, part] - mean[part]).T
+    return out
+
+
+def _flat(images: Images) -> NDArray[np.uint8]:
+    return images.reshape(len(images), math.prod(images.shape[1:]))
+
+
+def _blocks(width: int, step: int = 8192) -> Iterator[slice]:
+    return (slice(start, start + step) for start in range(0, width, step))

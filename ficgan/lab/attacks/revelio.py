@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,13 @@ from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Pairs, ReverserTraits, check_pairs, resized, to_tensor
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.schedules import PREDICTIONS, SAMPLERS, SCHEDULES, Kind, Predicts, Schedule
 from ficgan.registry import param
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ficgan.lab.attacks.diffusion import Architecture, DiffusionLearner, Sampler
+    from ficgan.lab.attacks.diffusion import DiffusionLearner, Sampler
 
 Which = Literal["attention", "all"]
 
@@ -34,12 +33,11 @@ class Revelio(Learned):
 
     The paper's attacker is
     `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`; the defaults are for
-    a CPU. An error in `noise` is 150 times as large in the face at the noisiest levels: after 400 steps at 16 pixels
-    `clear` came to 32.0 dB, `velocity` to 28.2, `noise` to 18.4. Candidates of `clear` differ least.
+    a CPU. An error in `noise` is 150 times as large in the face at the noisiest levels, and candidates of `clear`
+    differ least.
     """
 
     name: ClassVar[str] = "revelio"
-    deterministic: ClassVar[bool] = False
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="Conditional diffusion (Revelio)", source="Revelio, §4.2", knowledge=frozenset({"pairs"}), several=True
     )
@@ -50,76 +48,33 @@ class Revelio(Learned):
     batch: int = param(16, "pairs in a step", low=1)
     lr: float = param(5e-4, "learning rate; Palette: 5e-5", low=0)
 
-    preset: str = param("small", "numbers of the U-Net", choices=("sr3", "palette", "small", "patched"))
-    base: int = param(0, "channels at full size; 0: the preset's", low=0)
-    mults: str = param("", "channels of the levels as multiples, such as 1-2-4-8; empty: the preset's")
-    blocks: int = param(0, "residual blocks per level; 0: the preset's", low=0)
-    dropout: float = param(-1.0, "within residual blocks; negative: the preset's", high=0.9)
-    schedule: str = param("small", "noise of the training", choices=tuple(SCHEDULES))
-    steps: int = param(0, "T of that schedule, with the same noise in all; 0: its own", low=0)
-    test_schedule: str = param("same", "noise at use", choices=("same", *SCHEDULES))
-    predicts: str = param("clear", "what the network answers; the paper: noise", choices=PREDICTIONS)
-    dropped: float = param(0.0, "share of the training without the anonymised face, for guidance", low=0, high=0.9)
-    keep: float = param(0.9999, "share of the average of the weights that a step keeps", low=0, high=1)
+    preset: str = param("small", "the U-Net", choices=("sr3", "palette", "small", "patched", "tiny"))
+    schedule: str = param("small", "noise of the training", choices=("sr3", "small"))
+    test_schedule: str = param("same", "noise at use", choices=("same", "palette-test"))
+    predicts: str = param("clear", "what the network answers; the paper: noise", choices=("noise", "clear"))
     flip: bool = param(False, "pairs are mirrored half of the time; only where the method treats both sides alike")
-
-    sampler: str = param("ddim", "way from noise to a face; the paper: ancestral-beta", choices=SAMPLERS)
-    samples: int = param(20, "steps of that way, at most T; the paper: all", low=1)
-    eta: float = param(1.0, "noise that ddim draws on the way; 0: none; 1: as ancestral", low=0, high=1)
-    guidance: float = param(1.0, "weight of the anonymised face; above 1 only after a training with dropped > 0", low=0)
-    at_once: int = param(0, "candidates in one pass of the network; 0: as the device and the size suggest", low=0)
+    sampler: str = param("ddim", "way from noise to a face; the paper: the other", choices=("ddim", "ancestral-beta"))
+    samples: int = param(20, "steps of that way, at most those of the schedule; the paper: all", low=1)
     precision: str = param("auto", "floating type of the network; auto: what it was trained in", choices=PRECISIONS)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.guidance != 1 and not self.dropped:
-            raise UsageError(f"{self.name}: guidance is {self.guidance:g}, which needs a training with dropped > 0")
-        if self.mults and not all(part.isdigit() and int(part) for part in self.mults.split("-")):
-            raise UsageError(f"{self.name}: mults is {self.mults!r}; give whole numbers, such as 1-2-4-8")
-        _ = self.noise  # raises where T is too small
-
-    @property
-    def noise(self) -> Schedule:
-        """Of the training."""
-        whole = SCHEDULES[self.schedule]
-        return whole.shrunk(self.steps) if self.steps else whole
 
     @property
     def way(self) -> Sampler:
         """From noise to a face."""
-        from ficgan.lab.attacks.diffusion import Sampler
+        from ficgan.lab.attacks.diffusion import SCHEDULES, Sampler
 
-        schedule = self.noise if self.test_schedule == "same" else SCHEDULES[self.test_schedule]
-        kind, predicts = cast(Kind, self.sampler), cast(Predicts, self.predicts)
-        return Sampler(schedule, kind, self.samples, self.eta, predicts, self.guidance)
-
-    @property
-    def architecture(self) -> Architecture:
-        from ficgan.lab.attacks.diffusion import PRESETS
-
-        given: dict[str, Any] = {"base": self.base, "blocks": self.blocks}
-        given["mults"] = tuple(int(part) for part in self.mults.split("-") if part)
-        numbers = replace(PRESETS[self.preset], **{name: value for name, value in given.items() if value})
-        return replace(numbers, dropout=self.dropout) if self.dropout >= 0 else numbers
+        schedule = SCHEDULES[self.schedule if self.test_schedule == "same" else self.test_schedule]
+        return Sampler(schedule, self.sampler, self.samples, self.predicts)
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.diffusion import UNet
+        from ficgan.lab.attacks.diffusion import PRESETS, UNet
 
-        return UNet(self.architecture, self.size)
+        return UNet(PRESETS[self.preset], self.size)
 
     def learner(self, network: nn.Module, device: torch.device) -> DiffusionLearner:
-        from ficgan.lab.attacks.diffusion import DiffusionLearner
+        from ficgan.lab.attacks.diffusion import SCHEDULES, DiffusionLearner
 
-        return DiffusionLearner(
-            network,
-            self.lr,
-            self.noise,
-            cast(Predicts, self.predicts),
-            keep=self.keep,
-            dropped=self.dropped,
-            flip=self.flip,
-            dtype=self._dtype(device),
-        )
+        dtype = self._dtype(device)
+        return DiffusionLearner(network, self.lr, SCHEDULES[self.schedule], self.predicts, flip=self.flip, dtype=dtype)
 
     def in_use(self, network: nn.Module) -> nn.Module:
         weights = next(network.parameters())
@@ -131,15 +86,12 @@ class Revelio(Learned):
         return resolve_precision(name, device.type)
 
     def pass_size(self, device: torch.device) -> int:
-        if self.at_once:
-            return self.at_once
         return min(256, max(16, 2**20 // self.size**2)) if device.type == "cuda" else 16
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         from ficgan.lab.attacks.diffusion import sample
 
-        guesses = sample(network, seen * 2 - 1, self.way, seeds=seeds, batch=len(seeds))
-        return guesses[:, 0].add(1).div_(2)
+        return sample(network, seen * 2 - 1, self.way, seeds).add(1).div_(2)
 
 
 def fine_tune(
@@ -193,14 +145,6 @@ def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[NDArray[
 # -- who is it? --------------------------------------------------------------------------------------------------------
 
 Float = NDArray[np.floating]
-Metric = Literal["euclidean", "cosine"]
-Rule = Literal["vote", "shortest", "mean"]
-
-RULES: tuple[Rule, ...] = ("vote", "shortest", "mean")
-"""vote: each candidate names the person of its nearest gallery image, the most frequent one wins, of several the one at
-the smallest distance (Revelio, §4.3). shortest: the person of the one nearest pair. mean: the person whose gallery
-images are on average nearest to all candidates, the naive rule the paper argues against."""
-
 _BLOCK = 1 << 24  # Distances that are in memory at once
 
 
@@ -211,23 +155,27 @@ class Retrieved:
     Args:
         winners: [N,n] int64, person of the gallery image nearest to each candidate.
         distances: [N,n] float64, to that image.
-        found: [N] int64, the person by the rule.
     """
 
     winners: NDArray[np.int64]
     distances: NDArray[np.float64]
-    found: NDArray[np.int64]
 
     @property
     def lowest(self) -> NDArray[np.float64]:
         """[N], smallest distance of any candidate to any gallery image; ld_x in Revelio, §4.3."""
         return self.distances.min(axis=1)
 
+    @property
+    def found(self) -> NDArray[np.int64]:
+        """[N], the most frequent winner; of several, the one at the smallest distance; of those, the lower number."""
+        counts = (self.winners[:, :, None] == self.winners[:, None, :]).sum(axis=2) * (self.winners >= 0)
+        most = counts.max(axis=1, keepdims=True)
+        first = np.lexsort((self.winners, np.where(counts == most, self.distances, np.inf)), axis=1)[:, 0]
+        return np.where(most[:, 0] > 0, self.winners[np.arange(len(self.winners)), first], -1)
 
-def retrieve(
-    candidates: Float, gallery: Float, people: NDArray[np.integer], metric: Metric = "euclidean", rule: Rule = "vote"
-) -> Retrieved:
-    """The person behind each probe (Revelio, §4.3).
+
+def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], metric: str = "euclidean") -> Retrieved:
+    """The person behind each probe, by the vote of its candidates (Revelio, §4.3).
 
     Args:
         candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
@@ -236,20 +184,15 @@ def retrieve(
     """
     from scipy.spatial.distance import cdist
 
+    if not len(gallery) or not np.isfinite(gallery).all():
+        raise InputError("the gallery is empty, or an embedding in it is not finite; leave out what cannot be read")
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose = np.asarray(people, np.int64)
-    _check(candidates, gallery, whose)
-    for what, name, known in (("metric", metric, ("euclidean", "cosine")), ("rule", rule, RULES)):
-        if name not in known:
-            raise UsageError(f"there is no {what} {name!r}; there are {', '.join(known)}")
     read: NDArray[np.bool_] = np.all(np.isfinite(candidates), axis=2)
     rows = np.where(read[..., None], candidates, 0).astype(np.float64)
     if metric == "cosine":  # half the squared distance of unit vectors
-        rows, gallery = (one / np.linalg.norm(one, axis=-1, keepdims=True).clip(1e-30) for one in (rows, gallery))
-    names, index, counts = np.unique(whose, return_inverse=True, return_counts=True)
-    share = (index[:, None] == np.arange(len(names))) / counts  # [M, people], to average over a person's images
+        rows, gallery = (x / np.linalg.norm(x, axis=-1, keepdims=True).clip(1e-30) for x in (rows, gallery))
     winners, distances = np.empty(read.shape, np.int64), np.empty(read.shape)
-    average = np.empty(len(read), np.int64)
     step = max(1, _BLOCK // (read.shape[1] * len(gallery)))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
@@ -257,36 +200,7 @@ def retrieve(
         table = cdist(flat, gallery) if metric == "euclidean" else cdist(flat, gallery, "sqeuclidean") / 2
         table = table.reshape(-1, read.shape[1], len(gallery))
         winners[part], distances[part] = whose[table.argmin(axis=2)], table.min(axis=2)
-        if rule == "mean":
-            average[part] = names[((table * read[part, :, None]).sum(axis=1) @ share).argmin(axis=1)]
-    winners, distances = np.where(read, winners, -1), np.where(read, distances, np.inf)
-    if rule == "mean":
-        found = np.where(read.any(axis=1), average, -1)
-    elif rule == "shortest":
-        found = winners[np.arange(len(winners)), distances.argmin(axis=1)]
-    else:
-        found = _vote(winners, distances)
-    return Retrieved(winners, distances, found)
-
-
-def _check(candidates: Float, gallery: Float, people: NDArray[np.int64]) -> None:
-    if candidates.ndim != 3 or candidates.shape[1] == 0 or gallery.ndim != 2 or candidates.shape[2] != gallery.shape[1]:
-        shapes = f"{list(candidates.shape)} and {list(gallery.shape)}"
-        raise InputError(f"candidates and gallery must be embeddings [N,n,D] and [M,D], not {shapes}")
-    if not len(gallery) or people.shape != (len(gallery),) or people.min() < 0:
-        raise InputError(
-            f"a gallery of {len(gallery)} images came with people {list(people.shape)}; give one number from 0 for each"
-        )
-    if not np.isfinite(gallery).all():
-        raise InputError("an embedding of the gallery is not finite; leave out images that could not be read")
-
-
-def _vote(winners: NDArray[np.int64], distances: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The most frequent winner of each row [N,n]; of several, the one at the smallest distance; −1: nobody was read."""
-    counts = (winners[:, :, None] == winners[:, None, :]).sum(axis=2) * (winners >= 0)
-    gaps = np.where(counts == counts.max(axis=1, keepdims=True), distances, np.inf)
-    first = np.lexsort((winners, gaps), axis=1)[:, 0]  # of equal distances, the lower number
-    return np.where(counts.max(axis=1) > 0, winners[np.arange(len(winners)), first], -1)
+    return Retrieved(np.where(read, winners, -1), np.where(read, distances, np.inf))
 
 
 # -- strangers ("out of distribution") ---------------------------------------------------------------------------------
@@ -310,11 +224,11 @@ class OodCurve:
 
 def ood_curve(known: Float, unknown: Float) -> OodCurve:
     """The detector at every threshold, from ld_x of known [A] and unknown [B] probes (Revelio, §4.3, §5.5)."""
-    known, unknown = (np.sort(np.asarray(one, np.float64)) for one in (known, unknown))
+    known, unknown = (np.sort(np.asarray(some, np.float64)) for some in (known, unknown))
     if not len(known) or not len(unknown) or np.isnan(known).any() or np.isnan(unknown).any():
         raise InputError("an OOD curve needs the lowest distances of known and of unknown people, none of them NaN")
     at = np.concatenate([[-np.inf], np.unique(np.concatenate([known, unknown]))])
-    tpr, fpr = (1 - np.searchsorted(one, at, side="right") / len(one) for one in (unknown, known))
+    tpr, fpr = (1 - np.searchsorted(some, at, side="right") / len(some) for some in (unknown, known))
     below, upto = (np.searchsorted(known, unknown, side=side) for side in ("left", "right"))
     return OodCurve(at, tpr, fpr, float(np.mean((below + upto) / 2) / len(known)))
 

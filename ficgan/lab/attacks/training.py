@@ -1,13 +1,13 @@
-"""One training loop for the networks of the lab: epochs, an early end, state on disk with exact resume, statistics.
+"""Training of the lab's networks: a loop with an early end, exact resume and statistics, and a plain one.
 
-A `Learner` says what a step is, `Batches` what is learnt from. `train` puts both together for attackers.
+A `Learner` says what a step is, `Batches` what is learnt from.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from ficgan.errors import FicganError, stop_asked
-from ficgan.lab.attacks.base import Pairs, Progress, held_out, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, Progress, held_out, people_of, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 from ficgan.training.state import below, packed, unpack
 
@@ -32,20 +33,35 @@ _SAVE_EVERY, _SAVE_SHARE = 60.0, 20
 _RESERVED = 1000
 
 
+def minimise(
+    loss: Callable[[Tensor], Tensor], batches: Iterable[Tensor], optimiser: Optimizer, schedule: LRScheduler
+) -> None:
+    """A step of the optimiser, and one of the schedule, for each batch of rows."""
+    for rows in batches:
+        value = loss(rows)
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        schedule.step()
+
+
 class Learner:
-    """What is trained: modules and optimisers by name, and a precision."""
+    """What is trained: modules and optimisers by name, and a precision; "network" is used in the end."""
 
     precision = "float32"
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
+        for group in self._groups():
+            group.setdefault("base_lr", group["lr"])
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group.setdefault("base_lr", group["lr"])
+            yield from optimizer.param_groups
 
     @property
     def result(self) -> nn.Module:
-        """The network that is used in the end, such as an average; "network" unless overridden."""
+        """The network that is used in the end, such as an average."""
         return self.modules["network"]
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
@@ -67,9 +83,8 @@ class Learner:
         self.optimizers[optimizer].step()
 
     def set_rate(self, factor: float) -> None:
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                group["lr"] = group["base_lr"] * factor
+        for group in self._groups():
+            group["lr"] = group["base_lr"] * factor
 
 
 class LossLearner(Learner):
@@ -87,18 +102,17 @@ class LossLearner(Learner):
 
 
 class Batches(Protocol):
-    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same epoch."""
+    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number.
+
+    `epoch` begins at the step `first`; `held` gives the examples that are held out.
+    """
 
     steps: int
     batch: int
 
-    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]:
-        """The batches of an epoch from the step `first` on."""
-        ...
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]: ...
 
-    def held(self) -> Iterator[tuple[Any, Any]]:
-        """Batches of the examples that are held out, none where nothing is."""
-        ...
+    def held(self) -> Iterator[tuple[Any, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -178,14 +192,20 @@ class TrainingLoop:
         began, took, reported = saved - self.at.seconds, 0.0, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
-                self._one_step(batch)
-                self.at.seconds = time.monotonic() - began
+                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1))
+                self._whole = False  # a second Ctrl-C may come within the step, and half of one is not worth keeping
+                self._losses.append(self.learner.step(*batch, self.images))
+                self.at.step += 1
+                self._whole = True
+                if self.reporter:
+                    self.reporter.advance(self.batches.batch)
+                start = time.monotonic()
+                self.at.seconds = start - began
                 over = 0 < plan.minutes * 60 <= self.at.seconds
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
                 if asked.is_set():
                     raise KeyboardInterrupt
-                start = time.monotonic()
                 if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
                     self._save()
                     saved = time.monotonic()
@@ -196,22 +216,11 @@ class TrainingLoop:
                 if self.ended:
                     break
 
-    def _one_step(self, batch: tuple[Any, Any]) -> None:
-        torch.manual_seed(self.plan.seed + _RESERVED * (self.at.step + 1))
-        self._whole = False  # a second Ctrl-C may come within it, and half a step is not worth keeping
-        self._losses.append(self.learner.step(*batch, self.images))
-        self.at.step += 1
-        self._whole = True
-        if self.reporter:
-            self.reporter.advance(self.batches.batch)
-
     def _close_epoch(self, *, over: bool) -> None:
         self._check()
         numbers = {name: float(torch.stack([loss[name] for loss in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
         held = self._held_out_loss()
-        if held is not None:
-            numbers["held_out"] = held
         if held is None or self.at.best is None or held < self.at.best:
             self.at.best, self.at.best_epoch = held, self.epoch
             if held is not None:
@@ -219,12 +228,12 @@ class TrainingLoop:
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
         self.learner.set_rate(self.at.factor)
-        numbers["lr_factor"] = self.at.factor
         if self.plan.patience and stale >= self.plan.patience:
             self.ended = f"no better loss for {stale} epochs"
         elif over:
             self.ended = f"{self.plan.minutes:g} minutes were over"
         if self.reporter:
+            numbers |= {"lr_factor": self.at.factor, **({} if held is None else {"held_out": held})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self) -> None:
@@ -282,7 +291,7 @@ class PairBatches:
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
-        held = held_out(pairs.clear.people, len(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
+        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.batch = min(attacker.batch, len(self.rows))

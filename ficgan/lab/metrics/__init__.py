@@ -1,4 +1,4 @@
-"""What a metric is, and how sure a figure is: bootstrap over identities, Wilson's interval, the rule of three."""
+"""What a metric is, and how sure a figure is: bootstrap over identities, and Wilson's interval."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Metric:
 
 
 _TEXT = files("ficgan.lab.metrics").joinpath("metrics.yaml").read_text("utf-8")
+# Kind (privacy, reversal, utility) → name → metric, in the order of tables
 METRICS: dict[str, dict[str, Metric]] = {
     kind: {name: Metric(name, **{**one, "judges": tuple(one.get("judges", ()))}) for name, one in some.items()}
     for kind, some in yaml.safe_load(_TEXT).items()
 }
-"""Kind (privacy, reversal, retrieval, utility) → name → metric, in the order of tables."""
 
 Floats = NDArray[np.floating[Any]]
 Interval = tuple[float | None, float | None]  # Low and high; None where there is none
@@ -76,13 +76,6 @@ def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[floa
     half = z / scale * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     low = 0.0 if successes == 0 else max(0.0, middle - half)
     return low, 1.0 if successes == trials else min(1.0, middle + half)
-
-
-def rule_of_three(trials: int) -> float:
-    """Upper 95 % bound of a rate where none of `trials` went wrong: 3/n, at most 1 (Hanley and Lippman-Hand 1983)."""
-    if trials < 1:
-        raise UsageError(f"{trials} trials bound nothing; give at least 1")
-    return min(1.0, 3 / trials)
 
 
 def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:

@@ -10,64 +10,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.arrays import content_key, resize
+from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector
 
 Images = NDArray[np.uint8]
 Matrix = NDArray[np.float64]
 
-SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Weights of the scales of MS-SSIM, finest first (Wang 2003, section 3.2)."""
 _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-
 _BATCH = 32
-_SCALE = 0.1
-"""Of SqueezeNet's features: as large as Inception's, for which the kernel of KID, a sum of powers, was chosen."""
-_FEW = 4  # images that SqueezeNet sees at once: larger batches leave the cache
-
+_SCALE = 0.1  # Of SqueezeNet's features: as large as Inception's
+_FEW = 4  # Images that SqueezeNet sees at once: larger batches leave the cache
+# Backbones of LPIPS, in order of preference: the weights of torchvision that each begins from
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
-"""Of LPIPS, in order of preference: the weights of torchvision that each begins from."""
 
 # -- pixels -----------------------------------------------------------------------------------------------------------
 
 
-def scales(side: int) -> int:
-    """How many of the five scales an image of this side has room for: the coarsest must hold the 11-pixel window."""
-    return next(count for count in range(len(SCALES), -1, -1) if count == 0 or side >> (count - 1) >= _WINDOW)
-
-
 def ssim(a: Images, b: Images) -> Matrix:
-    """SSIM of pairs, the mean of the three channels; see `structural_similarity`."""
-    return structural_similarity(a, b, most=1)[0]
+    """SSIM in [−1, 1] of pairs of images [N,S,S,3] uint8 RGB: float64 [N], NaN where S is below 11.
 
-
-def structural_similarity(a: Images, b: Images, *, most: int = len(SCALES)) -> tuple[Matrix, Matrix]:
-    """SSIM in [−1, 1] and MS-SSIM in [0, 1] of pairs of images [N,S,S,3] uint8 RGB, S at least 11: two float64 [N].
-
-    Means over channels and whole Gaussian windows (11×11, σ 1.5); at most `scales(S)` scales, their weights summing to
-    1 (Wang et al. 2004, eqs. 13–16; Wang, Simoncelli and Bovik 2003, eq. 7).
+    Mean over channels and whole Gaussian windows, 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
     """
     _check_pairs(a, b)
-    count = min(most, scales(a.shape[1]))
-    if count < 1:
-        raise InputError(f"images of {a.shape[1]} pixels are too small for SSIM; give at least {_WINDOW}")
-    weights = np.array(SCALES[:count]) / sum(SCALES[:count])
-    single, multi = np.empty(len(a)), np.empty(len(a))
+    out = np.full(len(a), np.nan)
+    if a.shape[1] < _WINDOW:
+        return out
     for index, (left, right) in enumerate(zip(a, b, strict=True)):
         x, y = left.astype(np.float32) - 127.5, right.astype(np.float32) - 127.5
-        product: Any = 1.0
-        for level in range(count):
-            if level:
-                x, y = _half(x), _half(y)
-            structure, whole = _ssim_maps(x, y)
-            if level == 0:
-                single[index] = whole.mean(dtype=np.float64)
-            term = (whole if level == count - 1 else structure).mean((0, 1), dtype=np.float64)  # [3]
-            product = product * np.maximum(term, 0) ** weights[level]
-        multi[index] = np.mean(product)
-    return single, multi
+        mx, my = _window(x), _window(y)
+        both = 2 * (_window(x * y) - mx * my) + _C2
+        spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
+        structure = both / spread
+        mx += 127.5
+        my += 127.5
+        out[index] = (structure * (2 * mx * my + _C1) / (mx * mx + my * my + _C1)).mean(dtype=np.float64)
+    return out
 
 
 def psnr(a: Images, b: Images) -> Matrix:
@@ -94,24 +73,9 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
     return out
 
 
-def distinct_share(images: Images) -> float:
-    """How many different images there are among [N,S,S,3], as a share of N; pixel for pixel."""
-    return len({content_key(image) for image in images}) / len(images)
-
-
 def _check_pairs(a: Images, b: Images) -> None:
     if a.shape != b.shape:
         raise InputError(f"images of shapes {list(a.shape)} and {list(b.shape)} cannot be compared; give equal ones")
-
-
-def _ssim_maps(x: NDArray[np.float32], y: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    mx, my = _window(x), _window(y)
-    both = 2 * (_window(x * y) - mx * my) + _C2
-    spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
-    structure = both / spread
-    mx += 127.5
-    my += 127.5
-    return structure, structure * (2 * mx * my + _C1) / (mx * mx + my * my + _C1)
 
 
 def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -122,30 +86,19 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
     return blurred[edge:-edge, edge:-edge]
 
 
-def _half(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    import cv2
-
-    height, width = image.shape[0] // 2 * 2, image.shape[1] // 2 * 2
-    half: Any = cv2.resize(image[:height, :width], (width // 2, height // 2), interpolation=cv2.INTER_AREA)
-    return half
-
-
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Perception:
     features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
-    codes: NDArray[np.float16] | None = None  # [N,D], if kept: the LPIPS-like distance of two images is ‖u − v‖²
-    diversity: float | None = None  # mean LPIPS-like distance over all pairs of the N images
     distances: Matrix | None = None  # [N], LPIPS-like, to the images they were read against
 
 
 class SqueezeNet:
     """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them (Zhang et al. 2018, eq. 1).
 
-    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position; the values
-    √(w_c/positions)·â_c laid end to end are a code whose squared distances are LPIPS.
+    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position.
     """
 
     def __init__(self, backbone: Path, linear: Path | None = None) -> None:
@@ -162,40 +115,23 @@ class SqueezeNet:
     def measures(self) -> bool:
         return self._weights is not None
 
-    def read(
-        self, images: Images, *, keep: bool = False, clear: Images | None = None, known: Perception | None = None
-    ) -> Perception:
-        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear`; codes take 0.9 MB an image."""
-        features, codes, distances = [], [], []
-        total: Any = 0.0
-        squares = 0.0
+    def read(self, images: Images, *, clear: Images | None = None) -> Perception:
+        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear` where there are linear layers."""
+        features, distances = [], []
         for begin in range(0, len(images), _FEW):
             rows = slice(begin, begin + _FEW)
-            seen, code = self._look(images[rows])
-            features.append(seen)
-            if code is None:
-                continue
-            total = total + code.sum(0, dtype=np.float64)
-            squares += float(np.vdot(code, code))
-            codes += [_to_half(code)] if keep else []
-            if clear is not None:
-                stored = None if known is None else known.codes
-                other: Any = self._look(clear[rows])[1] if stored is None else _to_single(stored[rows])
-                code -= other
-                distances.append(np.einsum("nd,nd->n", code, code))
-        return Perception(
-            np.concatenate(features),
-            np.concatenate(codes) if codes else None,
-            mean_pairwise_square(total, squares, len(images)) if self.measures else None,
-            np.concatenate(distances).astype(np.float64) if distances else None,
-        )
+            taps = self._look(images[rows])
+            features.append(taps[-1].mean((2, 3)) * _SCALE)
+            if self._weights is not None and clear is not None:
+                parts = zip(taps, self._look(clear[rows]), self._weights, strict=True)
+                distances.append(np.sum([_tap_distance(x, y, weight) for x, y, weight in parts], axis=0))
+        return Perception(np.concatenate(features), np.concatenate(distances) if distances else None)
 
-    def _look(self, images: Images) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    def _look(self, images: Images) -> list[NDArray[np.float32]]:
         small = np.stack([resize(image, self.size) for image in images])
         batch = np.ascontiguousarray(small.transpose(0, 3, 1, 2), np.float32) / 255
-        taps = self._session.run(None, {self._input.name: batch})
-        features = taps[-1].mean((2, 3)) * _SCALE
-        return features, None if self._weights is None else _code(taps, self._weights)
+        taps: list[NDArray[np.float32]] = self._session.run(None, {self._input.name: batch})
+        return taps
 
 
 class Lpips:
@@ -217,8 +153,8 @@ class Lpips:
 
         out = []
         with torch.inference_mode():
-            for begin in range(0, len(a), _BATCH):
-                pair = (to_tensor(np.ascontiguousarray(some[begin : begin + _BATCH]), "cpu") for some in (a, b))
+            for rows in _batches(a):
+                pair = (to_tensor(np.ascontiguousarray(some[rows]), "cpu") for some in (a, b))
                 out.append(self._net(*pair).flatten().double().numpy())
         return np.concatenate(out)
 
@@ -235,12 +171,13 @@ class Inception:
         """float32 [N,2048] of images [N,S,S,3] uint8 RGB."""
         import torch
 
-        out = []
+        planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         with torch.inference_mode():
-            for begin in range(0, len(images), _BATCH):
-                batch = torch.from_numpy(np.ascontiguousarray(images[begin : begin + _BATCH].transpose(0, 3, 1, 2)))
-                out.append(self._net(batch)[0].float().numpy())
-        return np.concatenate(out)
+            return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in _batches(images)])
+
+
+def _batches(images: Images) -> list[slice]:
+    return [slice(begin, begin + _BATCH) for begin in range(0, len(images), _BATCH)]
 
 
 def lpips_backbone() -> str | None:
@@ -282,29 +219,10 @@ def _linear_layers(path: Path, channels: list[int]) -> list[NDArray[np.float32]]
     return weights
 
 
-def _code(taps: list[NDArray[np.float32]], weights: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """[B,D]: squared distances of these are LPIPS."""
-    parts = []
-    for tap, weight in zip(taps, weights, strict=True):
-        count, channels, height, width = tap.shape
-        flat = tap.reshape(count, channels, height * width)
-        norm = np.sqrt(np.einsum("ncp,ncp->np", flat, flat)) + 1e-10
-        used = np.flatnonzero(weight)
-        scale = np.sqrt(weight[used] / (height * width))[:, None]
-        parts.append((flat[:, used] * (scale / norm[:, None, :])).reshape(count, -1))
-    return np.concatenate(parts, axis=1)
-
-
-def _to_half(code: NDArray[np.float32]) -> NDArray[np.float16]:
-    import torch
-
-    return torch.from_numpy(code).half().numpy()
-
-
-def _to_single(code: NDArray[np.float16]) -> NDArray[np.float32]:
-    import torch
-
-    return torch.from_numpy(code).float().numpy()
+def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
+    units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
+    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
+    return square / (x.shape[2] * x.shape[3])
 
 
 # -- sets of images ---------------------------------------------------------------------------------------------------
@@ -330,29 +248,6 @@ def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
     x = np.asarray(features)
     order = np.random.default_rng(seed).permutation(len(x))
     return frechet_distance(x[order[: len(x) // 2]], x[order[len(x) // 2 :]])
-
-
-def kernel_distance(a: ArrayLike, b: ArrayLike, *, subsets: int = 100, seed: int = 0) -> tuple[float, float]:
-    """Unbiased kernel distance of features [N,D] and [M,D]: mean and deviation over random subsets (KID).
-
-    Squared maximum mean discrepancy under (x·y/D + 1)³ (Bińkowski et al. 2018, §4, eq. 4).
-    """
-    from torch_fidelity.metric_kid import kernel_mmd
-
-    x, y = _features(a, b)
-    size = min(1000, len(x) // 2, len(y) // 2)
-    if size < 2:
-        raise InputError(f"{min(len(x), len(y))} images are too few for a kernel distance; give at least 4")
-    rng = np.random.default_rng(seed)
-    chosen = [rng.random((subsets, len(z))).argpartition(size - 1, axis=1)[:, :size] for z in (x, y)]
-    values = [kernel_mmd(x[left], y[right]) for left, right in zip(*chosen, strict=True)]
-    return float(np.mean(values)), float(np.std(values))
-
-
-def mean_pairwise_square(total: ArrayLike, squares: float, count: int) -> float:
-    """Mean of ‖u − v‖² over all pairs of `count` vectors, from their sum [D] and the sum of their squared norms."""
-    vector = np.asarray(total, np.float64)
-    return 2.0 * max(squares - float(vector @ vector) / count, 0.0) / (count - 1) if count > 1 else 0.0
 
 
 def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:

@@ -19,13 +19,12 @@ from ficgan.lab.metrics import (
     proportion,
     ratios,
     recentred,
-    rule_of_three,
 )
 from ficgan.lab.metrics.scores import BINS, Scores
 from ficgan.lab.results import Figure
 
+# What the name of a figure ends with in which a probe without a found face counts as a miss
 FAILURES = " (failures as misses)"
-"""What the name of a figure ends with in which a probe without a found face counts as a miss."""
 NO_THRESHOLD = "No threshold was given."
 NO_STRANGERS = "There are no impostor scores."
 KS = (1, 5, 10)
@@ -107,25 +106,10 @@ def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Boots
     if not images.any():
         return Figure(name, None, note=_nobody(scores))
     share = np.divide(scores.sums(hits(scores, k)), images, out=np.zeros(len(images)), where=images > 0)
-    twins = f"; {scores.twins} gallery images equal another person's" if scores.twins else ""
-    return _mean_of_identities(name, share, images > 0, bootstrap, f"Chance is {chance(scores, k):.3g}{twins}.")
-
-
-def people_found(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of people of whom at least one probe ranks first; probes without a found face are misses."""
-    present = scores.sums(scores.enrolled_probes) > 0
-    if not present.any():
-        return Figure("people found", None, note=_nobody(scores))
-    missed = np.ones(len(present))
-    np.multiply.at(missed, scores.identity, 1 - hits(scores, 1))
-    guess = 1 - (1 - chance(scores)) ** scores.sums(scores.mated)[present]
-    note = f"Chance is {guess.mean():.3g}."
-    return _mean_of_identities("people found", np.where(present, 1 - missed, 0.0), present, bootstrap, note)
-
-
-def rank_per_probe(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes that rank first (ISO/IEC 19795-1:2021, TPIR at rank 1 without a threshold)."""
-    return _share("rank-1 (per probe)", scores, hits(scores, 1), scores.mated, bootstrap)
+    present = images > 0
+    ends = proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
+    note = f"Chance is {chance(scores, k):.3g}."
+    return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
 
 
 def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -133,37 +117,12 @@ def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> 
     return _share("failures to acquire", scores, ~scores.acquired, np.ones(len(scores)), bootstrap)
 
 
-def singling_out(
-    scores: Scores, threshold: float | None, *, anyone: bool = False, bootstrap: Bootstrap = BOOTSTRAP
-) -> Figure:
-    """Share of probes that match exactly one enrolled person, the right one, at the threshold (WP216, §2.2).
-
-    With `anyone`, isolating a wrong person counts too, over all acquired probes.
-    """
-    name = "singling-out" + " (anyone)" * anyone
-    able = scores.acquired if anyone else scores.mated
+def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of probes that match exactly one enrolled person, the right one, at the threshold (WP216, §2.2)."""
     if threshold is None:
-        return Figure(name, None, note=NO_THRESHOLD)
-    right, strangers = scores.best_genuine > threshold, scores.strangers(np.full(len(scores), threshold))[0]
-    single = strangers + right == 1 if anyone else right & (strangers == 0)
-    return _share(name, scores, single, able, bootstrap)
-
-
-def identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes that rank first and above the threshold (ISO/IEC 19795-1:2021, TPIR at rank 1)."""
-    if threshold is None:
-        return Figure("TPIR", None, note=NO_THRESHOLD)
-    return _share("TPIR", scores, hits(scores, 1) * (scores.best_genuine > threshold), scores.mated, bootstrap)
-
-
-def false_identification(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
-    """Share of probes of people who are not enrolled that match somebody (ISO/IEC 19795-1:2021, FPIR)."""
-    able = scores.acquired & ~scores.enrolled_probes
-    if threshold is None or not able.any():
-        note = NO_THRESHOLD if threshold is None else "Every acquired probe shows a person who is enrolled."
-        return Figure("FPIR", None, note=note)
-    wrong = scores.strangers(np.full(len(scores), threshold))[0] > 0
-    return _share("FPIR", scores, wrong, able, bootstrap)
+        return Figure("singling-out", None, note=NO_THRESHOLD)
+    alone = scores.strangers(np.full(len(scores), threshold))[0] == 0
+    return _share("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
 
 
 def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
@@ -232,32 +191,27 @@ def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     return _verified("EER", value, _crossing(far + tar - 1, far), scores)
 
 
-def tar_at_far(scores: Scores, far: float, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def tar_at_far(scores: Scores, far: float, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
-    name = f"TAR@FAR={far:g}" + FAILURES * failures
+    name = f"TAR@FAR={far:g}"
     if missing := _missing(scores):
         return Figure(name, None, note=missing)
     if scores.distinct_impostors * far < 30 - 1e-9:
         needed = f"{30 / far:.0f} are needed to know this rate"
         return Figure(name, None, note=f"There are {scores.distinct_impostors} pairs of strangers, and {needed}.")
     x, y = vertices(scores)
-    pairs = int(scores.genuine_pairs.sum()) if failures else len(scores.genuine)
-    accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / pairs
+    accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
     rates, accept = scores.resampled(bootstrap).roc
-    binned = _crossing(rates - far, accept, inclusive=False) * len(scores.genuine) / pairs
-    return _verified(name, accepted, binned, scores, pairs)
+    return _verified(name, accepted, _crossing(rates - far, accept, inclusive=False), scores)
 
 
-def match_rate(
-    scores: Scores, threshold: float | None, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP
-) -> Figure:
-    """Share of genuine pairs above the recogniser's threshold; with `failures`, probes not acquired are misses."""
-    name = "match rate" + FAILURES * failures
+def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+    """Share of genuine pairs above the recogniser's threshold."""
     if threshold is None:
-        return Figure(name, None, note=NO_THRESHOLD)
+        return Figure("match rate", None, note=NO_THRESHOLD)
     matched = np.bincount(scores.genuine_probe[scores.genuine > threshold], minlength=len(scores))
-    pairs = scores.genuine_pairs * (scores.acquired | failures)
-    return _share(name, scores, matched, pairs, bootstrap, "genuine scores")
+    pairs = scores.genuine_pairs * scores.acquired
+    return _share("match rate", scores, matched, pairs, bootstrap, "genuine scores")
 
 
 def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -265,11 +219,7 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
     name, pairs = "false match rate", scores.impostors_of
     if threshold is None or not pairs.any():
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
-    matched, note = scores.impostors_over(threshold), ""
-    if not matched.any():
-        bound = rule_of_three(int(np.count_nonzero(scores.sums(pairs))))
-        note = f"No pair matched; taking each person as one trial, at most {bound:.3g} do (3/n)."
-    return _share(name, scores, matched, pairs, bootstrap, "impostor scores", note)
+    return _share(name, scores, scores.impostors_over(threshold), pairs, bootstrap, "impostor scores")
 
 
 def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -286,8 +236,11 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
-def roc(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, true accept rate], both rising from 0 to 1, at most `points` corners of the exact curve."""
+def det(scores: Scores, points: int = 200) -> list[list[float]]:
+    """[false accept rate, false reject rate] at most `points` corners of the exact curve (Martin et al. 1997).
+
+    The first rises from 0 to 1, the second falls.
+    """
     if _missing(scores):
         return []
     x, y = vertices(scores)
@@ -298,12 +251,7 @@ def roc(scores: Scores, points: int = 200) -> list[list[float]]:
         low = x.searchsorted(np.geomspace(1, x[-1], half), "right") - 1
         along = (far + tar).searchsorted(np.linspace(0, 2, half)).clip(0, len(x) - 1)
         chosen = np.unique(np.concatenate([[0], low, along, [len(x) - 1]]))
-    return np.stack([far, tar], 1)[chosen].tolist()
-
-
-def det(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, false reject rate]: the first rises, the second falls (Martin et al., Eurospeech 1997)."""
-    return [[x, 1 - y] for x, y in roc(scores, points)]
+    return np.stack([far, 1 - tar], 1)[chosen].tolist()
 
 
 # -- linkability and reversibility ------------------------------------------------------------------------------------
@@ -356,44 +304,29 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
 def privacy_figures(
     scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
 ) -> tuple[Figure, ...]:
-    """Every metric of `PRIVACY` that one score matrix has; `threshold` is the recogniser's own."""
+    """Every metric that one score matrix has; `threshold` is the recogniser's own."""
     draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
-    ranks = [k for k in KS if k <= max(1, scores.enrolled)]
-    both = (False, True)
     return (
-        *(rank(scores, k, failures=failures, **draw) for failures in both for k in ranks),
-        rank_per_probe(scores, **draw),
-        people_found(scores, **draw),
+        *(rank(scores, k, **draw) for k in KS if k <= max(1, scores.enrolled)),
         auc(scores, **draw),
         leak(scores, **draw),
         eer(scores, **draw),
-        *(tar_at_far(scores, far, failures=failures, **draw) for failures in both for far in FARS),
+        *(tar_at_far(scores, far, **draw) for far in FARS),
         genuine_similarity(scores, **draw),
         match_rate(scores, threshold, **draw),
-        match_rate(scores, threshold, failures=True, **draw),
         false_match_rate(scores, threshold, **draw),
         linkability(scores, **draw),
         singling_out(scores, threshold, **draw),
-        singling_out(scores, threshold, anyone=True, **draw),
-        identification(scores, threshold, **draw),
-        false_identification(scores, threshold, **draw),
-        failures_to_acquire(scores, **draw),
     )
 
 
 def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """ "cmc", "roc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
-    return {"cmc": cmc(scores), "roc": roc(scores), "det": det(scores)}
+    """ "cmc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
+    return {"cmc": cmc(scores), "det": det(scores)}
 
 
 def _share(
-    name: str,
-    scores: Scores,
-    found: NDArray[Any],
-    able: NDArray[Any],
-    bootstrap: Bootstrap,
-    unit: str = "images",
-    note: str = "",
+    name: str, scores: Scores, found: NDArray[Any], able: NDArray[Any], bootstrap: Bootstrap, unit: str = "images"
 ) -> Figure:
     """Σ found / Σ able over probes [P], resampled by identity; probes that are not able count nothing."""
     whole = scores.sums(able)
@@ -401,20 +334,12 @@ def _share(
         return Figure(name, None, note=_nobody(scores))
     part = scores.sums(found * (able > 0))
     ends = proportion(bootstrap.weights(len(whole)), part, whole)
-    return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit, note)
+    return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit)
 
 
-def _mean_of_identities(
-    name: str, share: NDArray[np.float64], present: NDArray[np.bool_], bootstrap: Bootstrap, note: str
-) -> Figure:
-    ends = proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
-    return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
-
-
-def _verified(name: str, value: float, binned: Floats, scores: Scores, n: int | None = None, note: str = "") -> Figure:
+def _verified(name: str, value: float, binned: Floats, scores: Scores, note: str = "") -> Figure:
     people = int(np.count_nonzero(scores.sums(scores.mated)))
-    ends = recentred(binned, value, people)
-    return Figure(name, value, *ends, len(scores.genuine) if n is None else n, "genuine scores", note)
+    return Figure(name, value, *recentred(binned, value, people), len(scores.genuine), "genuine scores", note)
 
 
 def _nobody(scores: Scores) -> str:

@@ -32,7 +32,6 @@ class Scores:
     acquired: Booleans  # [P]; a probe that was not acquired (no face found) has no scores
     metric: Metric  # "euclidean": negative distances
     same: bool = False  # the probes were compared with themselves; every pair counts twice
-    twins: int = 0  # gallery images that have the same embedding as another person's image
     _resampled: dict[Bootstrap, Resampled] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -64,8 +63,8 @@ class Scores:
             _check_embeddings(rows, used, what, metric)
         scores = np.full((len(x), len(y)), np.nan, np.float32)
         enrolled = np.asarray(gallery_people)
-        scores[np.ix_(seen, kept)], twins = _similarities(x[seen], y[kept], enrolled[kept], metric)
-        return cls._of(scores, probe_people, enrolled, seen, metric, exclude_same, twins)
+        scores[np.ix_(seen, kept)] = _similarities(x[seen], y[kept], metric)
+        return cls._of(scores, probe_people, enrolled, seen, metric, exclude_same)
 
     @classmethod
     def from_matrix(
@@ -83,7 +82,7 @@ class Scores:
         scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
-        return cls._of(scores, probe_people, np.asarray(gallery_people), seen, metric, exclude_same, 0)
+        return cls._of(scores, probe_people, np.asarray(gallery_people), seen, metric, exclude_same)
 
     @classmethod
     def _of(
@@ -94,7 +93,6 @@ class Scores:
         acquired: Booleans,
         metric: Metric,
         same: bool,
-        twins: int,
     ) -> Scores:
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
         for what, who in (("probe", people), ("gallery", enrolled)):
@@ -114,7 +112,7 @@ class Scores:
         if same:
             np.fill_diagonal(scores, np.nan)
         order = kept[np.argsort(enrolled[kept], kind="stable")]
-        return cls(scores[:, order], people, enrolled[order], acquired, metric, same, twins)
+        return cls(scores[:, order], people, enrolled[order], acquired, metric, same)
 
     def take(self, mask: Booleans) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
@@ -287,10 +285,8 @@ def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
     return scaled.clip(0, BINS - 1).astype(np.int32)
 
 
-def _similarities(
-    probe: NDArray[Any], gallery: NDArray[Any], people: NDArray[np.int64], metric: Metric
-) -> tuple[NDArray[np.float32], int]:
-    """Similarities [P,G], and how many gallery images have the embedding of another person's image."""
+def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
+    """[P,G]; equal embeddings have equal similarities, to the bit."""
     if metric == "cosine":
         x, y = _unit(probe), _unit(gallery)
     else:  # about the gallery's mean, where float32 cancels least
@@ -306,14 +302,8 @@ def _similarities(
             scores += np.einsum("nd,nd->n", y, y)
             np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
             np.negative(scores, out=scores)
-    if len(x) < len(x_of):
-        scores = scores[x_of]
-    if len(y) == len(y_of):
-        return scores, 0
-    lowest, highest = np.full(len(y), np.iinfo(np.int64).max), np.full(len(y), -1)
-    np.minimum.at(lowest, y_of, people)
-    np.maximum.at(highest, y_of, people)
-    return scores[:, y_of], int((lowest < highest)[y_of].sum())
+    scores = scores if len(x) == len(x_of) else scores[x_of]
+    return scores if len(y) == len(y_of) else scores[:, y_of]
 
 
 def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
@@ -329,12 +319,10 @@ def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
 
 
 def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metric) -> None:
-    bad = rows[~np.isfinite(array[rows]).all(1)]
-    if len(bad):
-        raise InputError(
-            f"{len(bad)} of {len(rows)} {what} embeddings are not finite (the first is number {bad[0]}); "
-            "mark these faces as not acquired, or leave them out"
-        )
-    zero = rows[~array[rows].any(1)]
-    if metric == "cosine" and len(zero):
-        raise InputError(f"{what} embedding number {zero[0]} is all zeros, which has no cosine; leave it out")
+    for wrong, bad in (
+        ("are not finite", ~np.isfinite(array[rows]).all(1)),
+        ("are all zeros, which has no cosine", ~array[rows].any(1) & (metric == "cosine")),
+    ):
+        if bad.any():
+            first = f"{bad.sum()} of {len(rows)} {what} embeddings, such as number {rows[bad][0]},"
+            raise InputError(f"{first} {wrong}; leave these faces out")

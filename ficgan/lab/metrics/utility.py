@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,9 @@ from ficgan.lab.results import Figure
 Box = tuple[int, int, int, int]
 Values = NDArray[np.floating[Any]]
 
-_DETECTORS = ("yunet", "insightface", "centerface")
-"""Fastest first: here the same detector looks at every method's output."""
-_CODES = 2**30  # Bytes of SqueezeNet's codes that readings may keep; larger sets are looked at again
-_CODE = 0.9e6
+_DETECTORS = ("yunet", "insightface", "centerface")  # Fastest first: one looks at every method's output
 _BATCH = 32
-LEAST_IMAGES = 4
-"""For a Fréchet distance."""
+_LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
@@ -55,18 +50,6 @@ class UtilityReadings:
     def __len__(self) -> int:
         return len(self.faces)
 
-    @cached_property
-    def squeezenet_floor(self) -> float:
-        """FD-SqueezeNet of two random halves; needs four images."""
-        assert self.perception is not None
-        return pictures.frechet_floor(self.perception.features)
-
-    @cached_property
-    def inception_floor(self) -> float:
-        """FID of two random halves; needs four images."""
-        assert self.inception is not None
-        return pictures.frechet_floor(self.inception)
-
 
 class AgeGender:
     """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""
@@ -90,6 +73,17 @@ class AgeGender:
         return np.concatenate(ages), np.concatenate(males)
 
 
+# Judge → what it would need
+_NEEDS = {
+    "detector": "no face detector is available; see `ficgan doctor`",
+    "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
+    "attributes": "no attribute classifier was given; train one",
+    "squeezenet": "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)",
+    "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
+    "inception": "torch-fidelity's Inception is not in torch's cache of weights",
+}
+
+
 @dataclass
 class Judges:
     """Networks that judge utility; None where one is not there, and `missing` says what it would need."""
@@ -97,9 +91,9 @@ class Judges:
     detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`pictures.quick`)
     age_gender: AgeGender | None = None
     attributes: AttributeClassifier | None = None  # and the smile
-    squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD, KD, diversity
+    squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD
     lpips: Lpips | None = None
-    inception: Inception | None = None  # FID, KID
+    inception: Inception | None = None  # FID
     missing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -108,46 +102,30 @@ class Judges:
         from ficgan.faces.models import model_folders
 
         folders = model_folders() if folders is None else list(folders)
-        found = cls()
-        nowhere = "is in none of the model folders ($FICGAN_MODELS)"
+        found, needs = cls(), dict(_NEEDS)
         name = next((name for name in _DETECTORS if detector_missing(name) is None), None)
-        if name is None:
-            found.missing["detector"] = "no face detector is available; see `ficgan doctor`"
-        else:
+        if name is not None:
             found.detector = pictures.quick(get_detector(name))
         if path := _first(folders, "age_gender*.onnx"):
             found.age_gender = AgeGender(path)
-        else:
-            found.missing["age_gender"] = f"age_gender.onnx {nowhere}"
         if path := attributes or _first(folders, "attributes.safetensors"):
             found.attributes = AttributeClassifier.load(path)
-        else:
-            found.missing["attributes"] = "no attribute classifier was given; train one"
         if path := _first(folders, "squeezenet*_features.onnx"):
             found.squeezenet = SqueezeNet(path, _first(folders, "lpips_squeeze_linear.safetensors"))
             if not found.squeezenet.measures:
                 found.missing["distances"] = "lpips_squeeze_linear.safetensors is in none of the model folders"
-        else:
-            found.missing["squeezenet"] = f"squeezenet11_features.onnx {nowhere}"
-        found._find_published()
-        return found
-
-    def _find_published(self) -> None:
         try:
             if network := pictures.lpips_backbone():
-                self.lpips = Lpips(network)
-            else:
-                what = "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet)"
-                self.missing["lpips"] = f"{what} is in torch's cache of weights"
+                found.lpips = Lpips(network)
         except ImportError:
-            self.missing["lpips"] = "the package lpips is not installed; install ficgan[eval]"
+            needs["lpips"] = "the package lpips is not installed; install ficgan[eval]"
         try:
             if path := pictures.inception_file():
-                self.inception = Inception(path)
-            else:
-                self.missing["inception"] = "torch-fidelity's Inception is not in torch's cache of weights"
+                found.inception = Inception(path)
         except ImportError:
-            self.missing["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
+            needs["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
+        found.missing |= {judge: why for judge, why in needs.items() if getattr(found, judge) is None}
+        return found
 
     def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
         """What the judges read in faces, at their landmarks; anonymised ones against the readings of the clear ones."""
@@ -168,9 +146,7 @@ class Judges:
         if self.attributes is not None:
             out.attributes, out.attribute_names = self.attributes.predict(faces), self.attributes.names
         if self.squeezenet is not None:
-            keep = clear is None and self.squeezenet.measures and len(faces) * _CODE <= _CODES
-            known = None if against is None else against.perception
-            out.perception = self.squeezenet.read(faces.images, keep=keep, clear=clear, known=known)
+            out.perception = self.squeezenet.read(faces.images, clear=clear)
         if self.lpips is not None:
             out.used["lpips"] = self.lpips.network
             out.lpips = None if clear is None else self.lpips.distance(clear, faces.images)
@@ -252,9 +228,9 @@ def compare(
     """Every utility figure that applies, in the order of the table; value None, with the reason, if a judge is missing.
 
     Args:
-        region: x0, y0, x1, y1: SSIM, MS-SSIM and PSNR are of this square; None: the whole crop.
+        region: x0, y0, x1, y1: SSIM and PSNR are of this square; None: the whole crop.
         labels: [N,A], 0 or 1, in the order of the classifier's attributes.
-        bootstrap: over people where they are known, else over images; its seed draws KD's subsets, too.
+        bootstrap: over people where they are known, else over images.
     """
     if clear.faces.images.shape != anonymised.faces.images.shape or clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")
@@ -272,10 +248,6 @@ def compare(
     return tuple(found[one.name] if one.name in found else lacking(one) for one in asked)
 
 
-def _of_set(metric: str, value: float, count: int, note: str) -> Figure:
-    return Figure(metric, value, n=count, unit="images", note=note)
-
-
 def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Figure:
     """Mean of the PSNR [N] of images to the clear ones, without those that are equal."""
     equal = int(np.isposinf(ratios).sum())
@@ -283,10 +255,13 @@ def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Fig
     return sample.mean(metric, np.where(np.isinf(ratios), np.nan, ratios), note)
 
 
-def frechet_figure(metric: str, clear: Values, seen: Values, floor: float) -> Figure:
-    """Fréchet distance of features [N,D]; floor: that of two halves of the clear images."""
-    note = f"biased upwards at small n: two halves of the clear faces are {floor:.4g} apart"
-    return _of_set(metric, pictures.frechet_distance(seen, clear), len(seen), note)
+def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
+    """Fréchet distance of features [N,D] of images to those of the clear ones."""
+    if len(seen) < _LEAST_IMAGES:
+        few = f"{len(seen)} images are too few; give at least {_LEAST_IMAGES}"
+        return Figure(metric, None, unit="images", note=few)
+    note = f"biased upwards at small n: two halves of the clear faces are {pictures.frechet_floor(clear):.4g} apart"
+    return Figure(metric, pictures.frechet_distance(seen, clear), n=len(seen), unit="images", note=note)
 
 
 def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, region: Box | None) -> Iterator[Figure]:
@@ -294,16 +269,7 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
     if region is not None:
         x0, y0, x1, y1 = region
         a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
-    if count := pictures.scales(a.shape[1]):
-        single, multi = pictures.structural_similarity(a, b)
-        yield sample.mean("ssim", single)
-        if count == len(pictures.SCALES):
-            yield sample.mean("ms-ssim", multi)
-        else:
-            note = f"{count} of the five scales, their weights summing to 1"
-            yield sample.mean("ms-ssim-short", multi, note)
-    else:
-        yield sample.none("ssim", f"images of {a.shape[1]} pixels are smaller than its window")
+    yield sample.mean("ssim", pictures.ssim(a, b))
     yield psnr_figure("psnr", pictures.psnr(a, b), sample)
     # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
     yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
@@ -315,30 +281,10 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
 
 
 def _distributions(clear: UtilityReadings, after: UtilityReadings, sample: Sample) -> Iterator[Figure]:
-    count, before, seen = len(after), clear.perception, after.perception
-    shown, made = (None if one is None else one.features for one in (before, seen))
-    features: list[tuple[str, str, Values | None, Values | None]] = [
-        ("fid", "kid", clear.inception, after.inception),
-        ("fd-squeezenet", "kd-squeezenet", shown, made),
-    ]
-    for frechet, kernel, x, y in features:
-        if x is None or y is None:
-            continue
-        if count < LEAST_IMAGES:
-            few = f"{count} images are too few; give at least {LEAST_IMAGES}"
-            yield from (sample.none(name, few) for name in (frechet, kernel))
-            continue
-        floor = clear.inception_floor if frechet == "fid" else clear.squeezenet_floor
-        yield frechet_figure(frechet, x, y, floor)
-        mean, spread = pictures.kernel_distance(x, y, seed=sample.bootstrap.seed)
-        yield _of_set(kernel, mean, count, f"standard deviation over subsets {spread:.4g}")
-    if before is not None and seen is not None and before.diversity is not None and seen.diversity is not None:
-        if before.diversity:
-            note = f"LPIPS-like (SqueezeNet), {before.diversity:.3f} between two clear images"
-            yield _of_set("diversity", seen.diversity / before.diversity, count, note)
-        else:
-            yield sample.none("diversity", "the clear images are all alike")
-    yield _of_set("distinct", pictures.distinct_share(after.faces.images), count, "compared pixel for pixel")
+    shown, made = (None if one.perception is None else one.perception.features for one in (clear, after))
+    for name, x, y in (("fid", clear.inception, after.inception), ("fd-squeezenet", shown, made)):
+        if x is not None and y is not None:
+            yield frechet_figure(name, x, y)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:
@@ -356,11 +302,9 @@ def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sampl
     poses = pictures.head_pose(before.landmarks), pictures.head_pose(after.landmarks)
     turned = np.abs((poses[1] - poses[0] + 180) % 360 - 180)
     mouths = pictures.mouth_width(before.landmarks), pictures.mouth_width(after.landmarks)
-    weak = {"roll": "aligned crops have little roll left"}
     for axis, name in enumerate(POSE_NAMES):
         yield sample.mean(f"{name}-error", turned[:, axis], note)
-        more = "; ".join(filter(None, (note, weak.get(name))))
-        yield correlation(sample, f"{name}-r", poses[0][:, axis], poses[1][:, axis], more)
+        yield correlation(sample, f"{name}-r", poses[0][:, axis], poses[1][:, axis], note)
     more = "; ".join(filter(None, (note, "a weak sign of a smile; smile-r is the better one")))
     yield correlation(sample, "mouth-r", *mouths, more)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
-from ficgan.lab.attackers import AttackerData, TrainedAttacker
+from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.bench import Bench, anonymiser_for, known
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
@@ -25,9 +25,9 @@ from ficgan.lab.metrics.privacy import hits, rank
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.reversal import fidelity_figures, identity_distance
 from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
+from ficgan.lab.trials import fidelity_figures, identity_distance
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, read_tree
 
@@ -179,9 +179,9 @@ def attack_on(
     name, parameters = parse_spec(spec)
     reverser = REVERSERS.make(name, **parameters)
     lessons = None
-    if reverser.traits.knowledge & {"pairs", "background"}:
+    if "pairs" in reverser.traits.knowledge:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = AttackerData(Pairs(seen.regions(), bench.part(rows).regions()), bench.background)
+        lessons = Pairs(seen.regions(), bench.part(rows).regions())
     return TrainedAttacker(label, reverser, lessons, bench, say)
 
 

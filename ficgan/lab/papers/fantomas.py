@@ -1,11 +1,10 @@
-"""Fantômas (Todt et al. 2024), E1–E4: its matrix (which `ficgan.lab.matrix` runs), verdicts, tables and plots."""
+"""Fantômas (Todt et al. 2024), E1–E4: its matrix (which `ficgan.lab.matrix` runs), verdicts and tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,16 @@ from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers import COLOURS, FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
-from ficgan.lab.report import save_plot
+from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Progress
 from ficgan.registry import parse_spec
 
+# Configuration → the side that its parameters in pixels are meant for
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
-"""Configuration → the side that its parameters in pixels are meant for."""
+# The positive control: the anonymiser that every competent attacker reverses (6.1.1)
 POSITIVE, POSITIVE_LABEL = "block-permutation", "Block Permutation"
-"""The positive control: the anonymiser that every competent attacker reverses (6.1.1)."""
 # Parameters in pixels of 224, and the power of the side that they go with: DP-Pix's m counts pixels of an area, so that
 # its noise, 255·m/(b²·ε), stays what it is.
 _PIXELS = {
@@ -32,6 +30,7 @@ _PIXELS = {
     "k-rtio": {"block": 1},
     "dp-pix": {"block": 1, "m": 2},
 }
+# Section 7.2, E4; all of these mean the same in crops of any size.
 MET = "Gaussian Blur 29"
 _BLUR = "gaussian-blur:variant=as_released,kernel="
 LEARNT = {
@@ -40,18 +39,10 @@ LEARNT = {
     "DP Snow 0.5": "dp-snow:variant=as_released,delta=0.5",
     "Pixelation 16": "pixelation:variant=as_released,size=16",
 }
-"""Section 7.2, E4; all of these mean the same in crops of any size."""
 GENERAL, SPECIALISED = "reversed-general", "reversed-specialised"
 REVERSED = (GENERAL, SPECIALISED)
 _MODEL, _CONV, _PIX2PIX = "autoencoder", "autoencoder:linear=none", "pix2pix"
 NAMES = {_MODEL: "auto-encoder", _CONV: "conv AE", _PIX2PIX: "Pix2Pix"}  # What the paper calls its general attackers
-UTILITY = ("lpips", "lpips-squeezenet", "attributes-balanced", "ssim")
-_BARS = {
-    "base": (COLOURS[7], "clear images"),
-    "seen": (COLOURS[0], "anonymised images"),
-    SPECIALISED: (COLOURS[4], "made for it"),
-    GENERAL: (COLOURS[1], "general"),
-}
 
 
 def fantomas_matrix(
@@ -87,10 +78,10 @@ def fantomas_matrix(
             raise UsageError(
                 f"{method.title} is made against {shared[0]}, which cannot judge it too; take another judge"
             )
-    try:
-        return MatrixConfig.model_validate(config.model_dump() | {"methods": [one.model_dump() for one in chosen]})
-    except ValueError as error:  # two of one label
-        raise UsageError(f"{error.errors()[0]['msg'] if hasattr(error, 'errors') else error}") from None
+    titles = [method.title for method in chosen]
+    if repeated := sorted({title for title in titles if titles.count(title) > 1}):
+        raise UsageError(f"two methods are called {repeated[0]!r}; give each another label")
+    return config.model_copy(update={"methods": chosen})
 
 
 def _sized(method: MethodConfig, factor: float) -> MethodConfig:
@@ -142,10 +133,9 @@ class MethodVerdict:
     """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
 
     Args:
-        best, attacker: the strongest reversal that knows no background set, and whose it is.
+        best, attacker: the strongest reversal, and whose it is.
         gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
-        known: of the subtraction of a known background set.
-        reversible, reversible_known: of `best` and `known` by the rule above the tables; None: undecided, `why`.
+        reversible: of `best`, by the rule above the tables; None: undecided, `why`.
     """
 
     set: str
@@ -157,9 +147,7 @@ class MethodVerdict:
     best: Figure | None = None
     attacker: str = ""
     gain: Figure | None = None
-    known: Figure | None = None
     reversible: bool | None = None
-    reversible_known: bool | None = None
     why: str = ""
 
 
@@ -177,9 +165,9 @@ def verdicts(results: Results) -> list[MethodVerdict]:
 
 def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
-    naive, parrot, known = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol", "background-known"))
+    naive, parrot = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol"))
     best, trial = _best(own, *REVERSED)
-    found, found_known = _above(best, naive), _above(known, naive)
+    found = _above(best, naive)
     why = lacking
     if not lacking and found is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
@@ -193,9 +181,7 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
         best,
         trial.attacker if trial else "",
         figure(trial.figures, "reversibility") if trial else None,
-        known,
         None if lacking else found,
-        None if lacking else found_known,
         why,
     )
 
@@ -239,9 +225,7 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     found = verdicts(results)
     rows = [
         {
-            "set": one.set,
-            "method": one.method,
-            "judge": one.judge,
+            **_head(one),
             "clear": spelled(one.clear),
             "naive": spelled(one.naive),
             "parrot": spelled(one.parrot),
@@ -249,11 +233,9 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
             "attacker": one.attacker,
             "reversibility, paired": spelled(one.gain),
             "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
-            "background known": spelled(one.known),
-            "reversible then?": _yes(one.reversible_known, "–"),
-            "paper": ("reversible" if one.method in FANTOMAS.reversible else "not reversible")
-            if one.method in FANTOMAS_CLAIMS
-            else "–",
+            "paper": {True: "reversible", False: "not reversible", None: "–"}[
+                one.method in FANTOMAS.reversible if one.method in FANTOMAS_CLAIMS else None
+            ],
             "paper says": FANTOMAS_CLAIMS.get(one.method, ""),
         }
         for one in found
@@ -273,6 +255,10 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     ]
 
 
+def _head(one: MethodVerdict) -> Row:
+    return {"set": one.set, "method": one.method, "judge": one.judge}
+
+
 def _listed(parameters: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in parameters.items())
 
@@ -283,20 +269,12 @@ def _counts(found: Sequence[MethodVerdict]) -> list[Row]:
         if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
             decided[one.method] = decided.get(one.method, False) or one.reversible
     agree = sum((label in FANTOMAS.reversible) == value for label, value in decided.items())
-    return [
-        {
-            "": "paper",
-            "decided": len(FANTOMAS_CLAIMS),
-            "reversible": len(FANTOMAS.reversible),
-            "agrees with the paper": "–",
-        },
-        {
-            "": "here",
-            "decided": len(decided),
-            "reversible": sum(decided.values()),
-            "agrees with the paper": f"{agree} of {len(decided)}",
-        },
-    ]
+    numbers = {
+        "paper": (len(FANTOMAS_CLAIMS), len(FANTOMAS.reversible), "–"),
+        "here": (len(decided), sum(decided.values()), f"{agree} of {len(decided)}"),
+    }
+    columns = ("decided", "reversible", "agrees with the paper")
+    return [{"": where, **dict(zip(columns, some, strict=True))} for where, some in numbers.items()]
 
 
 def fantomas_caveats(results: Results) -> list[str]:
@@ -318,79 +296,57 @@ def fantomas_caveats(results: Results) -> list[str]:
 
 def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[dict[str, Any]]:
     """Every attacker by method, and E2.2, E3.1 and E3.2."""
-    empty = [{"": "not run"}]
     columns = dict.fromkeys(_column(trial) for trial in results.trials if trial.scenario in REVERSED and trial.attacker)
+    missing = {column: "not made for it" if column.startswith("(") else "not run" for column in columns}
     every: list[Row] = []
     layer: list[Row] = []
+    parrots: list[Row] = []
     special: list[Row] = []
-    for head, own in _by_method(results):
-        seen = {
-            name: next((spelled(_rank(one)) for one in own if one.scenario == scenario), "not run")
-            for name, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))
-        }
-        cells = {_column(one): spelled(_rank(one)) for one in own if one.scenario in REVERSED}
-        missing = {column: "not made for it" if column.startswith("(") else "not run" for column in columns}
+    for one in found:
+        head, own = (
+            _head(one),
+            [
+                trial
+                for trial in results.trials
+                if (trial.set, trial.method, trial.recogniser) == (one.set, one.method, one.judge)
+            ],
+        )
+        cells = {_column(trial): spelled(_rank(trial)) for trial in own if trial.scenario in REVERSED}
+        seen = {"naive": spelled(one.naive) or "not run", "parrot": spelled(one.parrot) or "not run"}
         every.append(head | seen | missing | cells)
 
-        ranks = {attacker_kind(one): _rank(one) for one in own if one.scenario == GENERAL}
-        far = results.methods[head["method"]]["name"] in (POSITIVE, "pixel-relocation")
+        ranks = {attacker_kind(trial): _rank(trial) for trial in own if trial.scenario == GENERAL}
+        far = results.methods[one.method]["name"] in (POSITIVE, "pixel-relocation")
         row = head | {"moves pixels far": _yes(far)}
         row |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
-        better = {
-            f"auto-encoder better than {NAMES[kind]}?": _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
-            for kind in (_PIX2PIX, _CONV)
-        }
-        layer.append(row | better)
+        for kind in (_PIX2PIX, _CONV):
+            row[f"auto-encoder better than {NAMES[kind]}?"] = _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
+        layer.append(row)
+
+        best = {"best reversal": spelled(one.best), "by": one.attacker}
+        above = {"above naive?": _yes(_above(one.best, one.naive))}
+        parrots.append(head | seen | best | above | {"above the parrot?": _yes(_above(one.best, one.parrot))})
 
         (a, made), (b, general) = _best(own, SPECIALISED), _best(own, GENERAL)
         if made is not None:
-            special.append(
-                head
-                | {
-                    "best made for it": spelled(a),
-                    "which": made.attacker,
-                    "best general": spelled(b) or "not run",
-                    "which general": general.attacker if general else "–",
-                    "made for it is better?": _yes(_above(a, b)),
-                    "general is better?": _yes(_above(b, a)),
-                }
-            )
-    parrots = [
-        {
-            "set": one.set,
-            "method": one.method,
-            "judge": one.judge,
-            "naive": spelled(one.naive),
-            "parrot": spelled(one.parrot),
-            "best reversal": spelled(one.best),
-            "by": one.attacker,
-            "above naive?": _yes(_above(one.best, one.naive)),
-            "above the parrot?": _yes(_above(one.best, one.parrot)),
-        }
-        for one in found
-    ]
+            both = {"best made for it": spelled(a), "which": made.attacker}
+            both |= {"best general": spelled(b) or "not run", "which general": general.attacker if general else "–"}
+            answers = {"made for it is better?": _yes(_above(a, b)), "general is better?": _yes(_above(b, a))}
+            special.append(head | both | answers)
     return [
-        table(FANTOMAS, "attackers", every or empty),
-        table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes") or empty),
-        table(FANTOMAS, "parrots", parrots or empty),
+        table(FANTOMAS, "attackers", every),
+        table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes")),
+        table(FANTOMAS, "parrots", parrots),
         table(FANTOMAS, "special", special or [{"": "not run: no attacker made for a method was tried"}]),
     ]
 
 
-def _by_method(results: Results) -> Iterator[tuple[Row, list[Trial]]]:
-    for name in results.sets:
-        for method in results.methods:
-            own = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
-            for judge in dict.fromkeys(one.recogniser for one in own if one.recogniser):
-                head = {"set": name, "method": method, "judge": judge}
-                yield head, [one for one in own if one.recogniser == judge]
-
-
 def attacker_kind(trial: Trial) -> str:
     """A learned attacker's name without the size and length of its training; any other as it is."""
-    name, _, rest = trial.attacker.partition(":")
-    kept = [part for part in rest.split(",") if part.startswith("linear=") and part != "linear=full"]
-    return f"{name}:{kept[0]}" if kept and name == _MODEL else name if name in NAMES else trial.attacker
+    name = trial.attacker.partition(":")[0]
+    if name == _MODEL and "linear=none" in trial.attacker:
+        return _CONV
+    return name if name in NAMES else trial.attacker
 
 
 def _column(trial: Trial) -> str:
@@ -416,20 +372,23 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
 
 def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
     """E4.2: general attackers that have learnt another set (`learnt_on`), beside the same that have learnt this one."""
+
+    def identity(trial: Trial, attacker: str) -> tuple[str, ...]:
+        return (trial.set, trial.method, trial.scenario, trial.recogniser, attacker)
+
+    at_home = {identity(trial, trial.attacker): _rank(trial) for trial in results.trials}
     rows = []
-    for other in [] if elsewhere is None else elsewhere.trials:
-        attacker, learnt, source = other.attacker.partition(": learnt on ")
-        if other.scenario != GENERAL or not learnt:
+    for trial in [] if elsewhere is None else elsewhere.trials:
+        attacker, learnt, source = trial.attacker.partition(": learnt on ")
+        if trial.scenario != GENERAL or not learnt:
             continue
-        same = _identity(replace(other, attacker=attacker))
-        here = next((_rank(trial) for trial in results.trials if _identity(trial) == same), None)
-        there = _rank(other)
+        here, there = at_home.get(identity(trial, attacker)), _rank(trial)
         values = [one.value for one in (here, there) if one is not None and one.value is not None]
         rows.append(
             {
-                "method": other.method,
+                "method": trial.method,
                 "attacker": attacker,
-                "judge": other.recogniser,
+                "judge": trial.recogniser,
                 "learnt here": spelled(here) or "not run",
                 "learnt elsewhere": spelled(there),
                 "on": source,
@@ -437,89 +396,6 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
             }
         )
     return table(FANTOMAS, "elsewhere", rows or [{"": "not run: give another set with --learn-from"}])
-
-
-def _identity(trial: Trial) -> tuple[str, ...]:
-    return (trial.set, trial.method, trial.scenario, trial.recogniser, trial.attacker, trial.control)
-
-
-def draw_fantomas(results: Results, found: Sequence[MethodVerdict], folder: Path) -> list[Path]:
-    """Figures 8 to 10 for each method, and Figure 14 where utility was measured; PNG and SVG."""
-    written: list[Path] = []
-    for name in results.sets:
-        for method in results.methods:
-            if bars := _bars(results, name, method):
-                stem = folder / f"{_slug(name)}-{_slug(method)}"
-                written += save_plot(stem, partial(_draw_bars, bars, method), (0.9 * max(6, len(bars)) + 1, 4.2))
-        metric, points = _points(results, found, name)
-        if points:
-            stem = folder / f"{_slug(name)}-reversibility-utility"
-            written += save_plot(stem, partial(_draw_points, metric, points), (6.4, 4.6))
-    return written
-
-
-def _bars(results: Results, name: str, method: str) -> list[tuple[str, str, Figure]]:
-    judge = next((trial.recogniser for trial in results.trials if trial.set == name and trial.recogniser), "")
-    here = [trial for trial in results.trials if (trial.set, trial.recogniser) == (name, judge)]
-    own = [one for one in here if one.method == method]
-    picked: list[tuple[str, str, Figure | None]] = [("clear", "base", _best(here, "clear")[0])]
-    picked += [
-        (label, "seen", _best(own, scenario)[0]) for label, scenario in (("naive", "naive"), ("parrot", "parrot-enrol"))
-    ]
-    picked += [(_column(one).strip("()"), one.scenario, _rank(one)) for one in own if one.scenario in REVERSED]
-    bars = [(label, kind, one) for label, kind, one in picked if one is not None and one.value is not None]
-    return bars if any(kind in REVERSED for _, kind, _ in bars) else []
-
-
-def _spread(one: Figure) -> tuple[float, list[list[float]]]:
-    value = one.value or 0.0
-    low, high = (value if end is None else end for end in (one.low, one.high))
-    return value, [[max(0.0, value - low)], [max(0.0, high - value)]]
-
-
-def _draw_bars(bars: Sequence[tuple[str, str, Figure]], method: str, canvas: Any) -> None:
-    axes = canvas.subplots()
-    labelled: set[str] = set()
-    for at, (_, kind, one) in enumerate(bars):
-        (value, reach), (colour, words) = _spread(one), _BARS[kind]
-        label = None if kind in labelled else words
-        axes.bar(at, value, color=colour, yerr=reach, capsize=3, ecolor="0.45", label=label)
-        labelled.add(kind)
-    axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], rotation=35, ha="right", fontsize=8)
-    axes.set(ylim=(0, 1.05), ylabel="rank-1, 95 % interval", title=method)
-    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    axes.grid(axis="y", alpha=0.3)
-
-
-def _points(results: Results, found: Sequence[MethodVerdict], name: str) -> tuple[str, list[tuple[str, float, Figure]]]:
-    uses = {
-        utility.method: {f.metric: f.value for f in utility.figures}
-        for utility in results.utilities
-        if utility.set == name
-    }
-    metric = next((m for m in UTILITY if any(use.get(m) is not None for use in uses.values())), "")
-    here = [one for one in found if one.set == name]
-    points = []
-    for one in here:
-        use = uses.get(one.method, {}).get(metric)
-        if one.judge == here[0].judge and use is not None and one.gain is not None and one.gain.value is not None:
-            points.append((one.method, use, one.gain))
-    return metric, points
-
-
-def _draw_points(metric: str, points: Sequence[tuple[str, float, Figure]], canvas: Any) -> None:
-    axes = canvas.subplots()
-    for method, use, gain in points:
-        value, reach = _spread(gain)
-        axes.errorbar(use, value, yerr=reach, fmt="o", color=COLOURS[0], ecolor="0.7", markersize=4)
-        axes.annotate(method, (use, value), fontsize=6, xytext=(3, 3), textcoords="offset points")
-    axes.axhline(0, color="0.6", linewidth=1)
-    axes.set(
-        xlabel=f"utility: {metric}{' (less is better)' if metric.startswith('lpips') else ''}",
-        ylabel="reversibility: (best − naive) / clear",
-        title="Fantômas, Figure 14, with a measured utility",
-    )
-    axes.grid(alpha=0.3)
 
 
 def _slug(text: str) -> str:

@@ -15,7 +15,7 @@ from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import get_detector
-from ficgan.lab.attackers import Read, TrainedAttacker
+from ficgan.lab.attackers import Read, TrainedAttacker, stranger_figures
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -36,7 +36,6 @@ from ficgan.lab.papers import (
 )
 from ficgan.lab.readers import Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.reversal import stranger_figures
 from ficgan.lab.run import Progress, Run
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 from ficgan.lab.sets.faceset import Split, written
@@ -49,7 +48,7 @@ PARTS: dict[Part, tuple[str, ...]] = {
     "base": (),  # Tables 1, 3 and 4 with one guess
     "retrieval": ("candidates",),  # Table 1 with many
     "fine-tuning": ("candidates", "fine_tuned", "tune_steps"),  # Table 2
-    "kernel": ("estimator", "estimator_network", "estimator_weights"),  # Figure 13
+    "kernel": ("estimator",),  # Figure 13
     "sweep": ("sweep",),  # Figures 15 and 16
     "defences": ("adapted", "adapt_epochs"),  # Tables 6 and 7
     "ood": ("candidates",),  # Figure 7 and Table 5
@@ -92,8 +91,6 @@ class RevelioPaper(BaseModel):
     candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
     estimator: tuple[int, int, int] = REVELIO.kernel_images
-    estimator_network: str = "windowed"
-    estimator_weights: str = ""
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
     adapted: tuple[Adaptable, ...] = get_args(Adaptable)
@@ -353,11 +350,7 @@ def retrieval(study: RevelioStudy) -> PartOutcome:
     for level in BLURS:
         how = study.blur(level)
         for name, one in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
-            found = (
-                ("IRA", one.names(), f"majority of {n} guesses"),
-                ("IRA, one guess", one.names(guesses=1), ""),
-                ("IRA, nearest of all guesses", one.names("shortest"), ""),
-            )
+            found = (("IRA", one.names(), f"majority of {n} guesses"), ("IRA, one guess", one.names(guesses=1), ""))
             sample = Sample(one.people, study.bench.bootstrap)
             figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
             out.trials.append(Trial(study.bench.name, level, VOTED, name, study.paper.restorer[0], figures))
@@ -487,8 +480,6 @@ def kernel(study: RevelioStudy) -> PartOutcome:
         kernels,
         validation=chosen,
         seed=paper.seed,
-        network=paper.estimator_network,
-        weights=paper.estimator_weights or None,
         progress=lambda done, total, text: study.run.say(f"{text}, {done} of {total}"),
     )
     true = np.repeat(kernels, len(tested))

@@ -34,7 +34,7 @@ from ficgan.lab.papers.revelio import (
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
-from ficgan.lab.run import Progress, Task, files_digest, fingerprint
+from ficgan.lab.run import Progress, Task, fingerprint
 from ficgan.registry import parse_spec
 
 Outcomes = Mapping[str, PartOutcome]
@@ -292,5 +292,5 @@ def _key(study: RevelioStudy, part: Part) -> Any:
     left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector", "attackers"}
     left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
     given = paper.model_dump(mode="json", exclude=left_out)
-    files, judges = files_digest(paper.estimator_weights), [reader.digest for reader in bench.readers]
-    return None if None in marks else ["revelio", __version__, part, given, used, files, bench.digest, judges, marks]
+    judges = [reader.digest for reader in bench.readers]
+    return None if None in marks else ["revelio", __version__, part, given, used, bench.digest, judges, marks]
