@@ -126,11 +126,19 @@ class Labels:
         return self.take(rows)
 
 
+def _named(header: list[str]) -> list[str]:
+    """Column names; where CelebA's first row stands in place of its forty names, the published names in their order."""
+    names, values = [name.strip() for name in header], len(CELEBA_ATTRIBUTES)
+    if len(names) > values and names[-values - 1].endswith(".jpg") and set(names[-values:]) <= {"-1", "1"}:
+        return [*names[: -values - 1], *CELEBA_ATTRIBUTES]
+    return names
+
+
 def _csv(text: str, path: Path) -> Labels:
     rows = [row for row in csv.reader(text.splitlines()) if row]
     if not rows or "file" not in rows[0]:
         raise InputError(f"Labels {path} has no file column; its first line must name the columns.")
-    header, body = [name.strip() for name in rows[0]], rows[1:]
+    header, body = _named(rows[0]), rows[1:]
     bad = next((number for number, row in enumerate(body, 2) if len(row) != len(header)), None)
     if not body or bad is not None:
         raise InputError(f"Labels {path} line {bad or 2} has not the {len(header)} columns of its first line; mend it.")

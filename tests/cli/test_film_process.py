@@ -84,7 +84,7 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
     assert names(bad) == before and summary["frames"] > 45
     errors = [line for line in said if line.startswith("Error: ")]
     for name, words in {
-        "audio.mp4": "only sound",
+        "audio.mp4": "no video stream",
         "headless.mp4": "no video",
         "text.mp4": "no video",
         "empty.mp4": "is empty",

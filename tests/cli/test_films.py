@@ -21,10 +21,10 @@ from ficgan.cli._plan import make_plan
 from ficgan.cli.review import analyse, render
 from ficgan.errors import UsageError
 from ficgan.folders import make_private_folder
-from ficgan.video.check import CheckReport
+from ficgan.video.decided import CheckReport
 from ficgan.video.decided import FilmFinding as Finding
+from ficgan.video.decisions import Decisions
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import Decisions
 
 
 def animation(path: Path, frames: int) -> Path:
@@ -119,7 +119,7 @@ def test_sidecar(tmp_path: Path, engine: StandIn) -> None:
     assert record["metadata"] == "stripped" and record["audio"] == "none" and record["check"] is None
     (given,) = engine.films
     assert given["settings"] == type(given["settings"])() and given["encode"] == type(given["encode"])()
-    assert (given["start"], given["end"], given["project"]) == (None, None, None) and not given["rules"].keep
+    assert (given["start"], given["end"]) == (None, None) and not given["rules"].keep
 
 
 @pytest.mark.parametrize("make", [film, photo])
@@ -182,13 +182,12 @@ def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
     words = "--mode mosaic --stride 3 --pad 0.7 --link job --fallback blur --mask-scale 1.3 --verify full --start 1:30"
     words += " --end 0:02:00.5 --keep-box 1,2,30.5,40 --keep-span 5-1:00 --keep-span -3 --keep-span 90- --codec hevc"
     words += " --crf 30 --pix-fmt yuv420p --audio drop --scale 640x360 --overwrite"
-    call(film(tmp_path / "a.mp4"), *words.split(), "--keep", star, "--only", star, "--project", tmp_path / "p")
+    call(film(tmp_path / "a.mp4"), *words.split(), "--keep", star, "--only", star)
     (given,) = engine.films
     settings, rules, encode = given["settings"], given["rules"], given["encode"]
     assert (settings.stride, settings.pad, settings.link, settings.fallback) == (3, 0.7, "job", "blur")
     assert (settings.mode, settings.verify, settings.detect_size, settings.mask_scale) == ("mosaic", "full", 640, 1.3)
     assert (given["start"], given["end"], given["overwrite"]) == (90, 120.5, True)
-    assert given["project"] == tmp_path / "p"
     assert list(rules.keep) == list(rules.only) == [str(star)] and rules.keep[str(star)].shape == (32, 48, 3)
     assert rules.boxes == ((1, 2, 30.5, 40),) and rules.spans == ((5, 60), (None, 3), (90, None))
     assert (encode.codec, encode.crf, encode.pixel_format, encode.audio) == ("hevc", 30, "yuv420p", "drop")
@@ -209,15 +208,6 @@ def test_usage_errors(tmp_path: Path, engine: StandIn, words: str, monkeypatch: 
     _, said = call("a.mp4", option, value, code=2)
     assert said.splitlines()[-1].startswith("Error: ") and option in said and engine.loaded == 0
     assert files(tmp_path) == {"a.mp4", "broken.jpg"}
-
-
-def test_a_project_is_of_one_film(tmp_path: Path, engine: StandIn) -> None:
-    for name in "ab":
-        film(tmp_path / f"{name}.mp4")
-    photo(tmp_path / "c.png")
-    assert "there are 2" in call(tmp_path, "--project", tmp_path / "p", code=2)[1]
-    assert "there are 0" in call(tmp_path / "c.png", "--project", tmp_path / "p", code=2)[1]
-    call(tmp_path / "a.mp4", tmp_path / "c.png", "--project", tmp_path / "p")
 
 
 def test_dry_run(tmp_path: Path, engine: StandIn) -> None:
