@@ -87,7 +87,7 @@ def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path:
         "audio.mp4": "no video stream",
         "headless.mp4": "no video",
         "text.mp4": "no video",
-        "empty.mp4": "is empty",
+        "empty.mp4": "no video",
         "missing.mp4": "no such file",
         "cut.mkv": "cut off at",
     }.items():

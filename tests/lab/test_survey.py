@@ -305,7 +305,7 @@ def test_a_survey_is_made_answered_and_scored(
     out, consent = tmp_path / "survey", tmp_path / "consent.txt"
     consent.write_text("I agree <b>freely</b>.")
     data = ("--data", source.path, "--labels", source.labels, "--aligned", "--size", SIDE)
-    words = ("make", *data, "--pairs", 4, "--methods", "solid", "--consent", consent, "-o", out)
+    words = ("make", *data, "--pairs", 4, "--method", "solid", "--consent", consent, "-o", out)
     code, said, error = call(*words)
     told = json.loads(said)
     assert code == 0 and not error and told["questions"] == 10 and not told["notes"]
