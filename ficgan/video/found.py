@@ -55,12 +55,12 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             seen += ended
             faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
-            reader(frame.image, faces or (), ids)
+            reader(frame.index, frame.image, faces or (), ids)
             step(frame.index)
     if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
     seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
-    reader.hand_over(seen)
+    seen = reader.hand_over(seen)
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
     tracklets = link_tracklets(seen, people, clock)

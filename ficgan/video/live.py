@@ -136,7 +136,7 @@ class _Tracker:
         self.colours: dict[int, Colour] = {}
 
     def take(self, frame: Frame, cut: bool, stride: int) -> float:
-        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, 0: it did not."""
+        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
         if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
             self._rate = max(self._rate, frame.index / frame.time)
         cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
