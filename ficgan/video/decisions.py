@@ -240,20 +240,44 @@ def _region_mode(mode: str) -> str:
     return mode
 
 
+class RegionKey(Strict):
+    """Where a region that moves is in one frame."""
+
+    frame: NonNegativeInt
+    box: Box
+
+
 class Region(_Brief):
     """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
 
     first: NonNegativeInt
     last: NonNegativeInt
     mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
-    box: Box
+    box: Box | None = None
+    """Where it does not move."""
+    keys: tuple[RegionKey, ...] = ()
+    """Where it moves: in straight lines between these, resting before the first and after the last."""
     reason: Text = ""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
+        frames = [key.frame for key in self.keys]
+        if (self.box is None) == (not frames):
+            raise ValueError("a region needs either `box` or `keys`")
         if self.first > self.last:
             raise ValueError(f"a region from frame {self.first} to {self.last} is empty")
+        if frames != sorted(set(frames)) or (frames and not self.first <= frames[0] <= frames[-1] <= self.last):
+            raise ValueError(f"the keys' frames must ascend and lie between {self.first} and {self.last}")
         return self
+
+    def box_at(self, frame: int) -> NDArray[np.float32] | None:
+        """x0, y0, x1, y1 in a frame, float32 [4]; None outside of the span."""
+        if not self.first <= frame <= self.last:
+            return None
+        if self.box is not None:
+            return np.asarray(self.box, np.float32)
+        corners = np.array([key.box for key in self.keys])
+        return np.array([np.interp(frame, [key.frame for key in self.keys], c) for c in corners.T], np.float32)
 
 
 def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
@@ -270,7 +294,8 @@ def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]
             last = "" if rule.end is None else f" to {rule.end:g} s"
             edits.append(sentence(rule.name + first + last, rule.mode, rule.reason))
     for region in regions:
-        where = f"in frames {region.first} to {region.last} the box {_corners(region.box)}"
+        box = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
+        where = f"in frames {region.first} to {region.last} {box}"
         edits.append(sentence(where, region.mode, region.reason))
     return tuple(edits)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
-from ficgan.faces.detection import check_image, overlaps
+from ficgan.faces.detection import overlaps
 from ficgan.video.association import Associator, chains, half_seen, lost
+from ficgan.video.cuts import with_cuts
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
@@ -29,7 +29,7 @@ from ficgan.video.read import Frame
 from ficgan.video.settings import FilmTask, Rules
 from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured
 
-__all__ = ["CutDetector", "DetectionLog", "FieldSearch", "find_faces", "look"]
+__all__ = ["DetectionLog", "FieldSearch", "find_faces", "look"]
 
 Floats32 = NDArray[np.float32]
 
@@ -55,12 +55,12 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             seen += ended
             faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
-            reader(frame.image, faces or (), ids)
+            reader(frame.index, frame.image, faces or (), ids)
             step(frame.index)
     if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
     seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
-    reader.hand_over(seen)
+    seen = reader.hand_over(seen)
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
     tracklets = link_tracklets(seen, people, clock)
@@ -109,87 +109,6 @@ def _decisions(
 
 # -- where the detector looks ------------------------------------------------------------------------------------------
 
-# Thresholds of a cut, rather high: a missed cut only prolongs a cover.
-# Mean absolute difference of two thumbnails, in standard deviations, without brightness, contrast and shift.
-CHANGE = 0.6
-# Least factor by which it exceeds the usual change of the frames before.
-RATIO = 2.5
-# Distance of the colour histograms, 0 to 1.
-COLOURS = 0.12
-# Frames before from which the usual change is taken.
-MEMORY = 8
-# Changes below need no look at whether the picture moved. Columns of a thumbnail that a pan may move between frames.
-_CALM, _REACH = 0.2, 20
-# Of thumbnails; of colours, for each channel.
-_WIDTH, _HEIGHT, _BINS = 64, 36, 4
-
-
-class CutDetector:
-    """Whether a scene cut lies before a frame: new structure, new colours, an unusual change."""
-
-    def __init__(self) -> None:
-        self._changes: deque[float] = deque(maxlen=MEMORY)
-        self._before: tuple[Floats32, Floats32] | None = None
-        # Of the last frame, 36×64×3.
-        self.thumbnail: NDArray[np.uint8] = np.zeros((_HEIGHT, _WIDTH, 3), np.uint8)
-
-    def step(self, image: NDArray[np.uint8]) -> bool:
-        """Whether a new scene begins with this H×W×3 uint8 RGB picture, of any size; never with the first."""
-        self.thumbnail = thumbnail = _thumbnail(check_image(image))
-        luma, colours = _normalised(thumbnail), _histogram(thumbnail)
-        before, self._before = self._before, (luma, colours)
-        if before is None:
-            return False
-        change = float(np.abs(luma - before[0]).mean())
-        if change > _CALM:
-            change = min(change, _change_after_shift(luma, before[0]))
-        usual = float(np.median(self._changes)) if self._changes else 0.0
-        recoloured = float(np.abs(colours - before[1]).sum()) / 2 > COLOURS
-        cut = change > CHANGE and change > RATIO * usual and recoloured
-        if cut:
-            self._changes.clear()
-        else:
-            self._changes.append(change)
-        return cut
-
-
-def _thumbnail(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    import cv2
-
-    # Every few pixels are enough, and many times faster to average than all.
-    step = max(1, min(image.shape[1] // (4 * _WIDTH), image.shape[0] // (4 * _HEIGHT)))
-    small: Any = cv2.resize(
-        np.ascontiguousarray(image[::step, ::step]), (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA
-    )
-    return small
-
-
-def _normalised(thumbnail: NDArray[np.uint8]) -> Floats32:
-    """Luma of mean 0 and deviation 1 [36,64]; a picture of one colour is 0."""
-    luma = thumbnail.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
-    luma -= luma.mean()
-    return luma / max(float(luma.std()), 4.0)  # below 4 of 255 it would be noise that is compared
-
-
-def _histogram(thumbnail: NDArray[np.uint8]) -> Floats32:
-    """Shares of 4×4×4 colours [64]."""
-    cell = (thumbnail // (256 // _BINS)).astype(np.int64) @ np.array([_BINS**2, _BINS, 1])
-    return np.bincount(cell.ravel(), minlength=_BINS**3).astype(np.float32) / cell.size
-
-
-def _change_after_shift(a: Floats32, b: Floats32) -> float:
-    """Mean absolute difference over the common part, with the second thumbnail moved to where it fits best."""
-    import cv2
-
-    (x, y), _ = cv2.phaseCorrelate(b, a)
-    dx, dy = round(x), round(y)
-    if abs(dx) > _REACH or abs(dy) > _REACH // 2:
-        dx = dy = 0
-    common = a[max(dy, 0) : _HEIGHT + min(dy, 0), max(dx, 0) : _WIDTH + min(dx, 0)]
-    other = b[max(-dy, 0) : _HEIGHT + min(-dy, 0), max(-dx, 0) : _WIDTH + min(-dx, 0)]
-    return float(np.abs(common - other).mean())
-
-
 Seen = tuple[Frame, list[Face] | None, bool]
 """A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
 
@@ -218,18 +137,16 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
-    the picture changed and changed back, its oddest frame is. Yields every frame once, at most `stride` frames late.
+    the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
     """
-    cuts = CutDetector()
     held: list[_Held] = []  # since the last look
     since = 0
     last: _Held | None = None
-    for frame in frames:
-        cut = cuts.step(frame.image)
+    for frame, thumbnail, cut in with_cuts(frames):
         if cut and last is not None:
             yield from _settled(last, held, find)
             last, held = None, []
-        now = _Held(frame, cuts.thumbnail)
+        now = _Held(frame, thumbnail)
         if last is None:
             now.faces, last, since = find(frame), now, 0
             yield frame, now.faces, cut

@@ -23,8 +23,9 @@ from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
 from ficgan.folders import working
 from ficgan.video.association import Associator
+from ficgan.video.cuts import with_cuts
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
-from ficgan.video.found import CutDetector, FieldSearch
+from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer, VideoResult
@@ -125,7 +126,7 @@ class _Tracker:
         self._settings, self._pace, self._rate = settings, settings.at(rate), rate
         self._search = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
         self._follow = Associator(self._pace.patience)
-        self._cuts, self._recognizer = CutDetector(), tools.recognizer if settings.link != "none" else None
+        self._recognizer = tools.recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
@@ -134,11 +135,11 @@ class _Tracker:
         # Track → colour beside its face where it was first seen, which is after its pad has begun.
         self.colours: dict[int, Colour] = {}
 
-    def take(self, frame: Frame, stride: int) -> float:
-        """Take the next frame; returns the seconds that the detector looked at it, 0 where it did not."""
+    def take(self, frame: Frame, cut: bool, stride: int) -> float:
+        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
         if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
             self._rate = max(self._rate, frame.index / frame.time)
-        cut = self._cuts.step(frame.image) or (frame.index > 0 and frame.image.shape[:2] != self._shape)
+        cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
         self._shape = frame.image.shape[:2]
         if cut:
             for track in self._live.values():
@@ -185,9 +186,10 @@ class _Tracker:
 class Stream:
     """Redacts frames in order; iterate over it, once.
 
-    A frame comes out when the look-ahead behind it has been searched, so that a face is covered before it is first
-    seen; between two looks and until `patience` has passed it is covered by prediction. Frames of another size begin a
-    new scene. Frames that still wait when the source fails are not given out.
+    A frame comes out when the look-ahead behind it has been searched, and two more frames were seen for cuts, so that a
+    face is covered before it is first seen; between two looks and until `patience` has passed it is covered by
+    prediction. Frames of another size begin a new scene. Frames that still wait when the source fails are not given
+    out.
 
     Args:
         look_ahead: frames; None: enough for the pad before a first sighting, and for the stride.
@@ -219,14 +221,15 @@ class Stream:
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
-        for frame in chain(self._frames, repeat(None)):
+        for taken in chain(with_cuts(self._frames), repeat(None)):
             began, look, result = time.perf_counter(), 0.0, None
-            if frame is not None:
-                look = self._tracker.take(frame, self._pacer.stride)
+            if taken is not None:
+                frame, _, cut = taken
+                look = self._tracker.take(frame, cut, self._pacer.stride)
                 waiting.append(frame)
             elif not waiting:
                 return
-            if frame is None or len(waiting) > self.look_ahead:
+            if taken is None or len(waiting) > self.look_ahead:
                 result = self._redacted(waiting.popleft())
             spent = time.perf_counter() - began
             self.late += self._pacer.budget is not None and spent > self._pacer.budget

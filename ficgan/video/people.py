@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -172,7 +173,8 @@ def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: 
     for index in sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id)):
         later, key = tracklets[index], (people[index], tracklets[index].scene)
         earlier = open_ends.get(key) if people[index] else None
-        if earlier is not None and _continues(earlier, later, clock):
+        whole = earlier is not None and earlier.until is None and later.since is None
+        if earlier is not None and whole and _continues(earlier, later, clock):
             later = _merged(earlier, later)
             joined[joined.index(earlier)] = later
         else:
@@ -225,8 +227,14 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
 
 # -- reading faces -----------------------------------------------------------------------------------------------------
 
-# Sightings of a tracklet at which its face is read.
-READ_AT = (1, 3, 8)
+# Sightings of a tracklet at which its face is read; later every so many.
+READ_AT, READ_EVERY = (1, 3, 8), 10
+# Factor of the match threshold beyond which a reading is another person's, if the next reading agrees with it.
+OTHER = 1.1
+# Frontality below which a reading says too little about who it is.
+CLEAR = 0.65
+# Side of the crops that are kept until it is known whose they are, px, and how much of a face's box they show.
+CROP, AROUND = 160, 1.6
 # Side in pixels under which a face is not read: its embedding says nothing.
 LEAST_READ = 20.0
 
@@ -244,32 +252,132 @@ def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
     return eyes / height.clip(1e-6)
 
 
+class _Reading(NamedTuple):
+    frame: int
+    embedding: NDArray[np.float32]
+    quality: float
+
+
+class _Person(NamedTuple):
+    """Whose face a tracklet shows up to a frame, and the first frame of the next person's."""
+
+    readings: list[_Reading]
+    last: int
+    following: int
+
+
+@dataclass(eq=False)
+class _Followed:
+    """What is known of who a tracklet shows."""
+
+    sightings: int = 0
+    readings: list[_Reading] = field(default_factory=list)
+    """Of the person it shows now."""
+    doubt: _Reading | None = None
+    """A reading that may be the first of another person."""
+    waiting: list[tuple[int, NDArray[np.uint8], NDArray[np.float32]]] = field(default_factory=list)
+    """Frame, crop and landmarks of the sightings since the last reading of this person."""
+    before: list[_Person] = field(default_factory=list)
+
+
 class EmbeddingReader:
-    """Embeddings of a few sightings of each tracklet; without a recogniser there are none."""
+    """Embeddings of some sightings of each tracklet; where another person goes on in the same place, it is ended.
+
+    Without a recogniser there are none.
+    """
 
     def __init__(self, recognizer: Recognizer | None) -> None:
         self._recognizer = recognizer
-        self._seen: dict[int, int] = {}
-        self._kept: dict[int, list[tuple[NDArray[np.float32], float]]] = {}
+        self._followed: defaultdict[int, _Followed] = defaultdict(_Followed)
 
-    def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
+    def __call__(self, frame: int, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
         for face, number in zip(faces, ids, strict=True):
-            if self._recognizer is None or not number or not readable(face):
-                continue
-            self._seen[number] = self._seen.get(number, 0) + 1
-            if self._seen[number] in READ_AT:
-                side = float((face.box[2:] - face.box[:2]).min())
-                front = float(frontality(face.landmarks[None])[0])
-                quality = min(side / 100, 1.0) * min(front, 1 / max(front, 1e-6))
-                embedding = self._recognizer.embed(image, face.landmarks[None])[0]
-                self._kept.setdefault(number, []).append((embedding, quality))
+            if self._recognizer is not None and number and readable(face):
+                self._read(self._followed[number], frame, image, face)
 
-    def hand_over(self, tracklets: Sequence[Tracklet]) -> None:
+    def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face) -> None:
+        seen.sightings += 1
+        crop, landmarks = _cropped(image, face)
+        seen.waiting.append((frame, crop, landmarks))
+        if not (seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0 or seen.doubt is not None):
+            return
+        front = float(frontality(face.landmarks[None])[0])
+        front = min(front, 1 / max(front, 1e-6))
+        quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
+        assert self._recognizer is not None
+        reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
+        if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > OTHER:
+            if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
+                seen.doubt = reading
+            else:
+                self._end(seen, [seen.doubt, reading])
+            return
+        seen.readings.append(reading)
+        if front >= CLEAR:
+            seen.doubt = None
+            seen.waiting.clear()
+        del seen.waiting[: -2 * READ_EVERY]
+
+    def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
+        """Least distance to known readings, in match thresholds."""
+        assert self._recognizer is not None
+        apart = [float(self._recognizer.distance(reading.embedding, other.embedding)) for other in known]
+        return min(apart) / self._recognizer.match_threshold
+
+    def _end(self, seen: _Followed, new: list[_Reading]) -> None:
+        """Another person goes on: find the last sighting of the one before, and the first of the new one."""
+        assert self._recognizer is not None
+        last, following = seen.readings[-1].frame, new[0].frame
+        still = True
+        for frame, crop, landmarks in seen.waiting:
+            if frame >= following:
+                break
+            reading = _Reading(frame, self._recognizer.embed(crop, landmarks[None])[0], 0.0)
+            old, other = self._nearest(reading, seen.readings), self._nearest(reading, new)
+            still = still and old < min(other, 1)
+            if still:
+                last = max(last, frame)
+            elif other < min(old, 1):
+                following = frame
+        seen.before.append(_Person(seen.readings, last, following))
+        seen.readings, seen.doubt, seen.waiting = new, None, []
+
+    def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
+        """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""
+        made: list[Tracklet] = []
+        free = max((tracklet.id for tracklet in tracklets), default=0)
         for tracklet in tracklets:
-            if kept := self._kept.get(tracklet.id):
-                tracklet.embeddings = np.stack([embedding for embedding, _ in kept])
-                tracklet.quality = np.array([quality for _, quality in kept], np.float32)
+            seen, rest, since = self._followed.get(tracklet.id, _Followed()), tracklet, None
+            for person in seen.before:
+                free += 1
+                early = [sighting for sighting in rest.sightings if sighting.frame < person.following]
+                late = [sighting for sighting in rest.sightings if sighting.frame >= person.following]
+                made.append(_with_readings(replace(rest, sightings=early), person.readings))
+                made[-1].since, made[-1].sure, made[-1].until = since, person.last, person.following - 1
+                rest, since = replace(rest, id=free, sightings=late, embeddings=None, quality=None), person.last + 1
+            rest.since = since
+            made.append(_with_readings(rest, seen.readings))
+        return made
+
+
+def _with_readings(tracklet: Tracklet, readings: Sequence[_Reading]) -> Tracklet:
+    if readings:
+        tracklet.embeddings = np.stack([reading.embedding for reading in readings])
+        tracklet.quality = np.array([reading.quality for reading in readings], np.float32)
+    return tracklet
+
+
+def _cropped(image: NDArray[np.uint8], face: Face) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """A face and its landmarks in a small picture of its own."""
+    import cv2
+
+    middle, side = (face.box[:2] + face.box[2:]) / 2, AROUND * float((face.box[2:] - face.box[:2]).max())
+    scale = min(1.0, CROP / side)
+    matrix = np.array([[scale, 0, scale * (side / 2 - middle[0])], [0, scale, scale * (side / 2 - middle[1])]])
+    size = max(1, round(scale * side))
+    crop: Any = cv2.warpAffine(image, matrix, (size, size), flags=cv2.INTER_AREA)
+    return crop, (face.landmarks * scale + matrix[:, 2]).astype(np.float32)
 
 
 def look_up(

@@ -264,9 +264,9 @@ class Project:
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
         """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
         return [
-            (np.asarray(region.box, np.float32), region.mode, number)
+            (box, region.mode, number)
             for number, region in enumerate(self.regions)
-            if region.first <= frame <= region.last
+            if (box := region.box_at(frame)) is not None
         ]
 
     def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

@@ -6,7 +6,8 @@ import gc
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -368,6 +369,8 @@ _TIMEOUT = (15.0, 15.0)
 # Reading errors in a row after which the rest of a file is given up.
 MAX_ERRORS = 100
 _MICROSECOND = Fraction(1, 1_000_000)
+# Side data of a frame that results do not have.
+_HDR = {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL", "DYNAMIC_HDR_PLUS", "DOVI_RPU_BUFFER", "DOVI_METADATA"}
 # Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less.
 _CUT = 0.5
 
@@ -394,7 +397,7 @@ class StreamSource(VideoSource):
         self._where, self._driver = source, driver
         self.name, self._damage = name, []
         self.live = not (isinstance(source, Path) or source.startswith(("http://", "https://")))
-        self._tick = -1
+        self._tick, self._interlaced, self._hdr = -1, False, False
         self._open()
         try:
             decoder = self._decode()
@@ -421,13 +424,17 @@ class StreamSource(VideoSource):
 
     def _describe(self, frame: Any, orientation: Orientation) -> VideoInfo:
         stream, container = self._stream, self._container
+        parts = frame.format.components
+        # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
+        apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode") == "1"
+        others = Counter(other.type for other in container.streams if other.type != "audio" and other is not stream)
+        left = [*(f"{count} {kind} streams" for kind, count in sorted(others.items()))]
+        left += ["chapters"] * bool(container.chapters()) + ["transparency"] * (apart or any(p.is_alpha for p in parts))
+        left += ["HDR data on display and light"] * self._hdr
         noticed = {
-            "The picture is interlaced; deinterlace it first, or players show two moments at once.": (
-                frame.interlaced_frame
-            ),
-            "The picture has more than 8 bits per channel; it is processed in 8.": (
-                max(part.bits for part in frame.format.components) > 8
-            ),
+            "The picture is interlaced; its frames were made whole.": self._interlaced,
+            "The picture has more than 8 bits per channel; it is processed in 8.": max(p.bits for p in parts) > 8,
+            f"Left out: {', '.join(left)}.": bool(left),
         }
         width, height, aspect = frame.width, frame.height, stream.sample_aspect_ratio or Fraction(1)
         if orientation[0]:
@@ -497,7 +504,9 @@ class StreamSource(VideoSource):
 
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
         watch, count, last = _Watch(self._container, self._stream), 0, None
-        for picture in self._decoded(watch, target):
+        for picture in self._whole(self._decoded(watch, target)):
+            if not count:  # before the orientation is read, which ends what PyAV holds of it
+                self._hdr = any(data.type.name in _HDR for data in list(picture.side_data))
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
             yield picture, _orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
@@ -506,11 +515,39 @@ class StreamSource(VideoSource):
             self._container.close()
             self._open()
             self._stream.codec_context.thread_count = 1
-            for picture in self._decoded(_Watch(self._container, self._stream), last):
+            for picture in self._whole(self._decoded(_Watch(self._container, self._stream), last)):
                 if (picture.pts or last) > last:
                     watch.damaged += picture.is_corrupt
                     yield picture, _orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
+
+    def _whole(self, pictures: Iterable[Any]) -> Iterator[Any]:
+        """Pictures, interlaced ones made whole (FFmpeg's bwdif), one for one with their times."""
+        graph, times = None, deque[tuple[int | None, int | None, int]]()
+        for picture in pictures:
+            if graph is None and picture.interlaced_frame:
+                self._interlaced, graph = True, av.filter.Graph()
+                begin = graph.add_buffer(template=self._stream, time_base=self._stream.time_base)
+                graph.link_nodes(begin, graph.add("bwdif", "send_frame"), graph.add("buffersink")).configure()
+            if graph is None:
+                yield picture
+                continue
+            times.append((picture.pts, picture.dts, picture.duration))
+            graph.push(picture)
+            yield from self._pulled(graph, times)
+        if graph is not None:
+            graph.push(None)
+            yield from self._pulled(graph, times)
+
+    def _pulled(self, graph: Any, times: deque[tuple[int | None, int | None, int]]) -> Iterator[Any]:
+        while times:
+            try:
+                picture = graph.pull()
+            except (av.BlockingIOError, av.EOFError):
+                return
+            picture.time_base = self._stream.time_base
+            picture.pts, picture.dts, picture.duration = times.popleft()
+            yield picture
 
     def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
         """PyAV's frames from somewhere before a tick on."""

@@ -151,11 +151,16 @@ class Tracklet:
     Args:
         scene: how many scene cuts came before.
         embeddings, quality: [m,d] and [m] of some of the sightings, and how much each is worth.
+        since, until: frames beyond which another person is in its place; None: nobody is.
+        sure: last frame that surely shows this person; None: the last one.
     """
 
     id: int
     sightings: list[Sighting]
     scene: int = 0
+    since: int | None = None
+    until: int | None = None
+    sure: int | None = None
     embeddings: NDArray[np.float32] | None = None
     quality: NDArray[np.float32] | None = None
     person: int = 0
@@ -249,20 +254,18 @@ def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int
 def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
     """Tracks numbered from 1 by first sighting, within scenes, `pad` seconds longer; `times` [frames] in seconds."""
     clock = np.asarray(times, np.float64)
-    ordered = sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id))
-    return [
-        fill_track(
-            tracklet.sightings,
-            *scene_bounds(cuts, len(clock), tracklet.first),
-            pad,
-            pad,
-            clock,
-            id=number,
-            person=tracklet.person,
-            notes=tracklet.notes,
+    tracks = []
+    for number, tracklet in enumerate(sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id)), start=1):
+        first, last = scene_bounds(cuts, len(clock), tracklet.first)
+        first = first if tracklet.since is None else max(first, tracklet.since)
+        last = last if tracklet.until is None else min(last, tracklet.until)
+        track = fill_track(
+            tracklet.sightings, first, last, pad, pad, clock, id=number, person=tracklet.person, notes=tracklet.notes
         )
-        for number, tracklet in enumerate(ordered, start=1)
-    ]
+        if tracklet.sure is not None:  # from there to the next person's first sighting nobody gets a face
+            track.origin[tracklet.sure + 1 - track.first :] = PADDED
+        tracks.append(track)
+    return tracks
 
 
 def fill_half_seen(

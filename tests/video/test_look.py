@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.found import HELD, CutDetector, FieldSearch, look
+from ficgan.video.cuts import with_cuts
+from ficgan.video.found import HELD, FieldSearch, look
 from ficgan.video.read import Frame
 
 Image = NDArray[np.uint8]
@@ -157,8 +158,10 @@ def scene(seed: int, width: int = 1280, height: int = 360) -> Image:
 
 
 def cuts_in(frames: list[Image]) -> list[int]:
-    detector = CutDetector()
-    return [number for number, frame in enumerate(frames) if detector.step(frame)]
+    film = [Frame(number, number, number / 25, image) for number, image in enumerate(frames)]
+    seen = list(with_cuts(film))
+    assert [frame.index for frame, _, _ in seen] == list(range(len(frames)))
+    return [frame.index for frame, _, cut in seen if cut]
 
 
 def noisy(frame: Image, seed: int, deviation: float = 6.0) -> Image:

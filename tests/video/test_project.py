@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError
 from ficgan.folders import MARKER, kind_of, make_private_folder
-from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
+from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, RegionKey, SpanRule
 from ficgan.video.project import Project, Source
 from ficgan.video.read import VideoInfo
 from ficgan.video.tracks import Track
@@ -60,7 +60,12 @@ def a_project(**changes: Any) -> Project:
         ),
         "regions": (
             Region(first=3, last=9, box=(1, 2, 3, 4), reason="a poster"),
-            Region(first=0, last=50, mode="blur", box=(9, 9, 20, 20)),
+            Region(
+                first=0,
+                last=50,
+                mode="blur",
+                keys=(RegionKey(frame=0, box=(9, 9, 20, 20)), RegionKey(frame=50, box=(19, 9, 40, 20))),
+            ),
         ),
     }
     return Project(**{**parts, **changes})
@@ -164,6 +169,14 @@ def test_what_a_person_edits_is_what_is_loaded(tmp_path: Path) -> None:
     assert project.decisions.spans[-1] == SpanRule(mode="solid", start=2.5)
     assert [track.person for track in project.tracks] == [2, 1, 2] and project.cuts == (31,)
     assert project.regions_at(5)[-1][1] == "plain"
+    moving = {
+        "first": 4,
+        "last": 20,
+        "keys": [{"frame": 10, "box": [0, 0, 10, 10]}, {"frame": 20, "box": [10, 0, 30, 10]}],
+    }
+    region = Region.model_validate(moving)
+    assert region.box_at(3) is None and region.box_at(5).tolist() == [0, 0, 10, 10]  # type: ignore[union-attr]
+    assert region.box_at(15).tolist() == [5, 0, 20, 10]  # type: ignore[union-attr]
     project.save_document(tmp_path)
     assert same(Project.load(tmp_path), project)
 

@@ -212,6 +212,37 @@ def test_a_cut_costs_no_picture_that_is_whole(tmp_path: Path, options: dict[str,
     assert len({frame.pts for frame in frames}) == whole
 
 
+def test_interlaced_pictures_are_made_whole(tmp_path: Path) -> None:
+    path = tmp_path / "fields.mpg"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("mpeg2video", rate=25, width=320, height=240)
+        stream.pix_fmt, stream.bit_rate, stream.options = "yuv420p", 4_000_000, {"flags": "+ildct+ilme"}
+        for number in range(12):
+            image = np.full((240, 320, 3), 60, np.uint8)
+            for field in (0, 1):  # a bar that goes on between the fields
+                left = 20 + 16 * number + 8 * field
+                image[field::2, left : left + 40] = 220
+            for packet in stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")):
+                file.mux(packet)
+        for packet in stream.encode():
+            file.mux(packet)
+
+    def combed(image: np.ndarray) -> float:
+        rows = image[:, :, 1].astype(int)
+        return float((np.minimum(abs(rows[1:-1] - rows[:-2]), abs(rows[1:-1] - rows[2:])) > 60).mean())
+
+    with av.open(str(path)) as file:
+        stored = [(frame.pts, frame.to_ndarray(format="rgb24")) for frame in file.decode(video=0)]
+    source = open_video(path)
+    read = list(source.frames())
+    assert [frame.pts for frame in read] == [pts for pts, _ in stored] and len(read) == 12
+    assert min(combed(image) for _, image in stored[1:-1]) > 0.03
+    assert max(combed(frame.image) for frame in read[1:-1]) < 0.005
+    assert any("interlaced" in note for note in source.info.notes)
+    again = [frame.image for frame in open_video(path, start=read[6].time).frames()]
+    np.testing.assert_array_equal(again[2], read[8].image)
+
+
 @pytest.mark.parametrize(("suffix", "audio_at"), [(".mkv", 0.0), (".mp4", None), (".ts", 5.0)])
 def test_a_late_start_is_no_damage(tmp_path: Path, suffix: str, audio_at: float | None) -> None:
     path = tmp_path / f"a{suffix}"
