@@ -6,6 +6,7 @@ them, and where more changed than in the frames around.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from typing import Any
@@ -111,26 +112,20 @@ def with_cuts(frames: Iterable[Frame]) -> Iterator[tuple[Frame, NDArray[np.uint8
 
     The first frame begins none.
     """
-    held: list[tuple[Frame, CutFrame]] = []
-    place = 0  # of the next frame to give out, in `held`
+    views: list[CutFrame] = []
+    waiting: deque[Frame] = deque()  # frames that were not given out, of the last views
 
     def next_one() -> tuple[Frame, NDArray[np.uint8], bool]:
-        nonlocal place
-        views = [view for _, view in held]
-        cut = place > 0 and is_cut(views[max(0, place - NEAR) : place], views[place : place + NEAR])
-        frame, view = held[place]
-        place += 1
-        if cut:  # what lies before a cut says nothing about the next
-            del held[: place - 1]
-            place = 1
-        elif place > NEAR:
-            del held[0]
-            place -= 1
-        return frame, view.thumbnail, cut
+        place = len(views) - len(waiting)
+        view, cut = views[place], place > 0 and is_cut(views[:place], views[place : place + NEAR])
+        # What lies before a cut says nothing about the next one.
+        del views[: place if cut else max(0, place + 1 - NEAR)]
+        return waiting.popleft(), view.thumbnail, cut
 
     for frame in frames:
-        held.append((frame, CutFrame(frame.image)))
-        if len(held) - place >= NEAR:
+        views.append(CutFrame(frame.image))
+        waiting.append(frame)
+        if len(waiting) >= NEAR:
             yield next_one()
-    while place < len(held):
+    while waiting:
         yield next_one()

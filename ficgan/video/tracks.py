@@ -158,13 +158,13 @@ class Tracklet:
     id: int
     sightings: list[Sighting]
     scene: int = 0
-    since: int | None = None
-    until: int | None = None
-    sure: int | None = None
     embeddings: NDArray[np.float32] | None = None
     quality: NDArray[np.float32] | None = None
     person: int = 0
     notes: list[str] = field(default_factory=list)
+    since: int | None = None
+    until: int | None = None
+    sure: int | None = None
 
     @property
     def first(self) -> int:
