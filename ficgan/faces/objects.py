@@ -145,4 +145,3 @@ def _object(box: NDArray[np.float32], score: float) -> Face:
     x0, y0, x1, y1 = box
     marks = [(x0, y0), (x1, y0), ((x0 + x1) / 2, (y0 + y1) / 2), (x0, y1), (x1, y1)]
     return Face(box, np.array(marks, np.float32), score)
-

@@ -10,7 +10,19 @@ from typing import Any, Literal
 
 from ficgan.records.sidecars import Folder, Record
 
-__all__ = ["GRAVE", "RISKS", "AtRisk", "SigningVerdict", "at_risk", "done_to", "edits_in", "left_in", "many", "verdict"]
+__all__ = [
+    "GRAVE",
+    "RISKS",
+    "AtRisk",
+    "SigningVerdict",
+    "at_risk",
+    "done_to",
+    "edits_in",
+    "left_in",
+    "many",
+    "objects_in",
+    "verdict",
+]
 
 # Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
@@ -112,6 +124,17 @@ def done_to(record: Record) -> Counter[str]:
     return Counter(face["action"] for face in record.faces)
 
 
+def objects_in(record: Record) -> Counter[tuple[str, bool]]:
+    """What is no face in a photo, or in single frames of a film: name and whether it was left as found → number."""
+    found: Counter[tuple[str, bool]] = Counter()
+    if record.is_film:
+        for name, counts in record.data.get("objects", {}).items():
+            found.update({(name, False): counts["covered"], (name, True): counts["kept"]})
+    else:
+        found.update((entry["name"], entry["action"] == "kept") for entry in record.data.get("objects", []))
+    return found
+
+
 def left_in(record: Record) -> list[str]:
     """What is in a result as it was in its source, or may be, a phrase each."""
     phrases: list[str] = []
@@ -131,6 +154,8 @@ def left_in(record: Record) -> list[str]:
         ("lost", "place", "where a face was lost"),
     ):
         phrases += [f"{many(risks[why], noun)} {what}"] if risks[why] else []
+    stay = [(name, number) for (name, left), number in objects_in(record).items() if left and number]
+    phrases += [f"{number:,} × {name} left as found, in a given box or time" for name, number in stay]
     return phrases if phrases or not _is_empty(record) else ["no face was found"]
 
 

@@ -202,11 +202,9 @@ class Decider:
         rules, winners = self._winners(track)
         modes = [rule.mode for rule in rules]
         if track.kind:
-            cover = self._covers.get(track.kind, OPAQUE[0])
-            modes = [
-                cover if rule.level == _DEFAULT and rule.mode != "keep" or rule.mode not in (*COVERS, "keep") else rule.mode
-                for rule in rules
-            ]
+            usual = self._covers.get(track.kind, OPAQUE[0])
+            named = [rule.level != _DEFAULT and rule.mode in COVERS for rule in rules]
+            modes = [mode if mode == "keep" or own else usual for mode, own in zip(modes, named, strict=True)]
         return np.array(modes, mode_type(modes))[winners]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[dict[str, Any]]:

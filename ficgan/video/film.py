@@ -292,7 +292,9 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
         with open_video(made) as result:
             frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
             pairs = (pair for pair in frames if step(pair[0].index) is None)
-            return check_frames(pairs, plan.kept_at, detector, gate, expected=any(not track.kind for track in film.tracks))
+            return check_frames(
+                pairs, plan.kept_at, detector, gate, expected=any(not track.kind for track in film.tracks)
+            )
 
     report = compared(lambda frame: frame % every == offset)
     found = {finding.frame for finding in report.findings if plan.recognised([finding])}

@@ -187,9 +187,7 @@ class _Tracker:
     def _see_object(self, detector: ObjectDetector, number: int, frame: Frame, face: Face, lead: int) -> None:
         if number not in self._live:
             kind, cover = detector.name, detector.cover
-            self._live[number] = _LiveTrack(
-                number, 0, self._scene_start, lead, self._pace, kind=kind, cover=cover
-            )
+            self._live[number] = _LiveTrack(number, 0, self._scene_start, lead, self._pace, kind=kind, cover=cover)
             self.objects[kind]["tracks"] += 1
             self.colours[number] = colour_beside([(frame.image, face)])
         self._live[number].sightings.append(Sighting(frame.index, face))
