@@ -246,6 +246,7 @@ def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
         yield f"{kept:,} of {many(seen, 'sighting')} of faces in {many(len(films), 'film')} left as found"
     for number, what in (
         (sum(bool(edits_in(record)) for record in records), "file# decided on by hand"),
+        (_kept_objects(records), "object# found by a detector of the operator's, and left as found"),
         (faces["possible"], "place# that may be faces"),
         (faces["lost"], "place# where a face was lost"),
         (sum(map(_is_weak, records)), "file# with faces blurred, pixelated or changed in a way of unknown strength"),
@@ -259,6 +260,10 @@ def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
         yield "no manifest, so inputs that failed are not known"
     if not folder.checked:
         yield "results not compared with their records"
+
+
+def _kept_objects(records: Sequence[Record]) -> int:
+    return sum(n for record in records for (_, kept), n in objects_in(record).items() if kept)
 
 
 def _is_weak(record: Record) -> bool:
