@@ -143,7 +143,7 @@ class Renderer:
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
         source, settings, count = job.frame.image, self.settings, self.counts
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
-            count["kept"] += sum(not appearance.kind for appearance in job.appearances)
+            count.update("kept" for appearance in job.appearances if not appearance.kind)
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
