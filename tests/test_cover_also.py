@@ -278,3 +278,15 @@ def test_a_stream(tmp_path: Path) -> None:
     )
     made = [result.image for result in engine.stream(pictures, fps=30.0)]
     assert len(made) == FRAMES and not any(is_red(image).any() for image in made)
+
+
+def test_a_plain_cover_holds_the_whole_box_in_every_frame_of_a_film(tmp_path: Path) -> None:
+    pictures = drive(tmp_path / "in.mp4")[14:30]
+    engine = Deidentifier.from_pretrained(
+        mode="plain", verify=False, cover_also=[f"plates={red_finder(tmp_path / 'red.onnx')}"]
+    )
+    stream = engine.stream(pictures, fps=30.0)
+    for result in stream:
+        shown = np.abs(result.image.astype(int) - GREY).max(-1) > 6  # plain is the grey beside it
+        assert not shown.any(), result.frame.index
+    assert stream.objects["plates"]["tracks"] == 1

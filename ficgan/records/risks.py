@@ -154,8 +154,8 @@ def left_in(record: Record) -> list[str]:
         ("lost", "place", "where a face was lost"),
     ):
         phrases += [f"{many(risks[why], noun)} {what}"] if risks[why] else []
-    stay = [(name, number) for (name, left), number in objects_in(record).items() if left and number]
-    phrases += [f"{number:,} × {name} left as found, in a given box or time" for name, number in stay]
+    objects = [(name, number) for (name, left), number in objects_in(record).items() if left and number]
+    phrases += [f"{number:,} × {name} left as found, in a given box or time" for name, number in objects]
     return phrases if phrases or not _is_empty(record) else ["no face was found"]
 
 

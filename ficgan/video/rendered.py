@@ -152,8 +152,8 @@ class Renderer:
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views = partial(_views, near, job.frame.index, track)
             if appearance.kind:
-                if appearance.mode != "keep":
-                    self.covers(out, face, appearance.mode, track, views=views)
+                if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
+                    self.covers(out, _without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
                 count["kept"] += 1
             elif made and paste and hides(paste.mask, face, coverage, made.sight.outline):
@@ -169,7 +169,7 @@ class Renderer:
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
                 count[self.covers(out, face, mode, track, appearance.person, views)] += 1
         for box, mode, number in job.regions:
-            self.covers(out, Face(box, np.full((5, 2), np.nan, np.float32), 0.0), mode, -1 - number)
+            self.covers(out, _without_landmarks(box), mode, -1 - number)
             count["region"] += 1
         return out
 
@@ -183,6 +183,10 @@ def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image
         for appearance in job.appearances
         if appearance.track == track
     ]
+
+
+def _without_landmarks(box: NDArray[np.float32]) -> Face:
+    return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
 def _area(face: Face) -> float:
