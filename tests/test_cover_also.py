@@ -217,6 +217,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
         return [frame.image.copy() for frame in film.frames()]
 
 
+@pytest.mark.slow
 def test_a_film_is_covered_where_the_detector_was_blind(tmp_path: Path) -> None:
     drive(tmp_path / "in.mp4")
     finder = red_finder(tmp_path / "red.onnx", "end-to-end")
