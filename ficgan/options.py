@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.faces import FaceDetector, Recognizer
+    from ficgan.faces.objects import ObjectDetector
     from ficgan.policy import Policy
 
     Image = NDArray[np.uint8]
@@ -34,6 +35,8 @@ Verify = Literal["full", "sampled", "off"]
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
+# What may cover what is no face; the first one where none is named.
+OBJECT_COVERS = ("plain", "black", "blur", "mosaic")
 # What the kind of a person consists of.
 KIND_PARTS = ("ethnicity", "gender", "age")
 MAX_MEGAPIXELS = 100.0
@@ -157,6 +160,26 @@ def parse_box(text: str) -> Box:
     if x0 >= x1 or y0 >= y1:
         raise ValueError("is empty: X0 < X1 and Y0 < Y1 are needed")
     return x0, y0, x1, y1
+
+
+def parse_cover_also(text: str) -> tuple[str, str, str]:
+    """NAME=FILE or NAME=FILE:COVER, as name, file and cover."""
+    name, _, file = text.partition("=")
+    rest, colon, cover = file.rpartition(":")
+    if colon and rest and re.fullmatch("[a-z]+", cover):
+        if cover not in OBJECT_COVERS:
+            raise ValueError(f"ends with a cover that there is not; use {', '.join(OBJECT_COVERS)}")
+        file = rest
+    else:
+        cover = OBJECT_COVERS[0]
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name) or not file:
+        raise ValueError("is not of the form NAME=FILE.onnx, with a name of small letters, such as plates=found.onnx")
+    return name, file, cover
+
+
+def _checked_cover_also(text: str) -> str:
+    parse_cover_also(text)
+    return text
 
 
 def parse_time(text: str) -> float:
@@ -322,6 +345,7 @@ class Finding:
         detector: may also be a back end. Its faces may have None for landmarks, or some that are not finite: they get a
             cover in place of a new face.
         scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
+        cover_also: texts as of the command, or detectors of one's own.
         keep, only: photos uint8 [H,W,3] RGB by name.
         boxes: x0, y0, x1, y1 in pixels.
     """
@@ -380,6 +404,16 @@ class Finding:
         "--keep-box",
         metavar="X0,Y0,X1,Y1",
         parse=parse_box,
+        many=True,
+    )
+
+    cover_also: Sequence[str | ObjectDetector] = option(
+        (),
+        "Cover what this detector finds, too, such as plates=FILE.onnx: a YOLOv8 export, or one with boxes "
+        "x0,y0,x1,y1,score,class. COVER: plain (if not given), black, blur, mosaic. May be repeated.",
+        "--cover-also",
+        metavar="NAME=FILE[:COVER]",
+        parse=_checked_cover_also,
         many=True,
     )
 

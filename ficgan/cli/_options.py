@@ -85,6 +85,8 @@ FALLBACK = of_group(declared.Hiding, "fallback")
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
 # How faces are found and linked.
 SEARCH = of_group(declared.Finding, "detector", "threshold", "scale", "thorough") + of_group(declared.Checking)
+# What is covered besides faces.
+OBJECTS = of_group(declared.Finding, "cover_also")
 # What becomes of finds that may be no faces.
 DOUBT = of_group(declared.Finding, "min_score", "strict")
 # Who stays as they are.
@@ -186,7 +188,7 @@ def _shareable(name: str, value: Any) -> Any:
         from ficgan.anonymizers.modes import shown
 
         return shown(value, chosen_method(value))
-    if name == "recognizer":
+    if name in ("recognizer", "cover_also"):
         from ficgan.anonymizers.modes import without_folders
 
         return ", ".join(map(without_folders, value))

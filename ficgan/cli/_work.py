@@ -80,6 +80,7 @@ class NewFilm:
     Args:
         record: for the side-car.
         problems: what somebody must look at before the film is published.
+        objects: tracks of what is no face and was covered, by name.
     """
 
     input_sha256: str | None
@@ -88,6 +89,7 @@ class NewFilm:
     notes: Sequence[str]
     problems: Sequence[str]
     has_audio: bool
+    objects: Mapping[str, int] = field(default_factory=dict)
 
 
 class FileWork:
@@ -120,7 +122,7 @@ class FileWork:
             made = new_photo(self.draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
         except FicganError as error:  # such as a program of the user's that failed
             raise InputError(with_name(name, str(error))) from error
-        if signs is not None and made.data and set(made.actions) - {"kept"}:
+        if signs is not None and made.data and (set(made.actions) - {"kept"} or made.objects):
             made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
         return made
 
@@ -131,7 +133,7 @@ class FileWork:
         with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
             digest = file_digest(source) if not job.address and source.is_file() else None
             result = process(job.address or source, output, progress=report, **setup.film)
-            if setup.credentials is not None and result.tracks:
+            if setup.credentials is not None and (result.tracks or result.objects):
                 setup.credentials.film(output, result.faces)
             record = None
             if setup.recorded is not None:
@@ -148,7 +150,8 @@ class FileWork:
             "review": len(result.review),
         }
         notes = [with_name(job.name, note) for note in result.notes]
-        return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio)
+        objects = {name: found["tracks"] for name, found in result.objects.items()}
+        return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio, objects)
 
 
 def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:

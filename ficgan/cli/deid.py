@@ -70,7 +70,7 @@ def make_engine(**settings: Any) -> Any:
     "out",
     type=click.Path(),
 )
-@shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
+@shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.OBJECTS, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
 @path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
 @named(
     "--sidecar/--no-sidecar",
@@ -273,6 +273,7 @@ class DeidRun:
         credentials: sign results, which not every kind of file can hold.
         linked: whether a person keeps one new face in all photos: finished ones are looked at again, for who is there.
         counts: by the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
+        objects: what is no face and was covered, by name: finds in photos, tracks of films.
     """
 
     report: Progress
@@ -284,6 +285,7 @@ class DeidRun:
     credentials: Credentials | None = None
     linked: bool = False
     counts: Counter[str] = field(default_factory=Counter)
+    objects: Counter[str] = field(default_factory=Counter)
     _finished: set[FileJob] = field(default_factory=set)
     _photos_left: int = 0
     _warned_of_voices: bool = False
@@ -452,7 +454,8 @@ class DeidRun:
         if made.reidentified:
             faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
             self.report.error(f"{job.output}: {faces} still recognised; do not publish it")
-        if not made.actions:
+        self.objects.update(made.objects)
+        if not made.actions and not made.objects:
             self.report.info(f"{job.source}: no face found; written without a change to {job.output}")
 
     def _save(self, job: FileJob, made: NewPhoto) -> None:
@@ -473,6 +476,7 @@ class DeidRun:
     def film(self, job: FileJob, made: NewFilm) -> None:
         """Count a film, which has taken its name already, and write its side-car."""
         self.counts.update(made.counts)
+        self.objects.update(made.objects)
         if not self._warned_of_voices and made.has_audio:
             self._warned_of_voices = True
             self.report.info("The sound is copied, and a voice identifies, too; --audio drop leaves it out.")
@@ -531,9 +535,11 @@ class DeidRun:
         if any(self.counts[name] for name in CHECKS):
             raise SystemExit(EXIT_SOME_FAILED)
 
-    def _summary(self) -> dict[str, int | None]:
+    def _summary(self) -> dict[str, Any]:
         """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""
-        counts: dict[str, int | None] = {name: self.counts[name] for name in SUMMARY}
+        counts: dict[str, Any] = {name: self.counts[name] for name in SUMMARY}
+        if self.recorded.get("cover_also") or self.objects:
+            counts["objects"] = dict(self.objects)
         nothing = not self.counts["written"] and self.counts["failed"] > 0
         return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
 

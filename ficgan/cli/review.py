@@ -31,7 +31,8 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 @click.command()
 @click.argument("film", type=click.Path())
 @output("Folder of the project.", kind=PATH)
-@options(opts.HIDE[:1], opts.SEARCH, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.MODEL)
+@options(opts.HIDE[:1], opts.SEARCH, opts.OBJECTS, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK)
+@options(opts.MODEL)
 @options(shared.OVERWRITE, shared.TALK)
 @handle_errors
 def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> None:

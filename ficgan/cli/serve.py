@@ -41,7 +41,7 @@ LEAST_TOKEN = 16
     count("--max-bytes", 32 << 20, "Of a photo's file."),
     count("--jobs", 2, "Photos worked on at once; 16 requests may wait, more are refused with 503."),
 )
-@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.DOUBT, opts.VERIFY, opts.FALLBACK, opts.PHOTOS_OUT[:2])
+@options(opts.HIDE, opts.FACE, opts.SEARCH, opts.OBJECTS, opts.DOUBT, opts.VERIFY, opts.FALLBACK, opts.PHOTOS_OUT[:2])
 @options(opts.sandbox(True), opts.MODEL, QUIET)
 @handle_errors
 def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: Any) -> None:
@@ -151,7 +151,7 @@ def _bound(host: str, port: int) -> socket.socket:
         "--port", "Of 127.0.0.1.  [default: a free one]", type=click.IntRange(0, 65535), default=0, show_default=False
     ),
     named("--browser/--no-browser", "Open the page.", default=True),
-    (*opts.SEARCH[:2], *opts.SEARCH[3:], opts.sandbox(True), *opts.MODEL[:4]),
+    (*opts.SEARCH[:2], *opts.SEARCH[3:], *opts.OBJECTS, opts.sandbox(True), *opts.MODEL[:4]),
 )
 @handle_errors
 def ui(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer
 from ficgan.anonymizers.modes import OPAQUE, Methods, cover, cover_all, placement, shown, square
+from ficgan.deidentify.objects import FoundObjects, ObjectDetector, cover_objects
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -311,6 +312,7 @@ class Photos:
     info: ModelInfo | None
     digests: Mapping[str, str]
     linked: Linked | None = None
+    objects: Sequence[ObjectDetector] = ()
 
     @property
     def face_model(self) -> FaceModel:
@@ -353,8 +355,12 @@ class Photos:
             return float(self.psi)
         return 0.0 if self.model is None else self.model.auto_psi(faces)
 
-    def finish(self, image: Image, jobs: list[FaceJob], layer: int) -> Result:
-        """The photo with its faces hidden, and its account; `encode` comes first where faces are generated."""
+    def objects_in(self, image: Image) -> FoundObjects:
+        """What is no face and is covered, too, by its detector."""
+        return {detector: detector.detect(image) for detector in self.objects}
+
+    def finish(self, image: Image, jobs: list[FaceJob], layer: int, objects: FoundObjects) -> Result:
+        """The photo with faces and objects hidden, and its account; `encode` comes first where faces are generated."""
         hidden = [job for job in jobs if not job.kept]
         for job in jobs:
             if job.kept:
@@ -364,7 +370,10 @@ class Photos:
         else:
             out, mask = self.settle(image, hidden, layer, lambda group: self._compose(image, group))
         faces = [job.result for job in jobs]
-        return Result(out, faces, self._audit(faces, layer), mask)
+        result = Result(out, faces, self._audit(faces, layer), mask)
+        if self.objects:
+            cover_objects(result, objects, self.finding.boxes, mask_scale=self.hiding.mask_scale)
+        return result
 
     def settle(
         self, image: Image, jobs: list[FaceJob], layer: int, compose: Callable[[list[FaceJob]], tuple[Image, Mask]]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
 from ficgan.arrays import content_key
+from ficgan.deidentify.objects import load_objects
 from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
@@ -136,6 +137,7 @@ class Deidentifier:
             self.psi,
             info,
             self.digests,
+            objects=load_objects(finding.cover_also, device=sessions),
         )
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
@@ -290,7 +292,7 @@ class Deidentifier:
             self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
         for image, (jobs, possible) in zip(pixels, found, strict=True):
-            results.append(self.photos.finish(image, jobs, layer))
+            results.append(self.photos.finish(image, jobs, layer, self.photos.objects_in(image)))
             name_possible(results[-1], possible)
         for photo, result in zip(photos, results, strict=True):
             result.image = photo.merge(result.image)
@@ -360,6 +362,7 @@ class Deidentifier:
                 None if self.psi == "auto" else float(self.psi),
                 self._thorough,
                 self.gate,
+                self.photos.objects,
             )
         return self._films
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ficgan.arrays import content_key
+from ficgan.deidentify.objects import count_objects
 from ficgan.errors import InputError
 from ficgan.files import file_digest
 from ficgan.images.read import read_image
@@ -52,6 +53,11 @@ class NewPhoto:
     synthetic: bool
     metadata: str
     problem: str = ""
+
+    @property
+    def objects(self) -> dict[str, int]:
+        """How many objects that are no faces were covered, by the name of their detector."""
+        return dict(count_objects(self.audit))
 
     @property
     def all_notes(self) -> list[str]:

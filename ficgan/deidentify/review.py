@@ -16,6 +16,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
+from ficgan.deidentify.objects import FoundObjects
 from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
@@ -70,16 +71,24 @@ class Retouch:
         image: uint8 [H,W,3] RGB.
         key: names the photo in the keyed draw; None: a hash of the pixels.
         faces: known from before; None: they are looked for.
+        objects: what is no face and is covered; None: it is looked for.
     """
 
     def __init__(
-        self, engine: Deidentifier, image: Image, *, key: str | None = None, faces: Sequence[Face] | None = None
+        self,
+        engine: Deidentifier,
+        image: Image,
+        *,
+        key: str | None = None,
+        faces: Sequence[Face] | None = None,
+        objects: FoundObjects | None = None,
     ) -> None:
         if engine.mode != "ficgan":
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
         found = engine.detector.detect(image) if faces is None else faces
+        self._objects = engine.photos.objects_in(image) if objects is None else objects
         self.faces = checked_faces(found, image.shape, engine.detector.name)
         self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
         self._readings: dict[int, FaceReading] = {}
@@ -132,7 +141,7 @@ class Retouch:
         self._readings |= zip(new, engine.face_model.see([(self.image, self.faces[n]) for n in new]), strict=True)
         for n in shown:
             jobs[n].take(self._readings[n])
-        result = engine.photos.finish(self.image, jobs, engine.layer)
+        result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
         self._sources |= {n: job.source for n, job in enumerate(jobs) if job.source is not None}
         return result
 

@@ -78,6 +78,8 @@ def of_project(project: Project) -> list[Picture]:
     for frame in range(len(project.pts)):
         boxes = []
         for track, row in tracks.at(frame):
+            if track.kind:
+                continue
             attributes = {"origin": origins.get(int(track.origin[row]), "seen"), "person": str(track.person)}
             score, points = round(float(track.scores[row]), 4), track.landmarks[row].tolist()
             boxes.append(_annotation(track.boxes[row], points, size, attributes, score=score, track_id=track.id))

@@ -16,7 +16,7 @@ from typing import Any
 
 from ficgan.errors import FicganError
 from ficgan.images import UNREAD_SUFFIXES
-from ficgan.records.risks import GRAVE, RISKS, AtRisk, at_risk, done_to, edits_in, left_in, many, verdict
+from ficgan.records.risks import GRAVE, RISKS, AtRisk, at_risk, done_to, edits_in, left_in, many, objects_in, verdict
 from ficgan.records.sidecars import Folder, Record
 
 __all__ = ["page"]
@@ -92,13 +92,14 @@ def _tables(folder: Folder) -> Iterator[str]:
     if photos:
         rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
         possible = sum(len(record.data.get("possible_faces", [])) for record in photos)
-        yield _table([*rows, *_by_action("Faces in photos", photos), ("Places that may be faces, left", possible)])
+        rows += [*_by_action("Faces in photos", photos), ("Places that may be faces, left", possible)]
+        yield _table([*rows, *_objects(photos)])
     if films:
         rows = [("Films", len(films))]
         for key, name in (("frames", "frames"), ("people", "people followed"), ("masked_people", "people covered")):
             rows.append((f"– {name}", sum(film.data.get(key, 0) for film in films)))
         rows.append(("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)))
-        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films)])
+        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films), *_objects(films)])
 
 
 def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
@@ -109,6 +110,14 @@ def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
             done[_DONE.get(action, f"changed by {action}")] += number
     done["left as found"] += 0
     return [(title, done.total()), *((f"– {name}", done[name]) for name in sorted(done))]
+
+
+def _objects(records: Iterable[Record]) -> list[tuple[str, int]]:
+    """What a detector of the operator's found besides faces, and how much of it was covered."""
+    found: Counter[tuple[str, bool]] = Counter()
+    for record in records:
+        found.update(objects_in(record))
+    return [(f"{name}, {'left as found' if kept else 'covered'}", found[name, kept]) for name, kept in sorted(found)]
 
 
 def _table(rows: Iterable[tuple[str, int]]) -> str:
@@ -155,6 +164,8 @@ def _sentences(record: Record) -> Iterator[str]:
     else:
         yield f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
     yield _search(record)
+    if options.get("cover_also"):
+        yield f"Covered was also what these detectors of the operator's found: {options['cover_also']}."
     if options.get("seed") is True:
         yield "The operator gave a seed. Whoever knows it can confirm a guess at an original; keep it secret."
     if data.get("metadata") == "kept":

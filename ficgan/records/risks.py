@@ -10,7 +10,19 @@ from typing import Any, Literal
 
 from ficgan.records.sidecars import Folder, Record
 
-__all__ = ["GRAVE", "RISKS", "AtRisk", "SigningVerdict", "at_risk", "done_to", "edits_in", "left_in", "many", "verdict"]
+__all__ = [
+    "GRAVE",
+    "RISKS",
+    "AtRisk",
+    "SigningVerdict",
+    "at_risk",
+    "done_to",
+    "edits_in",
+    "left_in",
+    "many",
+    "objects_in",
+    "verdict",
+]
 
 # Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
@@ -112,6 +124,17 @@ def done_to(record: Record) -> Counter[str]:
     return Counter(face["action"] for face in record.faces)
 
 
+def objects_in(record: Record) -> Counter[tuple[str, bool]]:
+    """What is no face in a photo, or in single frames of a film: name and whether it was left as found → number."""
+    found: Counter[tuple[str, bool]] = Counter()
+    if record.is_film:
+        for name, counts in record.data.get("objects", {}).items():
+            found.update({(name, False): counts["covered"], (name, True): counts["kept"]})
+    else:
+        found.update((entry["name"], entry["action"] == "kept") for entry in record.data.get("objects", []))
+    return found
+
+
 def left_in(record: Record) -> list[str]:
     """What is in a result as it was in its source, or may be, a phrase each."""
     phrases: list[str] = []
@@ -131,6 +154,8 @@ def left_in(record: Record) -> list[str]:
         ("lost", "place", "where a face was lost"),
     ):
         phrases += [f"{many(risks[why], noun)} {what}"] if risks[why] else []
+    objects = [(name, number) for (name, left), number in objects_in(record).items() if left and number]
+    phrases += [f"{number:,} × {name} left as found, in a given box or time" for name, number in objects]
     return phrases if phrases or not _is_empty(record) else ["no face was found"]
 
 
@@ -221,6 +246,7 @@ def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
         yield f"{kept:,} of {many(seen, 'sighting')} of faces in {many(len(films), 'film')} left as found"
     for number, what in (
         (sum(bool(edits_in(record)) for record in records), "file# decided on by hand"),
+        (_kept_objects(records), "object# found by a detector of the operator's, and left as found"),
         (faces["possible"], "place# that may be faces"),
         (faces["lost"], "place# where a face was lost"),
         (sum(map(_is_weak, records)), "file# with faces blurred, pixelated or changed in a way of unknown strength"),
@@ -234,6 +260,10 @@ def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
         yield "no manifest, so inputs that failed are not known"
     if not folder.checked:
         yield "results not compared with their records"
+
+
+def _kept_objects(records: Sequence[Record]) -> int:
+    return sum(n for record in records for (_, kept), n in objects_in(record).items() if kept)
 
 
 def _is_weak(record: Record) -> bool:

@@ -286,6 +286,11 @@ def _problem_of(data: Mapping[str, Any]) -> str:
         times = [0 <= place["time"] < 1e7 for place in places]
         actions = [isinstance(face["action"], str) for face in data.get("faces", [])]
         counts = [count >= 0 for count in (*data.get("faces_by_action", {}).values(), *(data["size"] or ()))]
+        if data["kind"] == "film":
+            counts += [made[key] >= 0 for made in data.get("objects", {}).values() for key in ("covered", "kept")]
+        else:
+            actions += [isinstance(entry["action"], str) for entry in data.get("objects", [])]
+            boxes += [entry["box"] for entry in data.get("objects", []) if isinstance(entry["name"], str)]
         sound = all(x0 < x1 and y0 < y1 and max(map(abs, (x0, y0, x1, y1))) < 1e6 for x0, y0, x1, y1 in boxes)
         sound = sound and all((*times, *actions, *counts)) and isinstance(data["options"], dict)
         return "" if sound and data["kind"] in ("photo", "film") else "it is not as docs/sidecar.schema.json says"

@@ -209,6 +209,7 @@ class DeskFilms:
                 "first": track.first,
                 "last": track.last,
                 "notes": track.notes,
+                "kind": track.kind,
                 "from": float(times[track.first]),
                 "to": float(times[track.last]),
                 "score": round(float(track.scores.max()), 2),

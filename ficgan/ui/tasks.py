@@ -256,7 +256,9 @@ class ModelTasks(PictureTasks):
         from ficgan.deidentify.review import CHOICES, Choice, Retouch
 
         image = self._frame(**film)
-        retouch = Retouch(self._engine_with(drawing), image, key=key, faces=[_face(*face) for face in faces])
+        # What is no face is among the tracks.
+        places = [_face(*face) for face in faces]
+        retouch = Retouch(self._engine_with(drawing), image, key=key, faces=places, objects={})
         retouch.names = dict(enumerate(names))
         chosen = list(modes[: len(faces)])
         for box, mode in zip(boxes, modes[len(faces) :], strict=True):

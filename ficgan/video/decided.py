@@ -44,12 +44,16 @@ AUDITIONS = (3, 8)
 
 @dataclass(frozen=True, eq=False)
 class Appearance:
-    """One face of one frame, and what shall happen to it; `person` is the key of the person in the k-same draw."""
+    """One face of one frame, and what shall happen to it.
+
+    `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays.
+    """
 
     track: int
     person: str
     face: Face
     mode: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +123,28 @@ class FilmPlan:
 
     def job(self, frame: Frame) -> FrameJob:
         faces = [
-            Appearance(track.id, self.people[track.id], track.face(frame.index), str(self.modes[track.id][row]))
+            Appearance(
+                track.id, self.people[track.id], track.face(frame.index), str(self.modes[track.id][row]), track.kind
+            )
             for track, row in self.tracks.at(frame.index)
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
-        rows = [track.boxes[row] for track, row in self.tracks.at(frame) if self.modes[track.id][row] == "keep"]
+        present = [(track, row) for track, row in self.tracks.at(frame) if not track.kind]
+        rows = [track.boxes[row] for track, row in present if self.modes[track.id][row] == "keep"]
         return np.array(rows, np.float32).reshape(-1, 4)
+
+    def objects(self) -> dict[str, dict[str, int]]:
+        """Of what is no face, by its kind: tracks that are covered, and finds of single frames covered and kept."""
+        found = {kind: Counter(tracks=0, covered=0, kept=0) for kind in self.film.object_covers}
+        for track in self.tracks:
+            if track.kind:
+                kept = int((self.modes[track.id] == "keep").sum())
+                counts = Counter(tracks=int(kept < len(track)), covered=len(track) - kept, kept=kept)
+                found.setdefault(track.kind, Counter()).update(counts)
+        return {kind: dict(counts) for kind, counts in found.items()}
 
     def auditions(self) -> dict[int, set[str]]:
         """Frame → people whose identities are tried on it: a frame a second each, 3 to 8, spread over those seen."""
@@ -183,7 +200,11 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     modes: dict[int, NDArray[np.str_]] = {}
     fallbacks = Counter[str]()
     for track in film.tracks:
-        modes[track.id], reasons = effective_modes(track, decider.decide(track), settings.fallback, film.rate)
+        decided = decider.decide(track)
+        if track.kind:
+            modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
+            continue
+        modes[track.id], reasons = effective_modes(track, decided, settings.fallback, film.rate)
         fallbacks.update(reasons)
         linked = settings.link != "none" and track.person > 0
         where = "job" if settings.link == "job" and linked else scope

@@ -13,7 +13,7 @@ In a level hiding beats keeping, then the later rule wins (spans come after deci
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import HIDING, check_cover, check_mode, mode_type, shown
+from ficgan.anonymizers.modes import COVERS, HIDING, OPAQUE, check_cover, check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.folders import Box, Strict, Text
 from ficgan.video.tracks import Track
@@ -176,10 +176,19 @@ def _rules(decisions: Decisions) -> Iterator[_Rule]:
 
 
 class Decider:
-    """Decisions, looked up for each face of each frame, `times` [frames] in seconds; boxes are cut to `size` before."""
+    """Decisions, looked up for each face of each frame, `times` [frames] in seconds; boxes are cut to `size` before.
 
-    def __init__(self, decisions: Decisions, times: ArrayLike, size: tuple[int, int] | None = None) -> None:
-        self._times, self._size = np.asarray(times, np.float64), size
+    What is no face gets the cover of its kind (`covers`) where a rule does not name another one.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        times: ArrayLike,
+        size: tuple[int, int] | None = None,
+        covers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._times, self._size, self._covers = np.asarray(times, np.float64), size, covers or {}
         # Strongest first; in a level hiding before keeping, the later before the earlier. The first that fits wins.
         later_first = reversed(list(_rules(decisions)))
         self._rules = sorted(later_first, key=lambda rule: (rule.level, rule.mode == "keep"))
@@ -192,6 +201,10 @@ class Decider:
         """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
         rules, winners = self._winners(track)
         modes = [rule.mode for rule in rules]
+        if track.kind:
+            usual = self._covers.get(track.kind, OPAQUE[0])
+            named = [rule.level != _DEFAULT and rule.mode in COVERS for rule in rules]
+            modes = [mode if mode == "keep" or own else usual for mode, own in zip(modes, named, strict=True)]
         return np.array(modes, mode_type(modes))[winners]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[dict[str, Any]]:

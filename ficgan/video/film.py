@@ -18,7 +18,7 @@ from ficgan import __version__
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
 from ficgan.faces.mesh import read_landmarks
-from ficgan.files import partial_file
+from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, cover_findings, decide
 from ficgan.video.decisions import edits_of
@@ -188,6 +188,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
         "span": [task.source.start, task.source.end],
         "rules": [photos(rules.keep), photos(rules.only), list(rules.boxes), list(rules.spans)],
         "detector": tools.detector.name,
+        "objects": [[one.name, one.cover, file_digest(one.file)] for one in tools.objects],
         "gate": tools.gate.name if tools.gate else None,
         "policy": asdict(tools.policy),
         "layer": tools.layer,
@@ -221,18 +222,20 @@ def _redacted(
         renderer.restart()
         state.save(renderer, 0)
         state.load(renderer)  # removes the segments
+    faces = [track for track in film.tracks if not track.kind]
     result = VideoResult(
         output,
         frames=file.frames,
         seconds=file.duration,
-        tracks=len(film.tracks),
-        people=len(set(plan.people.values())),
+        tracks=len(faces),
+        people=len({plan.people[track.id] for track in faces}),
         faces=renderer.counts,
         fallbacks={**plan.fallbacks, **renderer.causes},
         masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
-        exemptions=film.decider().exemptions(film.tracks),
+        exemptions=film.decider().exemptions(faces),
         check=report,
         review=film.settings.get("review", ()),
+        objects=plan.objects(),
         notes=film_notes(plan, renderer, file, report),
         damage=file.damage,
         settings=settings.to_dict(),
@@ -289,7 +292,9 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
         with open_video(made) as result:
             frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
             pairs = (pair for pair in frames if step(pair[0].index) is None)
-            return check_frames(pairs, plan.kept_at, detector, gate, expected=bool(film.tracks))
+            return check_frames(
+                pairs, plan.kept_at, detector, gate, expected=any(not track.kind for track in film.tracks)
+            )
 
     report = compared(lambda frame: frame % every == offset)
     found = {finding.frame for finding in report.findings if plan.recognised([finding])}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import overlaps
+from ficgan.faces.objects import ObjectDetector
 from ficgan.video.association import Associator, chains, half_seen, lost
 from ficgan.video.cuts import with_cuts
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
@@ -46,7 +47,9 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     step = task.step("analysing", source.info.frames)
     pts, times, cuts, looks = list[int](), list[float](), list[int](), list[int]()
     seen, faint = list[Tracklet](), list[Tracklet]()
-    with closing(DetectionLog(search, log)) as detections:
+    followed = {detector.name: Associator(pace.patience) for detector in task.tools.objects}
+    objects: dict[str, list[Tracklet]] = {name: [] for name in followed}
+    with closing(DetectionLog(search, log, task.tools.objects)) as detections:
         for frame, faces, cut in look(source.frames(quick=True), detections.detect, pace.stride):
             pts.append(frame.pts)
             times.append(frame.time)
@@ -55,6 +58,9 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             seen += ended
             faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
+            others = detections.objects.pop(frame.index, {})
+            for name, associator in followed.items():
+                objects[name] += associator.step(frame.index, frame.time, others.get(name), cut)[1]
             reader(frame.index, frame.image, faces or (), ids)
             step(frame.index)
     if not pts:
@@ -68,6 +74,9 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     found = chains(tracklets, faint, looks, clock, pace.patience)
     likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
     tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
+    for name, ended in objects.items():
+        lines = fill_tracks([*ended, *followed[name].finish()], cuts, clock, pace.pad)
+        tracks += [replace(track, id=len(tracks) + track.id, kind=name) for track in lines]
     review = [
         {
             "frame": sighting.frame,
@@ -78,6 +87,8 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         for sighting, reason in lost(found, cuts, looks, clock, pace.pad, size)
     ]
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
+    if task.tools.objects:
+        facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
     decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
     film = Source.of(task.path, source.info)
     return Project(film, np.array(pts, np.int64), tracks, {**facts, "review": review}, tuple(cuts), decisions)
@@ -280,20 +291,24 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 
 
 class DetectionLog:
-    """Detects faces and logs them as JSON lines, to resume from; `faint` are the weaker finds, to be taken away."""
+    """Detects faces and logs them as JSON lines, to resume from.
 
-    def __init__(self, detector: FieldSearch, path: Path | None) -> None:
-        self._detector, self._file = detector, None
+    `faint` are the weaker finds of a frame, `objects` those of other detectors by name, both to be taken away.
+    """
+
+    def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
+        self._detector, self._others, self._file = detector, others, None
         self._found: dict[int, str] = {}
         self.faint: dict[int, list[Face]] = {}
+        self.objects: dict[int, dict[str, list[Face]]] = {}
         if path is None:
             return
         path.touch(mode=0o600)
         good = 0
         for line in path.read_bytes().splitlines(keepends=True):
             try:
-                number, _ = _read_line(line.decode())
-            except (ValueError, TypeError, IndexError):
+                number, *_ = _read_line(line.decode())
+            except (ValueError, TypeError, IndexError, AttributeError):
                 break
             if not line.endswith(b"\n"):
                 break
@@ -306,15 +321,18 @@ class DetectionLog:
     def detect(self, frame: Frame) -> list[Face]:
         """The faces of a frame, from the log or found now."""
         if frame.index in self._found:
-            _, found = _read_line(self._found.pop(frame.index))
+            _, found, objects = _read_line(self._found.pop(frame.index))
         else:
             found = self._detector.detect_and_doubt(frame.image)
+            objects = {other.name: other.detect(frame.image) for other in self._others}
             if self._file is not None:
-                line = json.dumps([frame.index, *([_row(face) for face in faces] for faces in found)])
+                rows = [[_row(face) for face in faces] for faces in found]
+                line = json.dumps([frame.index, *rows, {name: list(map(_row, seen)) for name, seen in objects.items()}])
                 self._file.write(line + "\n")
                 self._file.flush()
-                _, found = _read_line(line)  # as a later run reads them
+                _, found, objects = _read_line(line)  # as a later run reads them
         faces, self.faint[frame.index] = found
+        self.objects[frame.index] = objects
         return faces
 
     def close(self) -> None:
@@ -322,9 +340,10 @@ class DetectionLog:
             self._file.close()
 
 
-def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]]]:
-    number, sure, faint = json.loads(line)
-    return int(number), ([_face(row) for row in sure], [_face(row) for row in faint])
+def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]], dict[str, list[Face]]]:
+    number, sure, faint, objects = json.loads(line)
+    others = {name: [_face(row) for row in rows] for name, rows in objects.items()}
+    return int(number), ([_face(row) for row in sure], [_face(row) for row in faint]), others
 
 
 def _row(face: Face) -> list[float]:

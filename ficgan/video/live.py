@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -21,6 +21,7 @@ from ficgan.faces import DetectAt, Face, colour_beside
 from ficgan.faces.alignment import SmoothConfig
 from ficgan.faces.blend import Colour
 from ficgan.faces.detection import check_image
+from ficgan.faces.objects import ObjectDetector
 from ficgan.folders import working
 from ficgan.video.association import Associator
 from ficgan.video.cuts import with_cuts
@@ -76,7 +77,10 @@ class _Pacer:
 
 @dataclass(eq=False)
 class _LiveTrack:
-    """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0."""
+    """A track that grows while its frames leave the window, from its latest sightings; `number`: the person or 0.
+
+    `kind` names what is no face, and `cover` covers it.
+    """
 
     id: int
     number: int
@@ -85,6 +89,8 @@ class _LiveTrack:
     pace: Pace
     sightings: list[Sighting] = field(default_factory=list)
     scene_end: int = _FAR
+    kind: str = ""
+    cover: str = ""
     _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property
@@ -102,7 +108,8 @@ class _LiveTrack:
             self._filled = state, *self._fill(frame, *state, settings, rate)
         _, track, modes = self._filled
         row = track.row(frame)
-        return None if row is None else Appearance(self.id, self.person, track.face(frame), str(modes[row]))
+        face = None if row is None else track.face(frame)
+        return None if face is None else Appearance(self.id, self.person, face, str(modes[row]), self.kind)
 
     def _fill(
         self, frame: int, last: int, missed: bool, settings: VideoSettings, rate: float
@@ -115,7 +122,9 @@ class _LiveTrack:
         track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
-        decided = np.full(len(track), settings.mode, mode_type([settings.mode]))
+        decided = np.full(len(track), self.cover or settings.mode, mode_type([settings.mode]))
+        if self.kind:
+            return track, decided
         return track, effective_modes(track, decided, settings.fallback, rate)[0]
 
 
@@ -128,6 +137,9 @@ class _Tracker:
         self._follow = Associator(self._pace.patience)
         self._recognizer = tools.recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
+        self._others = {detector: Associator(self._pace.patience) for detector in tools.objects}
+        # What is no face, by name: tracks, and finds of single frames.
+        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
         self.people: set[str] = set()
@@ -146,17 +158,25 @@ class _Tracker:
                 track.scene_end = min(track.scene_end, frame.index - 1)
             self._scene_start = frame.index
         faces, seconds, before = None, 0.0, self._looked
+        others: dict[ObjectDetector, list[Face]] = {}
         if cut or before < 0 or frame.index - before >= stride:
             began = time.perf_counter()
             faces, self._looked = self._search.detect(frame.image), frame.index
+            others = {detector: detector.detect(frame.image) for detector in self._others}
             seconds = time.perf_counter() - began
+        lead = frame.index - before - 1
+        for kind, (detector, follow) in enumerate(self._others.items(), start=1):
+            ids, _ = follow.step(frame.index, frame.time, others.get(detector), cut)
+            for number, face in zip(ids, others.get(detector, ()), strict=True):
+                if number:
+                    self._see_object(detector, number * (len(self._others) + 1) + kind, frame, face, lead)
         ids, _ = self._follow.step(frame.index, frame.time, faces, cut)
+        ids = [number * (len(self._others) + 1) for number in ids]  # those of objects lie between
         seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:
                 person = self._recognised(frame, face, present)
-                lead = frame.index - before - 1
                 track = self._live[number] = _LiveTrack(number, person, self._scene_start, lead, self._pace)
                 present.add(person)
                 self.people.add(track.person)
@@ -164,6 +184,14 @@ class _Tracker:
                 self.colours[number] = colour_beside([(frame.image, face)])
             self._live[number].sightings.append(Sighting(frame.index, face))
         return seconds
+
+    def _see_object(self, detector: ObjectDetector, number: int, frame: Frame, face: Face, lead: int) -> None:
+        if number not in self._live:
+            kind, cover = detector.name, detector.cover
+            self._live[number] = _LiveTrack(number, 0, self._scene_start, lead, self._pace, kind=kind, cover=cover)
+            self.objects[kind]["tracks"] += 1
+            self.colours[number] = colour_beside([(frame.image, face)])
+        self._live[number].sightings.append(Sighting(frame.index, face))
 
     def _recognised(self, frame: Frame, face: Face, present: set[int]) -> int:
         """Number of the person of a new tracklet, who is none of those present elsewhere in the frame."""
@@ -178,6 +206,8 @@ class _Tracker:
             appearance = track.appearance(frame, self._looked, self._settings, self._rate)
             if appearance is not None:
                 found.append(appearance)
+                if track.kind:
+                    self.objects[track.kind]["covered"] += 1
             elif track.sightings[-1].frame < frame:
                 del self._live[track.id]
         return found
@@ -214,6 +244,7 @@ class Stream:
         self.look_ahead = usual if look_ahead is None else look_ahead
         self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
         self._tracker = _Tracker(tools, fps, settings)
+        self.objects = self._tracker.objects
         self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
         self.renderer.covers.colours = self._tracker.colours
         # Frames given out; frames that took longer than the budget.
@@ -297,6 +328,7 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
         tracks=account["tracks"],
         people=len(flow.people),
         faces=flow.renderer.counts,
+        objects=flow.objects,
         notes=tuple(dict.fromkeys(notes)),
         damage=source.damage,
         settings=settings.to_dict(),

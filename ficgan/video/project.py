@@ -69,7 +69,7 @@ def rounded(track: Track) -> Track:
     """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
     rows = _whole(track)
     rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    return _track(track.id, track.first, rows, track.origin, track.person, track.notes)
+    return replace(_track(track.id, track.first, rows, track.origin, track.person, track.notes), kind=track.kind)
 
 
 def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], analysis: str) -> None:
@@ -181,6 +181,7 @@ class _TrackEntry(Strict):
     first: NonNegativeInt
     last: NonNegativeInt
     notes: tuple[Text, ...] = ()
+    kind: Text = ""
 
 
 class _Document(Strict):
@@ -259,7 +260,12 @@ class Project:
         return dict(sorted(found.items()))
 
     def decider(self) -> Decider:
-        return Decider(self.decisions, self.times, (self.source.width, self.source.height))
+        return Decider(self.decisions, self.times, (self.source.width, self.source.height), self.object_covers)
+
+    @property
+    def object_covers(self) -> Mapping[str, str]:
+        """What covers the tracks that are no faces, by their kind."""
+        return self.settings.get("objects", {})
 
     def regions_at(self, frame: int) -> list[tuple[NDArray[np.float32], str, int]]:
         """Boxes that a person added, float32 [4], with their modes and their numbers in `regions`."""
@@ -318,7 +324,8 @@ class Project:
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
         tracks = tuple(
-            _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes)) for t in self.tracks
+            _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes), kind=t.kind)
+            for t in self.tracks
         )
         shared = {name: getattr(self, name) for name in _SHARED}
         document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
@@ -339,7 +346,11 @@ class Project:
             listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
             if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
-            tracks = [replace(row, person=entries[row.id].person, notes=list(entries[row.id].notes)) for row in rows]
+            tracks = [
+                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind)
+                for row in rows
+                for entry in [entries[row.id]]
+            ]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:

@@ -143,7 +143,7 @@ class Renderer:
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
         source, settings, count = job.frame.image, self.settings, self.counts
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
-            count.update(["kept"] * len(job.appearances))
+            count.update("kept" for appearance in job.appearances if not appearance.kind)
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
@@ -151,7 +151,10 @@ class Renderer:
         for appearance, made in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views = partial(_views, near, job.frame.index, track)
-            if appearance.mode == "keep":
+            if appearance.kind:
+                if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
+                    self.covers(out, _without_landmarks(face.box), appearance.mode, track, views=views)
+            elif appearance.mode == "keep":
                 count["kept"] += 1
             elif made and paste and hides(paste.mask, face, coverage, made.sight.outline):
                 _overlay(paste, out)
@@ -166,7 +169,7 @@ class Renderer:
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
                 count[self.covers(out, face, mode, track, appearance.person, views)] += 1
         for box, mode, number in job.regions:
-            self.covers(out, Face(box, np.full((5, 2), np.nan, np.float32), 0.0), mode, -1 - number)
+            self.covers(out, _without_landmarks(box), mode, -1 - number)
             count["region"] += 1
         return out
 
@@ -180,6 +183,10 @@ def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image
         for appearance in job.appearances
         if appearance.track == track
     ]
+
+
+def _without_landmarks(box: NDArray[np.float32]) -> Face:
+    return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
 def _area(face: Face) -> float:
@@ -388,6 +395,7 @@ class VideoResult:
         exemptions: see `Decider.exemptions`.
         edits: what the project of a reviewed film says beyond its default, a sentence each.
         review: places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each.
+        objects: of what is no face, by name: `tracks` that are covered, finds of single frames `covered` and `kept`.
         notes, damage: what is worth knowing; where the source was cut or damaged; each a sentence.
         account: of the k-same draws and the model, as for a photo.
         synthetic: whether the file says that it was made with a generative model.
@@ -405,6 +413,7 @@ class VideoResult:
     edits: tuple[str, ...] = ()
     check: CheckReport | None = None
     review: Sequence[Mapping[str, Any]] = ()
+    objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -438,6 +447,7 @@ class VideoResult:
             "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
             "review": list(self.review),
+            **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
             "audio": "copied" if self.has_audio else "none",
             "synthetic_tag": self.synthetic,
             "notes": list(self.notes),

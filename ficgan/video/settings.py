@@ -19,6 +19,7 @@ from ficgan.policy import Policy
 if TYPE_CHECKING:
     from ficgan.face_model import FaceModel
     from ficgan.faces import FaceDetector, Recognizer
+    from ficgan.faces.objects import ObjectDetector
     from ficgan.video.people import People
     from ficgan.video.read import VideoSource
 
@@ -120,6 +121,7 @@ class VideoTools:
         methods: anonymisers for the modes that name one.
         gate: checks new faces and the result; if not given, `recognizer` does.
         job_identities: where people are linked over the films of a job.
+        objects: detectors of what is no face and is covered, too.
     """
 
     detector: FaceDetector
@@ -131,6 +133,7 @@ class VideoTools:
     methods: Methods = field(default_factory=Methods)
     gate: Recognizer | None = None
     job_identities: JobIdentities = field(default_factory=dict)
+    objects: Sequence[ObjectDetector] = ()
 
     def __post_init__(self) -> None:
         if self.gate is None:
@@ -162,6 +165,7 @@ class FilmEngine:
     psi: float | None
     thorough: bool = False
     gate: Recognizer | None = None
+    objects: Sequence[ObjectDetector] = ()
     _people: People | None = None
     _identities: JobIdentities = field(default_factory=dict)
 
@@ -186,7 +190,16 @@ class FilmEngine:
             detector = detector.once()
         methods = self.methods.trusting(settings.mode) if trusted else self.methods
         return VideoTools(
-            detector, self.recognizer, self.model, self.policy, self.layer, psi, methods, self.gate, self._identities
+            detector,
+            self.recognizer,
+            self.model,
+            self.policy,
+            self.layer,
+            psi,
+            methods,
+            self.gate,
+            self._identities,
+            self.objects,
         )
 
     def linked(self, settings: VideoSettings) -> People | None:

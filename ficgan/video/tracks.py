@@ -185,6 +185,7 @@ class Track:
         scores: [n] of the detector; 0 where it did not see the face.
         origin: [n] SEEN, FILLED or PADDED.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
+        kind: name of what it is, such as "plates"; "": a face.
     """
 
     id: int
@@ -195,6 +196,7 @@ class Track:
     origin: NDArray[np.uint8]
     person: int = 0
     notes: list[str] = field(default_factory=list)
+    kind: str = ""
 
     @property
     def last(self) -> int:

@@ -323,6 +323,7 @@ def test_options_reach_the_engine(tmp_path: Path, engine: StandIn) -> None:
     wanted |= {"mask_scale": 1.2, "detector": "dlib", "recognizer": ("onnx:x",), "verify": False, "device": "cuda:1"}
     wanted |= {"checkpoint": "c", "bank": "b", "precision": "float16", "fallback": "black", "min_score": 0.3}
     wanted |= {"strict": True, "boxes": ((0, 0, 9, 9),), "thorough": True, "scale": None, "link": "file"}
+    wanted |= {"cover_also": ()}
     assert given == wanted | {"keep_kind": "gender,age"}
     with pytest.raises(UsageError, match="did you mean threshold"):
         Deidentifier.from_pretrained(treshold=0.3)

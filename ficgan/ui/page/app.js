@@ -616,7 +616,8 @@ function filmEditor(id) {
     for (const line of timeline.querySelectorAll(".head-line")) line.style.left = 100 * seconds / Math.max(film.duration, 1e-6) + "%";
   }
 
-  const who = (person, track) => person ? "Person " + person : "Unknown " + track;
+  const kinds = Object.fromEntries(film.people.flatMap(one => one.tracks.map(track => [track.id, track.kind])));
+  const who = (person, track) => person ? "Person " + person : (kinds[track] || "Unknown") + " " + track;
   const decide = (person, track, mode) => run("PATCH", "/film", person ? {people: {[person]: mode}} : {tracks: {[track]: mode}});
   const step = by => { pause(); if (now) goTo({frame: (wanted.frame ?? now.frame) + by}); };
 
