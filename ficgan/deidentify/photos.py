@@ -47,7 +47,9 @@ __all__ = [
     "Mask",
     "Photos",
     "checked_faces",
+    "detect_and_doubt",
     "doubts",
+    "is_replaced",
     "name_possible",
 ]
 
@@ -321,10 +323,7 @@ class Photos:
 
     def find(self, image: Image, key: str) -> tuple[list[FaceJob], list[Face]]:
         """A job for each face, and places that may be faces and stay; with `strict` these are worked on, too."""
-        if isinstance(self.detector, PyramidDetector | DetectAt):
-            faces, possible = self.detector.detect_and_doubt(image)
-        else:
-            faces, possible = self.detector.detect(image), []
+        faces, possible = detect_and_doubt(self.detector, image)
         least = -np.inf if self.finding.min_score is None else self.finding.min_score
         possible = [face for face in possible if face.score >= least]
         found = [(index, face) for index, face in enumerate(faces) if face.score >= least]
@@ -604,12 +603,19 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
     return notes
 
 
+def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], list[Face]]:
+    """Faces, and the weaker finds of a detector that tells of them."""
+    if isinstance(detector, PyramidDetector | DetectAt):
+        return detector.detect_and_doubt(image)
+    return detector.detect(image), []
+
+
 def name_possible(result: Result, possible: Sequence[Face]) -> None:
     """State in the account which places may be faces and stay as they are.
 
     Weak finds beside faces are common. A place of which most was replaced with such a face is left out.
     """
-    possible = [face for face in possible if not _is_replaced(result.mask, face)]
+    possible = [face for face in possible if not is_replaced(result.mask, face)]
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
@@ -621,7 +627,7 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
 
 
-def _is_replaced(mask: Mask, face: Face) -> bool:
+def is_replaced(mask: Mask, face: Face) -> bool:
     """Whether more than half of a face's box was replaced."""
     x0, y0, x1, y1 = np.rint(face.box).astype(int).clip(0)
     place = mask[y0 : y1 + 1, x0 : x1 + 1]

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
-from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, doubts
+from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, detect_and_doubt, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
@@ -79,8 +79,9 @@ class Retouch:
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
-        found = engine.detector.detect(image) if faces is None else faces
+        found, possible = detect_and_doubt(engine.detector, image) if faces is None else (faces, [])
         self.faces = checked_faces(found, image.shape, engine.detector.name)
+        self.possible = checked_faces(possible, image.shape, engine.detector.name)  # weak finds, which stay as they are
         self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
         self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
@@ -98,6 +99,13 @@ class Retouch:
         found = self._closer(corners) if search else None
         self.faces.append(found or Face(corners, NOWHERE, 0.0))
         return len(self.faces) - 1
+
+    def forget(self, number: int) -> None:
+        """Let go of the faces from a number on."""
+        del self.faces[number:]
+        for known in (self._readings, self._sources):
+            for n in [n for n in known if n >= number]:
+                del known[n]
 
     def _closer(self, box: NDArray[np.float32]) -> Face | None:
         """A face in an enlarged cut-out around a box; None where there is none."""
