@@ -14,11 +14,11 @@ function cut(image, box, item) {
 }
 
 /** The new faces that were drawn before, to go back to by a click. */
-function draws(face, n, item, set) {
+function draws(face, n, item, set, after) {
   if (face.draws.length < 2) return null;
   return h("div", {class: "draws", role: "group", "aria-label": `Faces drawn for face ${n + 1}`}, ...face.draws.map(number => {
     const now = number === face.draw;
-    const picture = now ? null : h("img", {src: `/api/items/${item.id}/draws/${n}/${number}`, alt: "", onerror: event => event.target.remove()});
+    const picture = now ? cut(after, face.box, item) : h("img", {src: `/api/items/${item.id}/draws/${n}/${number}`, alt: "", onerror: event => event.target.remove()});
     const node = h("button", {type: "button", "aria-pressed": String(now), "aria-label": `Drawn face ${number + 1}`, title: `Drawn face ${number + 1}`, onclick: () => { if (!now) set({draw: number}); }}, picture, h("span", {}, String(number + 1)));
     node.dataset.key = `draw${n}-${number}`;
     return node;
@@ -40,6 +40,6 @@ export function faceCard(tag, {item, n, before, after, modes, set, remove, show}
         face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
         face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
     h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
-    draws(face, n, item, set));
+    draws(face, n, item, set, after));
 }
 faceCard.cut = cut;

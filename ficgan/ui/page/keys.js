@@ -36,13 +36,16 @@ addEventListener("keydown", event => {
 const SHOWN = {ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", "+": "+", "-": "−"};
 const shown = name => name.split(/(?<=.)\+/).map(part => SHOWN[part] || (part.length === 1 ? part.toUpperCase() : part)).join("+");
 
+/** Names for people; a row of digits is its ends. */
+const shortly = names => names.length > 2 && names.every(name => /^\d$/.test(name)) ? [names[0] + "–" + names.at(-1)] : names.map(shown);
+
 /** The list of all keys. */
 export function showKeys() {
   const titles = {"": "Everywhere", grid: "All files", photo: "A photo", film: "A film"};
   const close = h("button", {type: "button", class: "primary", onclick: () => dialog.close()}, "Close");
-  const dialog = h("dialog", {class: "keys", "aria-labelledby": "keys-title", onclose: () => dialog.remove()}, h("h2", {id: "keys-title"}, "Keys"),
+  const dialog = h("dialog", {class: "keys", "aria-labelledby": "keys-title", onclose: () => dialog.remove()}, h("div", {class: "head"}, h("h2", {id: "keys-title"}, "Keys"), close),
     h("div", {class: "columns"}, ...Object.entries(titles).filter(([where]) => all.some(one => one.where === where)).map(([where, title]) => h("section", {}, h("h3", {}, title),
-      h("dl", {}, ...all.filter(one => one.where === where).flatMap(one => [h("dt", {}, ...one.names.map(name => h("kbd", {}, shown(name)))), h("dd", {}, one.words)]))))), close);
+      h("dl", {}, ...all.filter(one => one.where === where).flatMap(one => [h("dt", {}, ...shortly(one.names).map(name => h("kbd", {}, name))), h("dd", {}, one.words)]))))));
   document.body.append(dialog);
   dialog.showModal();
 }

@@ -44,7 +44,7 @@ export function photoEditor(id) {
   const button = (words, title, run, more = {}) => h("button", {type: "button", title, onclick: run, ...more}, words);
   const hide = button("Boxes", "Show or hide the boxes (B)", () => toggleBoxes(), {"aria-pressed": String(kept.boxes)});
   const tools = h("div", {class: "row tools", role: "group", "aria-label": "Zoom"}, button("−", "Smaller (−)", () => zoom.out(), {"aria-label": "Smaller"}), percent,
-    button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"}), button("Fit", "The whole picture (0 with Ctrl, or double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
+    button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"}), button("Fit", "The whole picture (double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
 
   const draw = h("button", {type: "button", title: "D"}, "Draw a box over a missed face");
   const stop = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}));
@@ -57,7 +57,7 @@ export function photoEditor(id) {
   const exporting = exportLink(id), {head, state, mark} = headOf(id, [remove, exporting, save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"}), picked = h("div", {class: "faces picked"});
   const which = h("select", {"aria-label": "Which faces are listed", onchange: event => { kind = event.target.value; most = MOST; showFaces(); }});
-  const tiles = button("All faces", "All faces side by side (F)", () => toggleTiles(), {"aria-pressed": String(kept.tiles)});
+  const tiles = button("Side by side", "All faces side by side (F)", () => toggleTiles(), {"aria-pressed": String(kept.tiles)});
   const filter = h("div", {class: "row filter"}, which, tiles);
   const panel = h("div", {class: "panel"}), summary = h("span", {class: "hint"});
   const toAll = button("Use these settings for all files", "", () => attempt(async () => { await call("POST", "/controls", item.controls); await desk.poll(); }));
