@@ -138,6 +138,7 @@ class FaceJob:
         step: index of the policy's attempt that is tried.
         linked: whether its key is the person's, who keeps one new face in all photos.
         identity: how the person was drawn in an earlier photo.
+        own: controls of its own: the model with them, and the layer; None: those of the photo.
     """
 
     face: Face
@@ -155,6 +156,7 @@ class FaceJob:
     step: int = 0
     linked: bool = False
     identity: NewIdentity | None = None
+    own: tuple[FaceModel, int] | None = None
     result: FaceResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -369,7 +371,12 @@ class Photos:
         self, image: Image, jobs: list[FaceJob], layer: int, compose: Callable[[list[FaceJob]], tuple[Image, Mask]]
     ) -> tuple[Image, Mask]:
         """Generate, compose and verify until every face of the last composite passes or is covered."""
-        attempts = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
+        usual = self.face_model, layer
+
+        def ladder(job: FaceJob) -> list[Attempt]:
+            model, first = job.own or usual
+            return self.policy.attempts(first, model.band, drawn=not model.swap)
+
         for job in jobs:
             if job.by_hand:
                 job.result.action = _COVERS[job.fallback][1]
@@ -387,10 +394,13 @@ class Photos:
             self.linked.meet(image, pending)
             for job in pending:
                 if job.identity is not None:
-                    job.kind, job.step = job.identity.kind, min(job.identity.step, len(attempts) - 1)
+                    job.kind, job.step = job.identity.kind, min(job.identity.step, len(ladder(job)) - 1)
         while True:
-            for step in sorted({job.step for job in pending}):
-                self._generate([job for job in pending if job.step == step], attempts[step])
+            for own in dict.fromkeys(job.own for job in pending):
+                group = [job for job in pending if job.own == own]
+                for step in sorted({job.step for job in group}):
+                    alike = [job for job in group if job.step == step]
+                    self._generate(alike, ladder(alike[0])[step], (own or usual)[0])
             out, mask = compose(jobs)
             self._judge(out, mask, _near(changed, jobs))
             failing = [job for job in jobs if self._fails(job)]
@@ -400,6 +410,7 @@ class Photos:
                 if not job.live:  # the fallback hides it no better
                     job.fallback, job.result.matched = _opaque(job.fallback), False
                     continue
+                attempts = ladder(job)
                 job.step = job.step + 1 if job.result.covered else _next_wider_attempt(attempts, job.step)
                 if job.step == len(attempts):
                     job.generated = None
@@ -479,8 +490,12 @@ class Photos:
 
     def kinds(self, image: Image, jobs: Sequence[FaceJob]) -> Sequence[NDArray[np.float32] | None]:
         """Readings [9] of the kinds of faces, None each where none is kept."""
-        if not jobs or not self.face_model.keeps_kind:
-            return [None] * len(jobs)
+        keeping = [(self.face_model if job.own is None else job.own[0]).keeps_kind for job in jobs]
+        if not all(keeping):
+            read = iter(self.kinds(image, [job for job, keeps in zip(jobs, keeping, strict=True) if keeps]))
+            return [next(read) if keeps else None for keeps in keeping]
+        if not jobs:
+            return []
         sources = [job.source for job in jobs if job.source is not None]
         known = isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(jobs)
         marks = [job.face.landmarks for job in jobs]
@@ -514,8 +529,7 @@ class Photos:
         for (_, job), reading in zip(ready, readings, strict=True):
             job.take(reading)
 
-    def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
-        model = self.face_model
+    def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt, model: FaceModel) -> None:
         readings = [job.reading for job in jobs if job.reading is not None]
         draws = [
             model.draw(job.key, attempt, job.psi, job.identity.code if job.identity else reading.z_id, job.kind)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,33 @@ __all__ = [
 SCHEMA = "ficgan-photo-decisions/1"
 # What may happen to a face of a photo.
 CHOICES = (*HIDING, "keep")
+# Engines with controls of single faces that are kept.
+ENGINES_KEPT = 8
+
+
+class Drawing(Strict):
+    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
+
+    k: int = Field(3000, ge=2)
+    layer: int = Field(0, ge=0)
+    psi: float | Literal["auto"] = "auto"
+    attributes: Text = Field("", max_length=200)
+    keep_kind: Text = ",".join(PARTS)
+    fallback: Cover = "plain"
+
+    @field_validator("keep_kind")
+    @classmethod
+    def _keep_kind(cls, keep_kind: str) -> str:
+        try:
+            parse_parts(keep_kind)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return keep_kind
+
+    def applied(self, engine: Deidentifier) -> Deidentifier:
+        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
+        controls = self.model_dump(include=set(Drawing.model_fields))
+        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
 
 
 @dataclass(frozen=True)
@@ -52,10 +80,12 @@ class Choice:
     Args:
         mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
         draw: number of the draw; another one gives another face.
+        drawing: how its new face is drawn; None: as those of the photo.
     """
 
     mode: str = "ficgan"
     draw: int = 0
+    drawing: Drawing | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in CHOICES:
@@ -85,6 +115,7 @@ class Retouch:
         self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
         self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
+        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
 
     def add(self, box: tuple[float, float, float, float], *, search: bool = True) -> int:
         """Take a box that a person drew for a face, and return its number.
@@ -146,6 +177,10 @@ class Retouch:
 
     def _job(self, engine: Deidentifier, number: int, choice: Choice) -> FaceJob:
         face, cover = self.faces[number], choice.mode not in ("ficgan", "keep")
+        own = None
+        if choice.drawing is not None:
+            engine = self._engines(choice.drawing)
+            own = engine.face_model, engine.layer
         key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
         psi = engine.photos.auto_psi(len(self.faces))
         job = FaceJob(
@@ -158,36 +193,11 @@ class Retouch:
             kept="chosen by hand" if choice.mode == "keep" else "",
             by_hand=cover,
         )
-        job.source = self._sources.get(number)
+        job.source, job.own = self._sources.get(number), own
         return job
 
 
 # -- decisions as a file ----------------------------------------------------------------------------------------------
-
-
-class Drawing(Strict):
-    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
-
-    k: int = Field(3000, ge=2)
-    layer: int = Field(0, ge=0)
-    psi: float | Literal["auto"] = "auto"
-    attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
-    fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
-
-    def applied(self, engine: Deidentifier) -> Deidentifier:
-        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
-        controls = self.model_dump(include=set(Drawing.model_fields))
-        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
 
 
 class ReviewedFace(Strict):
@@ -197,6 +207,7 @@ class ReviewedFace(Strict):
         score: 0 for a box that a person drew where no face was found.
         mode: one of `CHOICES`; "": as all others.
         draw: number of the draw. It gives the same face again only with the seed of the review.
+        drawing: how its new face is drawn; None: as those of the photo.
     """
 
     box: Box
@@ -204,6 +215,7 @@ class ReviewedFace(Strict):
     score: float = Field(ge=0, le=1)
     mode: str = ""
     draw: NonNegativeInt = 0
+    drawing: Drawing | None = None
 
     @field_validator("mode")
     @classmethod
@@ -265,7 +277,7 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
             Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
             for face in photo.faces
         ]
-        choices = [Choice(face.mode or photo.default, face.draw) for face in photo.faces]
+        choices = [Choice(face.mode or photo.default, face.draw, face.drawing) for face in photo.faces]
         return Retouch(engine, image, key=key, faces=faces).render(choices, engines[photo.drawing])
 
     return decide

@@ -46,7 +46,9 @@ class DeskPhotos:
             "stamp": self.work.stamp(item),
             "path": self.review.source(item),
             "places": [_numbers(face) for face in item.faces],
-            "choices": [(face.mode or default, face.draw) for face in item.faces],
+            "choices": [
+                (face.mode or default, face.draw, face.drawing and face.drawing.model_dump()) for face in item.faces
+            ],
             "possible": [_numbers(place) for place in item.possible],
         }
         return self.work.do("photos", task, photo=photo, **given)
@@ -192,7 +194,8 @@ class DeskPhotos:
 
     def cut(self, item: Item, face: int, draw: int) -> Path:
         """Where the picture of a draw of a face is, if it was kept."""
-        basis = repr((item.faces[face].box, draw, self.review.controls_of(item).drawing))
+        entry, usual = item.faces[face], self.review.controls_of(item).drawing
+        basis = repr((entry.box, draw, entry.drawing or usual))
         return self.review.folder / f"draw-{item.id}-{hashlib.sha256(basis.encode()).hexdigest()[:16]}.jpg"
 
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:

@@ -25,6 +25,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ficgan.deidentify.review import Drawing
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.folders import checked
@@ -247,9 +248,12 @@ class _Routes:
 
     async def decide(self, request: Request) -> Response:
         given = await _json(request)
-        if unknown := set(given) - {"mode", "draw"}:
+        if unknown := set(given) - {"mode", "draw", "drawing"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
         number, face = request.path_params["id"], request.path_params["face"]
+        if given.get("drawing") is not None:
+            drawing = checked(Drawing, given["drawing"], "the settings")
+            await run_in_threadpool(self.session.check, drawing)
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
 
     async def decide_faces(self, request: Request) -> Response:

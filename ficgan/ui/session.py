@@ -20,6 +20,7 @@ from ficgan.workers import Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
+    from ficgan.deidentify.review import Drawing
 
 __all__ = ["Session"]
 
@@ -136,15 +137,19 @@ class Session(Workplace):
         Raises:
             UsageError: a value that cannot work with the model.
         """
-        if self.model == "ready":
-            drawing = controls.drawing.model_dump()
-            self.photos.queue.put(lambda: self.do("photos", "check", drawing=drawing), NOW).result()
+        self.check(controls.drawing)
         if number is not None:
             self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
         self.review.set_controls(controls)
         self._redraw_all(self.review.items())
         return None
+
+    def check(self, drawing: Drawing) -> None:
+        """Raise a UsageError where the model, once it is loaded, cannot do what settings ask for."""
+        if self.model == "ready":
+            given = drawing.model_dump()
+            self.photos.queue.put(lambda: self.do("photos", "check", drawing=given), NOW).result()
 
     def _redraw_all(self, items: Iterable[Item]) -> None:
         for item in items:

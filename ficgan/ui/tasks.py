@@ -200,12 +200,14 @@ class ModelTasks(PictureTasks):
         return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify.review import Choice
+        from ficgan.deidentify.review import Choice, Drawing
 
         retouch, kept = self._open(photo), self._photos[photo["id"]]
         basis = [photo["places"], photo["choices"], drawing]
         if kept.result is None or kept.basis != basis:
-            choices = [Choice(*choice) for choice in photo["choices"]]
+            choices = [
+                Choice(mode, draw, None if own is None else Drawing(**own)) for mode, draw, own in photo["choices"]
+            ]
             kept.result, kept.basis = retouch.render(choices, self._engine_with(drawing)), basis
         return kept.result
 

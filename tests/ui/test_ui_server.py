@@ -29,7 +29,7 @@ from starlette.testclient import TestClient
 from ficgan.arrays import content_key
 from ficgan.cli.main import main
 from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
+from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
@@ -363,6 +363,19 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     for name, value in wrong.items():
         assert desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
     assert desk.ask("GET", one)["controls"] == changed
+    # A face has controls of its own, and goes back to those of the photo.
+    photo = desk.web.get(f"/api/{one}/picture/after").content
+    kind = {name: changed[name] for name in ("psi", "fallback")} | {"k": 50, "layer": 0, "keep_kind": "none"}
+    assert desk.ask("PATCH", f"{one}/faces/0", {"drawing": kind})["list"][0]["drawing"]["k"] == 50
+    alone = desk.web.get(f"/api/{one}/picture/after").content
+    assert alone != photo and desk.ask("PATCH", f"{one}/faces/0", {"drawing": {"k": 10**9}}, code=422)["error"]
+    direct = Retouch(engine, np.asarray(Image.open(io.BytesIO(png)))).render(
+        [Choice()], Drawing(**kind).applied(engine)
+    )
+    shown = np.asarray(Image.open(io.BytesIO(alone))).astype(int)
+    assert np.abs(shown - direct.image).mean() < 2  # as if the photo had them
+    desk.ask("POST", f"{one}/undo")
+    assert desk.web.get(f"/api/{one}/picture/after").content == photo
     # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
     saved = pixels(desk.review.output / desk.ask("POST", f"{one}/save")["saved"])

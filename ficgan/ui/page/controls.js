@@ -33,14 +33,14 @@ export function buildControls(panel, values, change, film) {
   chosen.append(list);
   const covers = desk.info.modes.filter(mode => mode !== "keep").map(mode => [mode, MODE_WORDS[mode]]);
   panel.replaceChildren(h("div", {class: "form"},
-    film === "photo" ? "" : choose("Faces", covers, values.mode, value => send("mode", value)),
+    film ? "" : choose("Faces", covers, values.mode, value => send("mode", value)),
     film === "photo" ? choose("Faces of this photo", covers, values.mode, value => send("mode", value)) : "",
     h("label", {}, "Strength", strength, hint),
     h("label", {}, "People averaged (k)", people),
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
     choose("Kind that stays", kinds, values.keep_kind, value => send("keep_kind", value), "Read from looks, kept as a group, stored nowhere."),
     choose("Where none is possible", [["plain", "one colour"], ["black", "black"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
-    film === "photo" ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
+    film ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
     chosen));
 }
 

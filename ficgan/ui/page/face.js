@@ -1,6 +1,7 @@
 // The card of a face: it before and after, what was done to it, and what may be decided.
 
 import {ACTION_WORDS, MODE_WORDS, h} from "./base.js";
+import {buildControls} from "./controls.js";
 
 /** The part of a picture around a box, which is in pixels of the photo. */
 function cut(image, box, item) {
@@ -25,6 +26,21 @@ function draws(face, n, item, set, after) {
   }));
 }
 
+const opened = new Set();  // boxes of faces whose settings are open
+
+/** How the new face is drawn, where it is not as those of the photo. */
+function settings(face, n, item, set) {
+  const panel = h("div", {class: "panel"}), name = item.id + face.box, names = ["k", "layer", "psi", "attributes", "keep_kind", "fallback"];
+  const fill = () => {
+    buildControls(panel, face.drawing || Object.fromEntries(names.map(one => [one, item.controls[one]])), drawing => set({drawing}), "face");
+    if (face.drawing) panel.append(h("button", {type: "button", onclick: () => set({drawing: null})}, "As the others of this photo"));
+  };
+  const details = h("details", {open: opened.has(name), ontoggle: () => { if (details.open) { opened.add(name); if (!panel.children.length) fill(); } else opened.delete(name); }},
+    h("summary", {}, `How face ${n + 1} is drawn`, face.drawing ? h("span", {class: "hint"}, " in its own way") : ""), panel);
+  if (details.open) fill();
+  return details;
+}
+
 export function faceCard(tag, {item, n, before, after, modes, set, remove, show}) {
   const face = item.list[n], words = ACTION_WORDS[face.action] ?? face.action;
   const select = h("select", {"aria-label": `What happens to face ${n + 1}`, onchange: event => set({mode: event.target.value})});
@@ -40,6 +56,6 @@ export function faceCard(tag, {item, n, before, after, modes, set, remove, show}
         face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
         face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
     h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
-    draws(face, n, item, set, after));
+    draws(face, n, item, set, after), settings(face, n, item, set));
 }
 faceCard.cut = cut;
