@@ -248,7 +248,7 @@ def test_photos_and_films_of_a_store(tmp_path: Path, engine: StandIn, store: Any
 def test_decisions_are_read_strictly(tmp_path: Path, engine: StandIn) -> None:
     """What they do to a photo is tested with the review, which exports them."""
     marks = [[205, 105], [240, 105], [222, 125], [208, 145], [238, 145]]
-    face = {"id": 1, "box": [1, 2, 3, 4], "landmarks": marks, "score": 0.9}
+    face = {"box": [1, 2, 3, 4], "landmarks": marks, "score": 0.9}
     one = {"name": "me.png", "analysis": "0" * 32, "faces": [face]}
     tree, file = {"schema": "ficgan-photo-decisions/1", "photos": [one]}, tmp_path / "decisions.json"
     for wrong in (
