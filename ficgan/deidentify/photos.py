@@ -48,7 +48,9 @@ __all__ = [
     "Mask",
     "Photos",
     "checked_faces",
+    "detect_and_doubt",
     "doubts",
+    "is_replaced",
     "name_possible",
 ]
 
@@ -137,6 +139,7 @@ class FaceJob:
         step: index of the policy's attempt that is tried.
         linked: whether its key is the person's, who keeps one new face in all photos.
         identity: how the person was drawn in an earlier photo.
+        own: controls of its own: the model with them, and the layer; None: those of the photo.
     """
 
     face: Face
@@ -154,6 +157,7 @@ class FaceJob:
     step: int = 0
     linked: bool = False
     identity: NewIdentity | None = None
+    own: tuple[FaceModel, int] | None = None
     result: FaceResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -323,10 +327,7 @@ class Photos:
 
     def find(self, image: Image, key: str) -> tuple[list[FaceJob], list[Face]]:
         """A job for each face, and places that may be faces and stay; with `strict` these are worked on, too."""
-        if isinstance(self.detector, PyramidDetector | DetectAt):
-            faces, possible = self.detector.detect_and_doubt(image)
-        else:
-            faces, possible = self.detector.detect(image), []
+        faces, possible = detect_and_doubt(self.detector, image)
         least = -np.inf if self.finding.min_score is None else self.finding.min_score
         possible = [face for face in possible if face.score >= least]
         found = [(index, face) for index, face in enumerate(faces) if face.score >= least]
@@ -379,7 +380,12 @@ class Photos:
         self, image: Image, jobs: list[FaceJob], layer: int, compose: Callable[[list[FaceJob]], tuple[Image, Mask]]
     ) -> tuple[Image, Mask]:
         """Generate, compose and verify until every face of the last composite passes or is covered."""
-        attempts = self.policy.attempts(layer, self.face_model.band, drawn=not self.face_model.swap)
+        usual = self.face_model, layer
+
+        def ladder(job: FaceJob) -> list[Attempt]:
+            model, first = job.own or usual
+            return self.policy.attempts(first, model.band, drawn=not model.swap)
+
         for job in jobs:
             if job.by_hand:
                 job.result.action = _COVERS[job.fallback][1]
@@ -397,10 +403,13 @@ class Photos:
             self.linked.meet(image, pending)
             for job in pending:
                 if job.identity is not None:
-                    job.kind, job.step = job.identity.kind, min(job.identity.step, len(attempts) - 1)
+                    job.kind, job.step = job.identity.kind, min(job.identity.step, len(ladder(job)) - 1)
         while True:
-            for step in sorted({job.step for job in pending}):
-                self._generate([job for job in pending if job.step == step], attempts[step])
+            for own in dict.fromkeys(job.own for job in pending):
+                group = [job for job in pending if job.own == own]
+                for step in sorted({job.step for job in group}):
+                    alike = [job for job in group if job.step == step]
+                    self._generate(alike, ladder(alike[0])[step], (own or usual)[0])
             out, mask = compose(jobs)
             self._judge(out, mask, _near(changed, jobs))
             failing = [job for job in jobs if self._fails(job)]
@@ -410,6 +419,7 @@ class Photos:
                 if not job.live:  # the fallback hides it no better
                     job.fallback, job.result.matched = _opaque(job.fallback), False
                     continue
+                attempts = ladder(job)
                 job.step = job.step + 1 if job.result.covered else _next_wider_attempt(attempts, job.step)
                 if job.step == len(attempts):
                     job.generated = None
@@ -489,8 +499,12 @@ class Photos:
 
     def kinds(self, image: Image, jobs: Sequence[FaceJob]) -> Sequence[NDArray[np.float32] | None]:
         """Readings [9] of the kinds of faces, None each where none is kept."""
-        if not jobs or not self.face_model.keeps_kind:
-            return [None] * len(jobs)
+        keeping = [(self.face_model if job.own is None else job.own[0]).keeps_kind for job in jobs]
+        if not all(keeping):
+            read = iter(self.kinds(image, [job for job, keeps in zip(jobs, keeping, strict=True) if keeps]))
+            return [next(read) if keeps else None for keeps in keeping]
+        if not jobs:
+            return []
         sources = [job.source for job in jobs if job.source is not None]
         known = isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(jobs)
         marks = [job.face.landmarks for job in jobs]
@@ -524,8 +538,7 @@ class Photos:
         for (_, job), reading in zip(ready, readings, strict=True):
             job.take(reading)
 
-    def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt) -> None:
-        model = self.face_model
+    def _generate(self, jobs: Sequence[FaceJob], attempt: Attempt, model: FaceModel) -> None:
         readings = [job.reading for job in jobs if job.reading is not None]
         draws = [
             model.draw(job.key, attempt, job.psi, job.identity.code if job.identity else reading.z_id, job.kind)
@@ -613,12 +626,19 @@ def _notes(faces: Sequence[FaceResult]) -> list[str]:
     return notes
 
 
+def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], list[Face]]:
+    """Faces, and the weaker finds of a detector that tells of them."""
+    if isinstance(detector, PyramidDetector | DetectAt):
+        return detector.detect_and_doubt(image)
+    return detector.detect(image), []
+
+
 def name_possible(result: Result, possible: Sequence[Face]) -> None:
     """State in the account which places may be faces and stay as they are.
 
     Weak finds beside faces are common. A place of which most was replaced with such a face is left out.
     """
-    possible = [face for face in possible if not _is_replaced(result.mask, face)]
+    possible = [face for face in possible if not is_replaced(result.mask, face)]
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
@@ -630,7 +650,7 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
 
 
-def _is_replaced(mask: Mask, face: Face) -> bool:
+def is_replaced(mask: Mask, face: Face) -> bool:
     """Whether more than half of a face's box was replaced."""
     x0, y0, x1, y1 = np.rint(face.box).astype(int).clip(0)
     place = mask[y0 : y1 + 1, x0 : x1 + 1]

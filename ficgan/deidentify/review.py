@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 from ficgan.anonymizers.modes import HIDING, OPAQUE
 from ficgan.arrays import content_key
 from ficgan.deidentify.objects import FoundObjects
-from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, doubts
+from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, detect_and_doubt, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
@@ -44,6 +45,33 @@ __all__ = [
 SCHEMA = "ficgan-photo-decisions/1"
 # What may happen to a face of a photo.
 CHOICES = (*HIDING, "keep")
+# Engines with controls of single faces that are kept.
+ENGINES_KEPT = 8
+
+
+class Drawing(Strict):
+    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
+
+    k: int = Field(3000, ge=2)
+    layer: int = Field(0, ge=0)
+    psi: float | Literal["auto"] = "auto"
+    attributes: Text = Field("", max_length=200)
+    keep_kind: Text = ",".join(PARTS)
+    fallback: Cover = "plain"
+
+    @field_validator("keep_kind")
+    @classmethod
+    def _keep_kind(cls, keep_kind: str) -> str:
+        try:
+            parse_parts(keep_kind)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return keep_kind
+
+    def applied(self, engine: Deidentifier) -> Deidentifier:
+        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
+        controls = self.model_dump(include=set(Drawing.model_fields))
+        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
 
 
 @dataclass(frozen=True)
@@ -53,10 +81,12 @@ class Choice:
     Args:
         mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
         draw: number of the draw; another one gives another face.
+        drawing: how its new face is drawn; None: as those of the photo.
     """
 
     mode: str = "ficgan"
     draw: int = 0
+    drawing: Drawing | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in CHOICES:
@@ -87,12 +117,14 @@ class Retouch:
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
         self.engine, self.image = engine, image
         self.key = content_key(image) if key is None else key
-        found = engine.detector.detect(image) if faces is None else faces
+        found, possible = detect_and_doubt(engine.detector, image) if faces is None else (faces, [])
         self._objects = engine.photos.objects_in(image) if objects is None else objects
         self.faces = checked_faces(found, image.shape, engine.detector.name)
+        self.possible = checked_faces(possible, image.shape, engine.detector.name)  # weak finds, which stay as they are
         self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
         self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
+        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
 
     def add(self, box: tuple[float, float, float, float], *, search: bool = True) -> int:
         """Take a box that a person drew for a face, and return its number.
@@ -107,6 +139,13 @@ class Retouch:
         found = self._closer(corners) if search else None
         self.faces.append(found or Face(corners, NOWHERE, 0.0))
         return len(self.faces) - 1
+
+    def forget(self, number: int) -> None:
+        """Let go of the faces from a number on."""
+        del self.faces[number:]
+        for known in (self._readings, self._sources):
+            for n in [n for n in known if n >= number]:
+                del known[n]
 
     def _closer(self, box: NDArray[np.float32]) -> Face | None:
         """A face in an enlarged cut-out around a box; None where there is none."""
@@ -147,6 +186,10 @@ class Retouch:
 
     def _job(self, engine: Deidentifier, number: int, choice: Choice) -> FaceJob:
         face, cover = self.faces[number], choice.mode not in ("ficgan", "keep")
+        own = None
+        if choice.drawing is not None:
+            engine = self._engines(choice.drawing)
+            own = engine.face_model, engine.layer
         key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
         psi = engine.photos.auto_psi(len(self.faces))
         job = FaceJob(
@@ -159,36 +202,11 @@ class Retouch:
             kept="chosen by hand" if choice.mode == "keep" else "",
             by_hand=cover,
         )
-        job.source = self._sources.get(number)
+        job.source, job.own = self._sources.get(number), own
         return job
 
 
 # -- decisions as a file ----------------------------------------------------------------------------------------------
-
-
-class Drawing(Strict):
-    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
-
-    k: int = Field(3000, ge=2)
-    layer: int = Field(0, ge=0)
-    psi: float | Literal["auto"] = "auto"
-    attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
-    fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
-
-    def applied(self, engine: Deidentifier) -> Deidentifier:
-        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
-        controls = self.model_dump(include=set(Drawing.model_fields))
-        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
 
 
 class ReviewedFace(Strict):
@@ -198,6 +216,7 @@ class ReviewedFace(Strict):
         score: 0 for a box that a person drew where no face was found.
         mode: one of `CHOICES`; "": as all others.
         draw: number of the draw. It gives the same face again only with the seed of the review.
+        drawing: how its new face is drawn; None: as those of the photo.
     """
 
     box: Box
@@ -205,6 +224,7 @@ class ReviewedFace(Strict):
     score: float = Field(ge=0, le=1)
     mode: str = ""
     draw: NonNegativeInt = 0
+    drawing: Drawing | None = None
 
     @field_validator("mode")
     @classmethod
@@ -266,7 +286,7 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
             Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
             for face in photo.faces
         ]
-        choices = [Choice(face.mode or photo.default, face.draw) for face in photo.faces]
+        choices = [Choice(face.mode or photo.default, face.draw, face.drawing) for face in photo.faces]
         return Retouch(engine, image, key=key, faces=faces).render(choices, engines[photo.drawing])
 
     return decide

@@ -14,7 +14,8 @@ import numpy as np
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
-from ficgan.ui.project import Item, free_name
+from ficgan.ui.items import Item
+from ficgan.ui.project import free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from PIL import Image
+
 from ficgan.errors import InputError
+from ficgan.folders import checked
 from ficgan.images import output_suffix
-from ficgan.ui.project import FaceEntry, Item, free_name
+from ficgan.ui.items import FaceEntry, Item, PossibleFace
+from ficgan.ui.project import free_name
+from ficgan.ui.tasks import jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace
 
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
 
 __all__ = ["DeskPhotos"]
+
+# What was done to a face that got a new one.
+NEW = ("generated", "retried")
+# Longest side of a picture of a face that was drawn before, px.
+CUT = 112
 
 
 class DeskPhotos:
@@ -32,8 +45,11 @@ class DeskPhotos:
             "id": item.id,
             "stamp": self.work.stamp(item),
             "path": self.review.source(item),
-            "places": [[[*face.box], [[x, y] for x, y in face.landmarks], face.score] for face in item.faces],
-            "choices": [(face.mode or default, face.draw) for face in item.faces],
+            "places": [_numbers(face) for face in item.faces],
+            "choices": [
+                (face.mode or default, face.draw, face.drawing and face.drawing.model_dump()) for face in item.faces
+            ],
+            "possible": [_numbers(place) for place in item.possible],
         }
         return self.work.do("photos", task, photo=photo, **given)
 
@@ -43,13 +59,17 @@ class DeskPhotos:
         if item.stamp != stamp or item.state == "waiting":
             found = self._do("look", item)
             faces = tuple(_entry(place) for place in found.pop("faces"))
+            found["possible"] = tuple(_possible(place) for place in found["possible"])
             # The file is another one, the picture may not be: then what was decided holds.
             same = {(face.box, face.landmarks) for face in faces} == {
-                (face.box, face.landmarks) for face in item.faces if not face.drawn
+                (face.box, face.landmarks) for face in item.faces if not (face.drawn or face.possible)
             }
             known = bool(item.faces) and same
-            faces, notes = (item.faces, ()) if known else (faces, item.notes)
-            self.review.change(number, quiet=True, faces=faces, stamp=stamp, notes=notes, **found)
+            if known:
+                found |= {"notes": ()}
+            else:
+                found |= {"faces": faces, "past": (), "future": (), "reviewed": False}
+            self.review.change(number, quiet=True, stamp=stamp, **found)
         self._render(number, "render")
         return self.review[number]
 
@@ -57,16 +77,21 @@ class DeskPhotos:
         item = self.review[number]
         basis = self._from(item)
         made = self._do(task, item, drawing=self.review.controls_of(item).drawing.model_dump(), **given)
-        self.review.write_file(f"after-{number}.jpg", made["after"])
+        for kind in ("after", "result"):
+            self.review.write_file(f"{kind}-{number}.jpg", made[kind])
         self._drawn[number] = basis
-        faces = tuple(face.model_copy(update=done) for face, done in zip(item.faces, made["faces"], strict=True))
-        # Something else may have been decided meanwhile; then the next drawing follows at once.
-        if [_decided(face) for face in self.review[number].faces] == [_decided(face) for face in item.faces]:
-            self.review.change(number, state="ready", error="", faces=faces)
+        with self.review.lock:
+            now = self.review[number]
+            # Something else may have been decided meanwhile; then the next drawing follows at once.
+            if [face.decided for face in now.faces] == [face.decided for face in item.faces]:
+                faces = tuple(face.model_copy(update=done) for face, done in zip(now.faces, made["faces"], strict=True))
+                places = zip(now.possible, made["open"], strict=True)
+                possible = tuple(place.model_copy(update={"open": is_open}) for place, is_open in places)
+                self.review.change(number, state="ready", error="", faces=faces, possible=possible)
         return made
 
     def _from(self, item: Item) -> tuple[Any, ...]:
-        return item.stamp, self.review.controls_of(item), *map(_decided, item.faces)
+        return item.stamp, self.review.controls_of(item), *(face.decided for face in item.faces)
 
     def redraw(self, number: str, priority: float = NOW) -> Future[Any]:
         """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
@@ -79,18 +104,29 @@ class DeskPhotos:
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
-    def decide(self, number: str, face: int | None, **values: Any) -> Future[Any]:
-        """Change what was decided on a face (None: on all): mode, draw.
+    def decide(self, number: str, faces: Collection[int] | None, step: int | None = None, **values: Any) -> Future[Any]:
+        """Change what was decided on faces (None: on all): mode, draw; `step` as of `Review.decide`.
 
         Raises:
             InputError: no such face, a wrong value, or the disk is full; nothing has changed then.
         """
         with self.review.lock:
-            item = self.ready(number, face)
-            faces = [
-                {**entry.model_dump(), **values} if face in (None, n) else entry for n, entry in enumerate(item.faces)
-            ]
-            self.review.change(number, faces=faces, changed=True)
+            item = self.ready(number, faces or ())
+            if "draw" in values:
+                self._keep_cuts(item, range(len(item.faces)) if faces is None else faces)
+            self.review.decide(
+                number,
+                step,
+                faces=tuple(
+                    _decided(item, entry, values) if faces is None or n in faces else entry
+                    for n, entry in enumerate(item.faces)
+                ),
+            )
+        return self.redraw(number)
+
+    def undo(self, number: str, *, redo: bool = False) -> Future[Any]:
+        """Take back the last decision on a photo, or do it again."""
+        self.review.undo(number, redo=redo)
         return self.redraw(number)
 
     def add_face(self, number: str, box: tuple[float, float, float, float]) -> Future[Any]:
@@ -99,34 +135,83 @@ class DeskPhotos:
         def add() -> Item:
             entry = _entry(self._do("closer", self.ready(number), box=box), drawn=True)
             with self.review.lock:
-                self.review.change(number, faces=(*self.review[number].faces, entry), changed=True)
+                self.review.decide(number, faces=(*self.review[number].faces, entry))
             return self.draw(number)
 
         self.ready(number)
         return self.queue.put(add, NOW)
 
+    def take_possible(
+        self, number: str, places: Collection[int] | None, mode: str, step: int | None = None
+    ) -> Future[Any]:
+        """Take places that may be faces (None: all that are still open) for faces, and give them a mode."""
+        with self.review.lock:
+            item = self.ready(number)
+            if places is None:
+                places = [n for n, place in enumerate(item.possible) if place.open]
+            if any(not 0 <= n < len(item.possible) for n in places):
+                raise InputError(f"{item.name}: has no such place that may be a face")
+            known = {face.box for face in item.faces}
+            taken = [item.possible[n] for n in sorted(places) if item.possible[n].box not in known]
+            if not taken:
+                raise InputError(f"{item.name}: has no place left that may be a face")
+            entries = [_decided(item, _entry(_numbers(place), possible=True), {"mode": mode}) for place in taken]
+            self.review.decide(number, step, faces=(*item.faces, *entries))
+        return self.redraw(number)
+
     def remove_face(self, number: str, face: int) -> Future[Any]:
         """Take back a box that was drawn."""
 
         def remove() -> Item:
-            item = self.ready(number, face)
-            if not item.faces[face].drawn:
-                raise InputError(f"{item.name}: only a box that was drawn can be removed; choose Keep for the others")
-            self.review.change(number, faces=item.faces[:face] + item.faces[face + 1 :], changed=True)
+            with self.review.lock:
+                item = self.ready(number, [face])
+                if not (item.faces[face].drawn or item.faces[face].possible):
+                    raise InputError(f"{item.name}: only a drawn box can be removed; choose Keep for the others")
+                self.review.decide(number, faces=item.faces[:face] + item.faces[face + 1 :])
             return self.draw(number)
 
         return self.queue.put(remove, NOW)
 
-    def ready(self, number: str, face: int | None = None) -> Item:
-        """A photo that was looked at, and has the face; an InputError for anything else."""
+    def ready(self, number: str, faces: Collection[int] = ()) -> Item:
+        """A photo that was looked at, and has these faces; an InputError for anything else."""
         item = self.review[number]
         if item.kind != "photo":
             raise InputError(f"{item.name}: is a film; decide on its people")
         if item.state == "waiting" or (item.state == "failed" and not item.faces and not item.stamp):
             raise InputError(f"{item.name}: was not looked at yet; wait for it, or look at what failed")
-        if face is not None and not 0 <= face < len(item.faces):
-            raise InputError(f"{item.name}: has no face number {face + 1}")
+        for face in faces:
+            if not 0 <= face < len(item.faces):
+                raise InputError(f"{item.name}: has no face number {face + 1}")
         return item
+
+    def whole(self, number: str) -> Future[Any]:
+        """A photo as decided, in its full size, as JPEG."""
+        item = self.ready(number)
+        drawing = self.review.controls_of(item).drawing.model_dump()
+        return self.queue.put(lambda: self._do("whole", item, drawing=drawing), NOW)
+
+    # -- pictures of faces that were drawn before ---------------------------------------------------------------------
+
+    def cut(self, item: Item, face: int, draw: int) -> Path:
+        """Where the picture of a draw of a face is, if it was kept."""
+        entry, usual = item.faces[face], self.review.controls_of(item).drawing
+        basis = repr((entry.box, draw, entry.drawing or usual))
+        return self.review.folder / f"draw-{item.id}-{hashlib.sha256(basis.encode()).hexdigest()[:16]}.jpg"
+
+    def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
+        """Keep the faces as they are drawn now, before others take their place."""
+        if self._drawn.get(item.id) != self._from(item):
+            return
+        after = np.asarray(Image.open(self.review.picture("after", item.id)).convert("RGB"))
+        for n in faces:
+            if item.faces[n].action in NEW:
+                x0, y0, x1, y1 = (np.array(item.faces[n].box) * after.shape[1] / item.width).tolist()
+                side = 0.7 * max(x1 - x0, y1 - y0)
+                x, y = (x0 + x1) / 2, (y0 + y1) / 2
+                left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
+                self.review.write_file(
+                    self.cut(item, n, item.faces[n].draw).name, jpeg(after[top:low, left:right], CUT)
+                )
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -164,10 +249,22 @@ class DeskPhotos:
         )
 
 
-def _entry(place: Any, *, drawn: bool = False) -> FaceEntry:
+def _entry(place: Sequence[Any], **more: bool) -> FaceEntry:
     box, landmarks, score = place
-    return FaceEntry(box=box, landmarks=landmarks, score=score, drawn=drawn)
+    return FaceEntry(box=box, landmarks=landmarks, score=score, **more)
 
 
-def _decided(face: FaceEntry) -> tuple[Any, ...]:
-    return face.box, face.mode, face.draw
+def _possible(place: Sequence[Any]) -> PossibleFace:
+    box, landmarks, score = place
+    return PossibleFace(box=box, landmarks=landmarks, score=score)
+
+
+def _numbers(face: FaceEntry | PossibleFace) -> list[Any]:
+    """Box, landmarks and score, as a worker takes them."""
+    return [[*face.box], [[x, y] for x, y in face.landmarks], face.score]
+
+
+def _decided(item: Item, face: FaceEntry, values: dict[str, Any]) -> FaceEntry:
+    """A face with other values, checked."""
+    changed = checked(FaceEntry, {**face.model_dump(), **values}, item.name)
+    return changed.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, face.draw, changed.draw)))})

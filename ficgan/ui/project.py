@@ -5,7 +5,7 @@
       ui.json              settings for all files, the seed of the draws
       item-ID.json         a file: where it is, its faces, what was decided on each
       source-ID.jpg        a file that was dropped into the page
-      thumb-, before-, after-ID.jpg      pictures for the page
+      thumb-, before-, after-, result-, draw-ID….jpg      pictures for the page
       film-ID/             the project of a film, as `ficgan analyse` makes it
 
 Every file is written whole or not at all, so a full disk or a crash loses nothing but the last step.
@@ -22,83 +22,26 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import Field, NonNegativeInt
 
-from ficgan.anonymizers.modes import COVERS, check_cover
-from ficgan.deidentify.review import Drawing, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 from ficgan.records.sidecars import sidecar_path
+from ficgan.ui.items import ITEM_SCHEMA, Controls, Item, Kind, back_to, restored
 
-__all__ = ["Controls", "FaceEntry", "Item", "Review", "free_name"]
+__all__ = ["Review", "free_name"]
 
 SCHEMA = "ficgan-ui-project/1"
-ITEM_SCHEMA = "ficgan-ui-item/1"
-# What may happen to a face of a photo.
-MODES = ("ficgan", "keep", *COVERS)
-
-Kind = Literal["photo", "film"]
-State = Literal["waiting", "working", "ready", "failed"]
+# Steps of undo that a file keeps.
+STEPS = 200
 
 
-class Controls(Drawing):
-    """What happens to faces on which nothing was decided, and how new ones are drawn; `audio` is of films."""
+class _OldControls(Strict):
+    """Settings for all files that a step of undo or redo gives back; `number` as of a `Step`."""
 
-    mode: str = "ficgan"
-    audio: Literal["copy", "drop"] = "copy"
-
-    @field_validator("mode")
-    @classmethod
-    def _mode(cls, mode: str) -> str:
-        return mode if mode == "ficgan" else check_cover(mode)
-
-    @property
-    def drawing(self) -> Drawing:
-        """How new faces are drawn."""
-        return Drawing(**self.model_dump(include=set(Drawing.model_fields)))
-
-
-class FaceEntry(ReviewedFace):
-    """A face of a photo, what was decided on it, and what was done to it last; `drawn`: a person drew the box."""
-
-    drawn: bool = False
-    action: str = ""
-    note: Text = ""
-    doubt: Text = ""
-    matched: bool = False
-
-
-class Item(Strict):
-    """A photo or film of the review.
-
-    Args:
-        name: of the file, for people.
-        place: below the opened folder; None: it was dropped into the page, and is kept as `upload`.
-        stamp: size and time of the file whose faces these are.
-        controls: None: those of the review.
-        people: of a film.
-        saved: name of the last result.
-        changed: whether something was decided after that.
-    """
-
-    schema_: str = Field(ITEM_SCHEMA, alias="schema")
-    id: str = Field(pattern=r"^[0-9a-f]{10}$")
-    kind: Kind
-    name: Text
-    place: Text | None = None
-    upload: str | None = Field(None, pattern=r"^source-[0-9a-f]{10}(\.\w{1,8})?$")
-    state: State = "waiting"
-    error: Text = ""
-    stamp: str = ""
-    width: NonNegativeInt = 0
-    height: NonNegativeInt = 0
-    controls: Controls | None = None
-    faces: tuple[FaceEntry, ...] = ()
-    notes: tuple[Text, ...] = ()
-    people: NonNegativeInt = 0
-    saved: Text = ""
-    changed: bool = False
+    number: NonNegativeInt
+    controls: Controls
 
 
 class _ReviewSettings(Strict):
@@ -107,6 +50,8 @@ class _ReviewSettings(Strict):
     root: Text | None = None
     output: Text = ""
     controls: Controls = Controls()
+    past: tuple[_OldControls, ...] = ()
+    future: tuple[_OldControls, ...] = ()
 
 
 class Review:
@@ -137,6 +82,8 @@ class Review:
         except BaseException:
             self._held.close()
             raise
+        holders: list[_ReviewSettings | Item] = [self._settings, *self._items.values()]
+        self._steps = max((step.number for one in holders for step in (*one.past, *one.future)), default=0)
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
@@ -169,13 +116,82 @@ class Review:
     def set_controls(self, controls: Controls) -> None:
         """For all files; those of their own are dropped."""
         with self.lock:
-            settings = self._settings.model_copy(update={"controls": controls})
-            self._write("ui.json", settings)
-            self._settings = settings
+            number = self.next_step()
+            old = _OldControls(number=number, controls=self.controls)
+            self._set(controls=controls, past=(*self._settings.past, old)[-STEPS:], future=())
             for item in self.items():
                 if item.controls is not None:
-                    self.change(item.id, controls=None)
-            self.revision += 1
+                    self.decide(item.id, number, controls=None)
+
+    def _set(self, **values: Any) -> None:
+        settings = self._settings.model_copy(update=values)
+        self._write("ui.json", settings)
+        self._settings = settings
+        self.revision += 1
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def next_step(self) -> int:
+        """The number of an action that changes several files, for `decide`."""
+        with self.lock:
+            self._steps += 1
+            return self._steps
+
+    def decide(self, number: str, step: int | None = None, **values: Any) -> Item:
+        """Change `faces`, `controls` or `reviewed` of a file so that it can be undone.
+
+        Raises:
+            InputError: it cannot be written; the entry is as it was.
+        """
+        with self.lock:
+            item = self[number]
+            past = (*item.past, back_to(item, values, self.next_step() if step is None else step))[-STEPS:]
+            changed = item.changed or set(values) != {"reviewed"}
+            return self.change(number, **values, past=past, future=(), changed=changed)
+
+    def undo(self, number: str, *, redo: bool = False) -> Item:
+        """Take back the last decision on a file, or (`redo`) do again what was undone last."""
+        with self.lock:
+            item = self[number]
+            source, target = (item.future, item.past) if redo else (item.past, item.future)
+            if not source:
+                raise InputError(f"{item.name}: there is nothing to {'redo' if redo else 'undo'}")
+            values = restored(item, source[-1])
+            stacks = source[:-1], (*target, back_to(item, values, source[-1].number))
+            past, future = stacks[::-1] if redo else stacks
+            changed = item.changed or bool(source[-1].drop or source[-1].faces) or values["controls"] != item.controls
+            return self.change(number, **values, past=past, future=future, changed=changed)
+
+    def undoable(self, *, redo: bool = False) -> int | None:
+        """The number of the action that `undo_all` takes back next; None where there is none.
+
+        What was undone is redone in its order, until something else is decided.
+        """
+        with self.lock:
+            holders: list[_ReviewSettings | Item] = [self._settings, *self._items.values()]
+            last = max((one.past[-1].number for one in holders if one.past), default=None)
+            if not redo:
+                return last
+            first = min((one.future[-1].number for one in holders if one.future), default=None)
+            return None if first is None or (last is not None and first < last) else first
+
+    def undo_all(self, *, redo: bool = False) -> list[str]:
+        """Take back the last action on whatever files it changed, or do it again; returns the files."""
+        with self.lock:
+            number = self.undoable(redo=redo)
+            if number is None:
+                raise InputError(f"there is nothing to {'redo' if redo else 'undo'}")
+            old, source = self._settings, "future" if redo else "past"
+            steps, target = getattr(old, source), "past" if redo else "future"
+            everywhere = bool(steps) and steps[-1].number == number
+            if everywhere:
+                now = _OldControls(number=number, controls=old.controls)
+                back = {source: steps[:-1], target: (*getattr(old, target), now)}
+                self._set(controls=steps[-1].controls, **back)
+            touched = [item.id for item in self.items() if (s := getattr(item, source)) and s[-1].number == number]
+            for one in touched:
+                self.undo(one, redo=redo)
+            return [item.id for item in self.items()] if everywhere else touched
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -245,7 +261,7 @@ class Review:
             self._items.pop(number)
             self._revisions.pop(number, None)
             self.revision += 1
-            for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}.j*")):
+            for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}*.j*")):
                 path.unlink(missing_ok=True)
             if self.film_folder(number).is_dir():
                 remove_folder(self.film_folder(number))
@@ -269,7 +285,7 @@ class Review:
         path = self.output / item.saved
         return path if item.saved and path.is_file() else None
 
-    def picture(self, kind: Literal["thumb", "before", "after"], number: str) -> Path:
+    def picture(self, kind: Literal["thumb", "before", "after", "result"], number: str) -> Path:
         """Where a picture for the page is, if it was made."""
         return self.folder / f"{kind}-{number}.jpg"
 

@@ -25,11 +25,14 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ficgan.deidentify.review import Drawing
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.folders import checked
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
-from ficgan.ui.project import MODES, Controls, Item
+from ficgan.records.risks import CLOSE
+from ficgan.ui.items import MODES, Controls, Item
+from ficgan.ui.photos import NEW
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
@@ -37,10 +40,11 @@ __all__ = ["HEADER", "LIMITS", "Guard", "make_app", "open_socket", "serve"]
 
 # Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 PAGES = {
-    "/": ("index.html", "text/html"),
-    "/app.js": ("app.js", "text/javascript"),
-    "/style.css": ("style.css", "text/css"),
+    "/" if path.name == "index.html" else f"/{path.name}": (path.name, _KINDS[Path(path.name).suffix])
+    for path in files("ficgan.ui").joinpath("page").iterdir()
+    if Path(path.name).suffix in _KINDS
 }
 
 POLICY = (
@@ -79,6 +83,8 @@ class _Routes:
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
             ("POST", "/api/save", self.save_all),
+            ("POST", "/api/items", self.decide_files),
+            ("POST", "/api/undo", self.undo_all),
             ("GET", "/api/decisions.json", self.decisions),
             ("GET", item, self.item),
             ("DELETE", item, self.remove),
@@ -88,7 +94,10 @@ class _Routes:
             ("POST", f"{item}/save", self.save),
             ("POST", f"{item}/cancel", self.cancel),
             ("POST", f"{item}/faces", self.add_face),
-            ("PATCH", f"{item}/faces", self.decide_all),
+            ("PATCH", f"{item}/faces", self.decide_faces),
+            ("POST", f"{item}/possible", self.take_possible),
+            ("POST", f"{item}/undo", self.undo),
+            ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
             ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
             ("GET", f"{item}/film", self.film),
@@ -125,14 +134,26 @@ class _Routes:
             ],
             "controls": self.review.controls.model_dump(),
             "modes": MODES,
+            "undo": self.review.undoable() is not None,
+            "redo": self.review.undoable(redo=True) is not None,
         }
         return JSONResponse(entry | self.session.about | ({} if since else about))
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         actions = [face.action for face in item.faces]
-        return item.model_dump(include=names) | {
+        return item.model_dump(include=names | {"reviewed"}) | {
             "faces": len(item.faces),
+            "new": sum(action in NEW for action in actions),
+            "close": [
+                face.distance
+                for face in item.faces
+                if face.action in NEW and face.distance is not None and face.distance < CLOSE
+            ],
+            "possible": sum(place.open for place in item.possible),
+            "undo": len(item.past),
+            "redo": len(item.future),
+            "drawn": _time_of(self.review.picture("result", item.id)),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
@@ -150,6 +171,7 @@ class _Routes:
             "own_controls": item.controls is not None,
             "after": self.review.picture("after", item.id).exists(),
             "list": [face.model_dump(exclude={"landmarks"}) for face in item.faces],
+            "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
     async def item(self, request: Request) -> Response:
@@ -206,8 +228,12 @@ class _Routes:
 
     async def picture(self, request: Request) -> Response:
         kind, item = request.path_params["kind"], self._item(request)
-        if kind not in ("thumb", "before", "after"):
+        if kind not in ("thumb", "before", "after", "result"):
             return _sorry("There is no such picture.", 404)
+        if "whole" in request.query_params and kind in ("before", "after"):
+            whole = self.photos.whole if kind == "after" else self.session.whole
+            future = await run_in_threadpool(whole, item.id)
+            return Response(await asyncio.wrap_future(future), media_type="image/jpeg")
         path = self.review.picture(kind, item.id)
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
 
@@ -222,15 +248,62 @@ class _Routes:
 
     async def decide(self, request: Request) -> Response:
         given = await _json(request)
-        if unknown := set(given) - {"mode", "draw"}:
+        if unknown := set(given) - {"mode", "draw", "drawing"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
         number, face = request.path_params["id"], request.path_params["face"]
-        return await self._done(request, await run_in_threadpool(self.photos.decide, number, face, **given))
+        if given.get("drawing") is not None:
+            drawing = checked(Drawing, given["drawing"], "the settings")
+            await run_in_threadpool(self.session.check, drawing)
+        return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
 
-    async def decide_all(self, request: Request) -> Response:
+    async def decide_faces(self, request: Request) -> Response:
+        """One mode for all faces of a photo."""
         mode = str((await _json(request)).get("mode", ""))
         number = self._item(request).id
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, None, mode=mode))
+
+    async def take_possible(self, request: Request) -> Response:
+        """Take `places` that may be faces for faces; without it all that are open."""
+        given, number = await _json(request), self._item(request).id
+        places = given.get("places")
+        if places is not None and not (isinstance(places, list) and all(type(n) is int for n in places)):
+            raise InputError("places is a list of numbers")
+        mode = str(given.get("mode", "plain"))
+        return await self._done(request, await run_in_threadpool(self.photos.take_possible, number, places, mode))
+
+    async def decide_files(self, request: Request) -> Response:
+        """One decision on several files."""
+        given = await _json(request)
+        ids = given.pop("ids", None)
+        if not isinstance(ids, list) or not all(isinstance(number, str) for number in ids):
+            raise InputError("ids is a list of files")
+        if unknown := set(given) - {"mode", "possible", "reviewed"}:
+            raise InputError(f"files have no {', '.join(sorted(unknown))}")
+        if {given.get("mode", ""), given.get("possible", "")} - {"", *MODES}:
+            raise InputError(f"a mode is one of {', '.join(MODES)}")
+        await run_in_threadpool(self.session.decide, ids, given)
+        return JSONResponse({"ids": ids})
+
+    async def undo_all(self, request: Request) -> Response:
+        """The last action of all; with ?redo what was undone last."""
+        redo = "redo" in request.query_params
+        return JSONResponse({"ids": await run_in_threadpool(lambda: self.session.undo(redo=redo))})
+
+    async def undo(self, request: Request) -> Response:
+        """The last decision on a file; with ?redo what was undone last."""
+        item, redo = self._item(request), "redo" in request.query_params
+        if item.kind == "film":
+            self.review.undo(item.id, redo=redo)
+            return await self._done(request)
+        return await self._done(request, await run_in_threadpool(lambda: self.photos.undo(item.id, redo=redo)))
+
+    async def cut(self, request: Request) -> Response:
+        """A face as an earlier draw showed it."""
+        item, face = self._item(request), request.path_params["face"]
+        if face >= len(item.faces):
+            return _sorry("There is no such face.", 404)
+        path = self.photos.cut(item, face, request.path_params["draw"])
+        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not kept.", 404)
 
     async def add_face(self, request: Request) -> Response:
         return await self._done(request, self.photos.add_face(self._item(request).id, _box(await _json(request))))
@@ -361,6 +434,11 @@ def _float(value: Any) -> float:
     if not abs(number) < 1e9:
         raise InputError("a number is missing or is none")
     return number
+
+
+def _time_of(path: Path) -> int:
+    """When a picture was made; 0 where it is not there."""
+    return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
 
 
 def _number(request: Request, name: str, usual: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
 from ficgan.ui.films import DeskFilms
+from ficgan.ui.items import Controls, Item
 from ficgan.ui.photos import DeskPhotos
-from ficgan.ui.project import Controls, Item, Review
-from ficgan.ui.work import LATER, NOW, Queue, Workplace, hide_path, sentence
+from ficgan.ui.project import Review
+from ficgan.ui.work import LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
+    from ficgan.deidentify.review import Drawing
 
 __all__ = ["Session"]
 
@@ -122,6 +124,11 @@ class Session(Workplace):
             self.review.write_file(f"{kind}-{number}.jpg", made.pop(kind))
         return made
 
+    def whole(self, number: str) -> Future[Any]:
+        """A photo as it is, in its full size, as JPEG."""
+        path = self.review.source(self.review[number])
+        return self.pictures.put(lambda: self.do("pictures", "whole_source", path=path), NOW)
+
     # -- both kinds ---------------------------------------------------------------------------------------------------
 
     def set_controls(self, controls: Controls, number: str | None = None) -> Future[Any] | None:
@@ -130,20 +137,55 @@ class Session(Workplace):
         Raises:
             UsageError: a value that cannot work with the model.
         """
-        if self.model == "ready":
-            drawing = controls.drawing.model_dump()
-            self.photos.queue.put(lambda: self.do("photos", "check", drawing=drawing), NOW).result()
+        self.check(controls.drawing)
         if number is not None:
-            self.review.change(number, controls=controls.model_dump(), changed=True)
+            self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
         self.review.set_controls(controls)
-        for item in self.review.items():
+        self._redraw_all(self.review.items())
+        return None
+
+    def check(self, drawing: Drawing) -> None:
+        """Raise a UsageError where the model, once it is loaded, cannot do what settings ask for."""
+        if self.model == "ready":
+            given = drawing.model_dump()
+            self.photos.queue.put(lambda: self.do("photos", "check", drawing=given), NOW).result()
+
+    def _redraw_all(self, items: Iterable[Item]) -> None:
+        for item in items:
             if item.kind == "photo" and item.state == "ready":
                 self.review.change(item.id, quiet=True, changed=True)
                 self.photos.redraw(item.id, LATER)
             elif item.kind == "film" and item.state == "ready":
-                self.films.edit(item.id, default=controls.mode)
-        return None
+                self.films.edit(item.id, default=self.review.controls.mode)
+
+    def undo(self, *, redo: bool = False) -> list[str]:
+        """Take back the last action, whatever files it changed, or do it again; returns the files."""
+        controls = self.review.controls
+        files = self.review.undo_all(redo=redo)
+        if self.review.controls != controls:
+            self._redraw_all(self.review.items())
+        else:
+            for number in files:
+                if self.review[number].kind == "photo":
+                    self.photos.redraw(number, SOON)
+        return files
+
+    def decide(self, numbers: Sequence[str], values: Mapping[str, Any]) -> None:
+        """One decision on several files: `reviewed`, and of photos `mode` of all faces and `possible`, of open places.
+
+        It is one step of undo. Files that it does not suit, or that were not looked at yet, stay as they are.
+        """
+        step = self.review.next_step()
+        for item in [self.review[number] for number in numbers]:
+            if "reviewed" in values and item.reviewed != values["reviewed"]:
+                self.review.decide(item.id, step, reviewed=bool(values["reviewed"]))
+            if item.kind != "photo" or item.state != "ready":
+                continue
+            if "mode" in values and item.faces:
+                self.photos.decide(item.id, None, step, mode=values["mode"])
+            if "possible" in values and any(place.open for place in item.possible):
+                self.photos.take_possible(item.id, None, values["possible"], step)
 
     def save(self, number: str) -> Future[Any]:
         """Write the result of a file into the output folder, under a name that is free."""

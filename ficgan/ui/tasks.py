@@ -90,6 +90,11 @@ class PictureTasks:
         pictures = {"before": jpeg(image, PREVIEW), "thumb": jpeg(image, THUMBNAIL, 80)}
         return {**pictures, "film": film, "width": image.shape[1], "height": image.shape[0]}
 
+    def whole_source(self, path: Path) -> bytes:
+        """A photo as it is, in its full size."""
+        image = read_image(path).rgb
+        return jpeg(image, max(image.shape))
+
     def key(self, path: Path) -> str:
         """Hash of a photo's pixels."""
         return content_key(read_image(path).rgb)
@@ -108,11 +113,13 @@ class PictureTasks:
 
 @dataclass
 class _OpenPhoto:
-    """A photo in memory."""
+    """A photo in memory; `result` and what it was drawn from: the last one."""
 
     stamp: str
     places: list[Any]
     retouch: Retouch
+    basis: Any = None
+    result: Result | None = None
 
 
 class ModelTasks(PictureTasks):
@@ -153,19 +160,23 @@ class ModelTasks(PictureTasks):
         """Faces of a photo and its size; photo: id, path, stamp and places of known faces, None: look for them."""
         retouch = self._open({**photo, "places": None})
         height, width = retouch.image.shape[:2]
-        return {"faces": [_place(face) for face in retouch.faces], "width": width, "height": height}
+        found = {"faces": retouch.faces, "possible": retouch.possible}
+        places = {kind: [_place(face) for face in faces] for kind, faces in found.items()}
+        return {**places, "width": width, "height": height}
 
     def _open(self, photo: Mapping[str, Any]) -> Retouch:
         """A photo from memory where it is one of the last few; boxes that were drawn since then are added."""
         from ficgan.deidentify.review import Retouch
 
         places, kept = photo["places"], self._photos.get(photo["id"])
-        if places is None or kept is None or kept.stamp != photo["stamp"] or places[: len(kept.places)] != kept.places:
+        shared = 0 if kept is None or places is None else min(len(places), len(kept.places))
+        if not shared or kept is None or kept.stamp != photo["stamp"] or places[:shared] != kept.places[:shared]:
             image = read_image(photo["path"]).rgb
             retouch = Retouch(self.engine, image, faces=None if places is None else [_face(*place) for place in places])
             kept = _OpenPhoto(photo["stamp"], [], retouch)
         else:
-            kept.retouch.faces += [_face(*place) for place in places[len(kept.places) :]]
+            kept.retouch.forget(shared)
+            kept.retouch.faces += [_face(*place) for place in places[shared:]]
         kept.places = [_place(face) for face in kept.retouch.faces] if places is None else places
         self._photos[photo["id"]] = kept
         self._photos.move_to_end(photo["id"])
@@ -181,13 +192,38 @@ class ModelTasks(PictureTasks):
 
     def render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> dict[str, Any]:
         """A photo as decided (choices: mode and draw of each face): its preview, and what was done."""
-        return _rendered(self._render(photo, drawing))
+        return self._rendered(photo, self._render(photo, drawing))
+
+    def whole(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> bytes:
+        """A photo as decided, in its full size."""
+        image = self._render(photo, drawing).image
+        return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify.review import Choice
+        from ficgan.deidentify.review import Choice, Drawing
 
-        retouch = self._open(photo)
-        return retouch.render([Choice(*choice) for choice in photo["choices"]], self._engine_with(drawing))
+        retouch, kept = self._open(photo), self._photos[photo["id"]]
+        basis = [photo["places"], photo["choices"], drawing]
+        if kept.result is None or kept.basis != basis:
+            choices = [
+                Choice(mode, draw, None if own is None else Drawing(**own)) for mode, draw, own in photo["choices"]
+            ]
+            kept.result, kept.basis = retouch.render(choices, self._engine_with(drawing)), basis
+        return kept.result
+
+    def _rendered(self, photo: Mapping[str, Any], result: Result) -> dict[str, Any]:
+        from ficgan.deidentify.photos import is_replaced
+
+        gate = self.engine.recognizer
+        names = ("action", "note", "doubt", "matched")
+        faces = [
+            {name: getattr(face, name) for name in names}
+            | {"distance": None if gate is None or face.distance is None else face.distance / gate.match_threshold}
+            for face in result.faces
+        ]
+        pictures = {"after": jpeg(result.image, PREVIEW), "result": jpeg(result.image, THUMBNAIL, 80)}
+        places = [not is_replaced(result.mask, _face(*place)) for place in photo["possible"]]
+        return {**pictures, "faces": faces, "open": places}
 
     def save(
         self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any
@@ -200,7 +236,7 @@ class ModelTasks(PictureTasks):
         data = Path(photo["path"]).read_bytes()
         made = new_photo(lambda image, key: result, data, name, output=place, max_pixels=MAX_PIXELS)
         write_new(output, made.data)
-        return {**_rendered(result), "sidecar": photo_record(made, place, options)}
+        return {**self._rendered(photo, result), "sidecar": photo_record(made, place, options)}
 
     # -- films --------------------------------------------------------------------------------------------------------
 
@@ -283,12 +319,6 @@ def _face(box: Sequence[float], landmarks: Sequence[Sequence[float]], score: flo
     from ficgan.faces import Face
 
     return Face(np.array(box, np.float32), np.array(landmarks, np.float32), score)
-
-
-def _rendered(result: Result) -> dict[str, Any]:
-    names = ("action", "note", "doubt", "matched")
-    faces = [{name: getattr(face, name) for name in names} for face in result.faces]
-    return {"after": jpeg(result.image, PREVIEW), "faces": faces}
 
 
 class _FrameReader:

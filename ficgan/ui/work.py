@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
-from ficgan.ui.project import Item, Review
+from ficgan.ui.items import Item
+from ficgan.ui.project import Review
 from ficgan.ui.tasks import model_setup, picture_setup, write_new
 from ficgan.workers import Workers
 

@@ -29,7 +29,7 @@ from starlette.testclient import TestClient
 from ficgan.arrays import content_key
 from ficgan.cli.main import main
 from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.review import Choice, Retouch, deciding, read_decisions
+from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
@@ -249,6 +249,105 @@ def test_a_photo_from_drop_to_result(desk: Desk, engine: Deidentifier, png: byte
         assert desk.ask(method, f"{one}/{place}", wrong, code=422)["error"]
 
 
+def decided(item: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [(face["box"], face["mode"], face["draw"]) for face in item["list"]]
+
+
+@pytest.mark.slow
+def test_everything_can_be_undone_and_redone_after_a_restart_too(
+    tmp_path: Path, engine: Deidentifier, png: bytes
+) -> None:
+    desk = Desk(tmp_path, lambda seed: engine)
+    number = desk.upload(png)["id"]
+    one, states = f"items/{number}", [desk.wait(number)]
+    picture = f"/api/{one}/picture/after"
+    first = desk.web.get(picture).content
+    controls = {**states[0]["controls"], "k": 200}
+    for method, place, body in (
+        ("PATCH", "faces/0", {"draw": 1}),
+        ("PATCH", "faces/0", {"mode": "keep"}),
+        ("POST", "faces", {"box": [300, 300, 360, 380]}),
+        ("PATCH", "faces", {"mode": "blur"}),
+        ("DELETE", "faces/1", None),
+        ("POST", "controls", controls),
+    ):
+        states.append(desk.ask(method, f"{one}/{place}", body))
+    desk.ask("POST", "items", {"ids": [number], "reviewed": True})
+    states.append(desk.ask("GET", one))
+    desk.ask("POST", f"{one}/undo")
+    desk.ask("POST", f"{one}/undo")
+    assert desk.web.get(f"/api/{one}/draws/0/0").headers["content-type"] == "image/jpeg"
+    assert desk.web.get(f"/api/{one}/draws/9/0").status_code == 404
+    desk.ask("POST", f"{one}/undo?redo")
+    desk.ask("POST", f"{one}/undo?redo")
+    desk.session.close()
+    desk = Desk(tmp_path, lambda seed: engine)
+    told = ("reviewed", "controls", "own_controls")
+    for state in states[-2::-1]:
+        now = desk.ask("POST", f"{one}/undo")
+        assert decided(now) == decided(state) and {n: now[n] for n in told} == {n: state[n] for n in told}
+    assert desk.web.get(picture).content == first and now["redo"] == len(states) - 1
+    assert now["list"][0]["draws"] == [0, 1]  # what was drawn stays at hand
+    assert "nothing to undo" in desk.ask("POST", f"{one}/undo", code=422)["error"]
+    for state in states[1:]:
+        assert decided(desk.ask("POST", f"{one}/undo?redo")) == decided(state)
+    for _ in range(3):
+        desk.ask("POST", f"{one}/undo")
+    desk.ask("PATCH", f"{one}/faces/0", {"mode": "black"})
+    assert "nothing to redo" in desk.ask("POST", f"{one}/undo?redo", code=422)["error"]  # another way was taken
+    desk.session.close()
+
+
+def test_an_action_on_several_files_is_one_step(desk: Desk, png: bytes) -> None:
+    ids = [desk.upload(png, f"{n}.png")["id"] for n in range(3)]
+    for number in ids:
+        desk.wait(number)
+
+    def modes() -> list[list[str]]:
+        return [[face["mode"] for face in desk.wait(number)["list"]] for number in ids]
+
+    before = desk.ask("GET", "state")["controls"]
+    desk.ask("POST", "items", {"ids": ids[:2], "mode": "plain"})
+    desk.ask("PATCH", f"items/{ids[2]}/faces/0", {"mode": "keep"})
+    desk.ask("POST", "controls", {**before, "k": 100})
+    assert modes() == [["plain"], ["plain"], ["keep"]]
+    assert set(desk.ask("POST", "undo")["ids"]) == set(ids)  # the settings
+    assert desk.ask("GET", "state")["controls"] == before
+    assert desk.ask("POST", "undo")["ids"] == [ids[2]]
+    assert set(desk.ask("POST", "undo")["ids"]) == set(ids[:2]) and modes() == [[""]] * 3
+    assert "nothing to undo" in desk.ask("POST", "undo", code=422)["error"]
+    assert set(desk.ask("POST", "undo?redo")["ids"]) == set(ids[:2]) and modes() == [["plain"], ["plain"], [""]]
+    desk.ask("POST", "items", {"ids": ids[:1], "reviewed": True})
+    assert not desk.ask("GET", "state")["redo"]  # what followed is another way now
+    for wrong in ({"ids": "all"}, {"ids": ids, "mode": "pixie"}, {"ids": ids, "speed": 1}):
+        assert desk.ask("POST", "items", wrong, code=422)["error"]
+
+
+@pytest.mark.slow
+def test_possible_faces_are_named_and_covered(desk: Desk, png: bytes) -> None:
+    """A small face among noise is too weak for a find; covering it leaves none open, and undo opens it again."""
+    source = np.asarray(Image.open(io.BytesIO(png)))
+    rng = np.random.default_rng(3)
+    canvas = np.full((400, 900, 3), 128, np.uint8)
+    for n, side in enumerate((9, 11, 13, 15, 17, 19)):
+        face = Image.fromarray(source[40:200, 150:310]).resize((side, side))
+        noisy = np.asarray(face, np.int16) + rng.integers(-100, 100, (side, side, 3))
+        canvas[180 : 180 + side, 60 + 140 * n : 60 + 140 * n + side] = noisy.clip(0, 255)
+    buffer = io.BytesIO()
+    Image.fromarray(canvas).save(buffer, "PNG")
+    number = desk.upload(buffer.getvalue())["id"]
+    item = desk.wait(number)
+    found, places = item["faces"], [place for place in item["places"] if place["open"]]
+    assert len(places) == item["possible"] > 0
+    covered = desk.ask("POST", f"items/{number}/possible", {"mode": "plain"})
+    assert covered["possible"] == 0 and covered["faces"] == found + len(places)
+    saved = pixels(desk.review.output / desk.ask("POST", f"items/{number}/save")["saved"])
+    for place in places:
+        x0, y0, x1, y1 = (round(value) for value in place["box"])
+        assert (saved[y0 + 1 : y1 - 1, x0 + 1 : x1 - 1] != canvas[y0 + 1 : y1 - 1, x0 + 1 : x1 - 1]).any()
+    assert desk.ask("POST", f"items/{number}/undo")["possible"] == len(places)
+
+
 @pytest.mark.slow
 def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
@@ -264,6 +363,19 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     for name, value in wrong.items():
         assert desk.ask("POST", f"{one}/controls", {**changed, name: value}, code=422)["error"]
     assert desk.ask("GET", one)["controls"] == changed
+    # A face has controls of its own, and goes back to those of the photo.
+    photo = desk.web.get(f"/api/{one}/picture/after").content
+    kind = {name: changed[name] for name in ("psi", "fallback")} | {"k": 50, "layer": 0, "keep_kind": "none"}
+    assert desk.ask("PATCH", f"{one}/faces/0", {"drawing": kind})["list"][0]["drawing"]["k"] == 50
+    alone = desk.web.get(f"/api/{one}/picture/after").content
+    assert alone != photo and desk.ask("PATCH", f"{one}/faces/0", {"drawing": {"k": 10**9}}, code=422)["error"]
+    direct = Retouch(engine, np.asarray(Image.open(io.BytesIO(png)))).render(
+        [Choice()], Drawing(**kind).applied(engine)
+    )
+    shown = np.asarray(Image.open(io.BytesIO(alone))).astype(int)
+    assert np.abs(shown - direct.image).mean() < 2  # as if the photo had them
+    desk.ask("POST", f"{one}/undo")
+    assert desk.web.get(f"/api/{one}/picture/after").content == photo
     # What is exported holds the controls and the number of the draw: with the same seed the pixels are the same.
     desk.ask("PATCH", f"{one}/faces/0", {"draw": 2})
     saved = pixels(desk.review.output / desk.ask("POST", f"{one}/save")["saved"])

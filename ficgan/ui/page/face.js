@@ -1,0 +1,61 @@
+// The card of a face: it before and after, what was done to it, and what may be decided.
+
+import {ACTION_WORDS, MODE_WORDS, h} from "./base.js";
+import {buildControls} from "./controls.js";
+
+/** The part of a picture around a box, which is in pixels of the photo. */
+function cut(image, box, item) {
+  const canvas = h("canvas", {width: 152, height: 152});
+  if (image.naturalWidth && !image.hidden) {
+    const scale = image.naturalWidth / item.width, side = 1.4 * Math.max(box[2] - box[0], box[3] - box[1]);
+    const x = (box[0] + box[2] - side) / 2, y = (box[1] + box[3] - side) / 2;
+    canvas.getContext("2d").drawImage(image, x * scale, y * scale, side * scale, side * scale, 0, 0, 152, 152);
+  }
+  return canvas;
+}
+
+/** The new faces that were drawn before, to go back to by a click. */
+function draws(face, n, item, set, after) {
+  if (face.draws.length < 2) return null;
+  return h("div", {class: "draws", role: "group", "aria-label": `Faces drawn for face ${n + 1}`}, ...face.draws.map(number => {
+    const now = number === face.draw;
+    const picture = now ? cut(after, face.box, item) : h("img", {src: `/api/items/${item.id}/draws/${n}/${number}`, alt: "", onerror: event => event.target.remove()});
+    const node = h("button", {type: "button", "aria-pressed": String(now), "aria-label": `Drawn face ${number + 1}`, title: `Drawn face ${number + 1}`, onclick: () => { if (!now) set({draw: number}); }}, picture, h("span", {}, String(number + 1)));
+    node.dataset.key = `draw${n}-${number}`;
+    return node;
+  }));
+}
+
+const opened = new Set();  // boxes of faces whose settings are open
+
+/** How the new face is drawn, where it is not as those of the photo. */
+function settings(face, n, item, set) {
+  const panel = h("div", {class: "panel"}), name = item.id + face.box, names = ["k", "layer", "psi", "attributes", "keep_kind", "fallback"];
+  const fill = () => {
+    buildControls(panel, face.drawing || Object.fromEntries(names.map(one => [one, item.controls[one]])), drawing => set({drawing}), "face");
+    if (face.drawing) panel.append(h("button", {type: "button", onclick: () => set({drawing: null})}, "As the others of this photo"));
+  };
+  const details = h("details", {open: opened.has(name), ontoggle: () => { if (details.open) { opened.add(name); if (!panel.children.length) fill(); } else opened.delete(name); }},
+    h("summary", {}, `How face ${n + 1} is drawn`, face.drawing ? h("span", {class: "hint"}, " in its own way") : ""), panel);
+  if (details.open) fill();
+  return details;
+}
+
+export function faceCard(tag, {item, n, before, after, modes, set, remove, show}) {
+  const face = item.list[n], words = ACTION_WORDS[face.action] ?? face.action;
+  const select = h("select", {"aria-label": `What happens to face ${n + 1}`, onchange: event => set({mode: event.target.value})});
+  for (const [name, word] of [["", "As all others"], ...modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === face.mode}, word));
+  select.dataset.key = "mode" + n;
+  const fresh = face.action === "generated" || face.action === "retried", bad = face.matched && face.action !== "kept";
+  const again = h("button", {type: "button", disabled: !fresh, title: "N", onclick: () => set({draw: Math.max(...face.draws) + 1})}, "Another face");
+  again.dataset.key = "again" + n;
+  return h(tag, {class: "face"},
+    h("div", {class: "top"}, cut(before, face.box, item), cut(after, face.box, item),
+      h("div", {class: "facts"}, h("h3", {}, `Face ${n + 1}`), h("span", {class: "state " + (bad ? "bad" : face.doubt ? "warn" : "")}, bad ? words + ", still recognised" : words),
+        h("span", {class: "hint"}, face.possible ? "was a possible face, score " + face.score.toFixed(2) : face.drawn ? (face.score ? "drawn, found on a closer look" : "drawn by hand") : "score " + face.score.toFixed(2)),
+        face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
+        face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
+    h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
+    draws(face, n, item, set, after), settings(face, n, item, set));
+}
+faceCard.cut = cut;
