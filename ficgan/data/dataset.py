@@ -167,12 +167,13 @@ def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np
     values = sorted(set(cells) - {""})
     if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
         return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
-    if not values or len(values) > _MOST_CATEGORIES or all(map(_is_number, values)):
+    if not values or len(values) > _MOST_CATEGORIES or all(map(is_number, values)):
         return []
     return [(column, value, np.array([cell == value for cell in cells], np.uint8)) for value in values]
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a cell of a table holds a number."""
     try:
         float(text)
     except ValueError:

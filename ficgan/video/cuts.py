@@ -1,4 +1,4 @@
-"""Where scenes begin: hard cuts, told from flashes, fades, pans and things that pass before the camera.
+"""Where scenes begin: hard cuts. Flashes, fades, pans and things that pass before the camera are none.
 
 A cut lies before a frame where no frame shortly before it looks like any shortly after it, whatever moved between
 them, and where more changed than in the frames around.
@@ -76,13 +76,14 @@ class CutFrame:
             dx = dy = 0.0
         flow: Any = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
         moved = flow.calc(self.luma.astype(np.uint8), before.luma.astype(np.uint8), None)
-        best, changes = _correlation(self.luma, before.luma), [self.change(before)]
-        for u, v in ((np.float32(dx), np.float32(dy)), (moved[..., 0], moved[..., 1])):
-            there = cv2.remap(before.luma, x + u, y + v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            best = np.maximum(best, _correlation(self.luma, there))
-            if np.ndim(u) == 0:
-                changes.append(float(np.abs(self.luma - there).mean()) / 50)
-        return float((best < CORRELATED).mean()) + min(changes) / 2
+
+        def shifted(u: Any, v: Any) -> Any:
+            return cv2.remap(before.luma, x + u, y + v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+
+        whole, alone = shifted(np.float32(dx), np.float32(dy)), shifted(moved[..., 0], moved[..., 1])
+        best = np.max([_correlation(self.luma, luma) for luma in (before.luma, whole, alone)], axis=0)
+        change = min(self.change(before), float(np.abs(self.luma - whole).mean()) / 50)
+        return float((best < CORRELATED).mean()) + change / 2
 
 
 def _correlation(a: Any, b: Any) -> Any:

@@ -307,6 +307,7 @@ class EmbeddingReader:
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
         assert self._recognizer is not None
         reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
+        del seen.waiting[: -2 * READ_EVERY]
         if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > OTHER:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
@@ -317,7 +318,6 @@ class EmbeddingReader:
         if front >= CLEAR:
             seen.doubt = None
             seen.waiting.clear()
-        del seen.waiting[: -2 * READ_EVERY]
 
     def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
         """Least distance to known readings, in match thresholds."""
@@ -329,7 +329,7 @@ class EmbeddingReader:
         """Another person goes on: find the last sighting of the one before, and the first of the new one."""
         assert self._recognizer is not None
         last, following = seen.readings[-1].frame, new[0].frame
-        still = True
+        still = True  # whether all sightings so far show the one before
         for frame, crop, landmarks in seen.waiting:
             if frame >= following:
                 break
@@ -385,7 +385,7 @@ def look_up(
 ) -> NDArray[np.float32]:
     """Embedding of the largest face of a reference photo; a UsageError without a face or a recogniser."""
     if recognizer is None:
-        raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --no-verify out")
+        raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --verify off out")
     return embed_largest(photo, name, detector, recognizer)
 
 

@@ -12,8 +12,8 @@ from worlds import box_at, face_at
 
 from ficgan.video import people as module
 from ficgan.video.association import ONCE
-from ficgan.video.people import People, link_tracklets
-from ficgan.video.tracks import Sighting, Tracklet
+from ficgan.video.people import EmbeddingReader, People, link_tracklets
+from ficgan.video.tracks import PADDED, Sighting, Tracklet, fill_tracks
 
 TIMES = np.arange(1000) / 25.0
 
@@ -162,3 +162,50 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
             assert result[0].id == 1 and result[0].embeddings is not None and len(result[0].embeddings) == 6
             frames = [one.frame for one in result[0].sightings]
             assert frames == sorted(frames)
+
+
+class ByColour:
+    """Knows people by the colour of their face: two colours are a mixture of two people."""
+
+    metric, match_threshold = "euclidean", 0.6
+
+    def embed(self, image: NDArray, landmarks: NDArray) -> NDArray[np.float32]:
+        x, y = landmarks[0].mean(0).astype(int)
+        return image[y - 2 : y + 3, x - 2 : x + 3].mean((0, 1))[None].astype(np.float32) / 255
+
+    def distance(self, a: NDArray, b: NDArray) -> float:
+        return float(np.linalg.norm(np.asarray(a) - b))
+
+
+@pytest.mark.parametrize("dissolve", [0, 20])
+def test_where_another_person_goes_on_the_track_ends_and_nobody_gets_a_face_between(dissolve: int) -> None:
+    """A red face is followed by a blue one in the same place, at once or over 20 frames; every fifth is looked at."""
+    reader, face, change, frames = EmbeddingReader(ByColour()), face_at(box_at(100, 100, 60)), 62, range(0, 151, 5)  # type: ignore[arg-type]
+
+    def share(frame: int) -> float:
+        return float(np.clip((frame - change) / dissolve, 0, 1)) if dissolve else float(frame >= change)
+
+    for frame in frames:
+        image = np.zeros((200, 200, 3), np.uint8)
+        image[:] = [255 * (1 - share(frame)), 0, 255 * share(frame)]
+        reader(frame, image, [face], [1])
+    followed = [Tracklet(1, [Sighting(frame, face) for frame in frames])]
+    parts = link_tracklets(reader.hand_over(followed), People("euclidean", 0.6), np.arange(151) / 25)
+    assert sorted(part.person for part in parts) == [1, 2]
+    first, second = fill_tracks(parts, (), np.arange(151) / 25, 0.3)
+    faces = [{track.first + row for row in np.flatnonzero(track.origin != PADDED)} for track in (first, second)]
+    assert all(share(frame) < 0.5 for frame in faces[0]) and all(share(frame) > 0.5 for frame in faces[1])
+    assert min(faces[0]) == 0 and max(faces[1]) == 150 and len(faces[0]) > 50 and len(faces[1]) > 50
+    covered = {frame for track in (first, second) for frame in range(track.first, track.last + 1)}
+    assert covered == set(range(151))
+
+
+def test_a_person_whose_face_turns_or_is_lit_otherwise_stays_one() -> None:
+    reader, face = EmbeddingReader(ByColour()), face_at(box_at(100, 100, 60))  # type: ignore[arg-type]
+    for number in range(60):
+        image = np.full((200, 200, 3), 120 + 60 * np.sin(number / 7), np.uint8)
+        if number == 31:  # a single odd reading, as a hand before the face gives
+            image[:] = [255, 0, 0]
+        reader(5 * number, image, [face], [1])
+    followed = [Tracklet(1, [Sighting(5 * number, face) for number in range(60)])]
+    assert len(reader.hand_over(followed)) == 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import Blob, Labels, agreed, list_blobs, recorded
+from ficgan.data.dataset import Blob, Labels, agreed, is_number, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 
 Attributes = dict[str, NDArray[np.uint8]]  # Name → [N], 0 or 1
@@ -258,7 +258,7 @@ def _described(rows: Sequence[Row], columns: Iterable[str]) -> tuple[Attributes,
         group = _SAME.get(group, group)
         if known and known <= {"-1", "0", "1"}:
             attributes[column] = np.array([cell == "1" for cell in cells], np.uint8)
-        elif known and (group == "age" or (len(known) <= _MOST_VALUES and not all(map(_is_number, known)))):
+        elif known and (group == "age" or (len(known) <= _MOST_VALUES and not all(map(is_number, known)))):
             groups[group] = tuple(_group_value(group, cell) for cell in cells)
     return attributes, groups
 
@@ -268,20 +268,12 @@ def _group_value(group: str, cell: str) -> str:
     text = cell.replace("_", " ")
     if text.casefold() in _NOTHING:
         return ""
-    if group == "age" and _is_number(text):
+    if group == "age" and is_number(text):
         years = float(text)
         return _AGE_BANDS[int(np.searchsorted(_AGES_FROM, years, side="right")) - 1] if 0 <= years < 150 else ""
     if group == "gender" and text.casefold() in _WORDS:
         return _WORDS[text.casefold()]
     return text.title() if group in ("gender", "race") and text.islower() else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _person_key(text: str) -> str:

@@ -243,7 +243,7 @@ def conditions_of(methods: Sequence[str], reversals: Sequence[str]) -> list[Surv
         out.append(SurveyCondition(MethodConfig.model_validate(name), attacker))
     labels = [condition.label for condition in out]
     if len(out) < 2 or len(set(labels)) < len(labels):
-        raise UsageError(f"a survey needs methods, each once, not {labels}; give --methods or --reversed")
+        raise UsageError(f"a survey needs methods, each once, not {labels}; give --method or --reversed")
     return out
 
 
