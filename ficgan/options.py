@@ -35,8 +35,12 @@ Verify = Literal["full", "sampled", "off"]
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-# What may cover what is no face; the first one where none is named.
-OBJECT_COVERS = ("plain", "black", "blur", "mosaic")
+# Covers of one colour: nothing of the face is left to see.
+OPAQUE = ("plain", "black")
+# All that may be a fallback or cover a region; blur and mosaic have a soft edge.
+COVERS = (*OPAQUE, "blur", "mosaic")
+# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
+HIDING = ("ficgan", *COVERS, "solid")
 # What the kind of a person consists of.
 KIND_PARTS = ("ethnicity", "gender", "age")
 MAX_MEGAPIXELS = 100.0
@@ -167,11 +171,11 @@ def parse_cover_also(text: str) -> tuple[str, str, str]:
     name, _, file = text.partition("=")
     rest, colon, cover = file.rpartition(":")
     if colon and rest and re.fullmatch("[a-z]+", cover):
-        if cover not in OBJECT_COVERS:
-            raise ValueError(f"ends with a cover that there is not; use {', '.join(OBJECT_COVERS)}")
+        if cover not in COVERS:
+            raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
         file = rest
     else:
-        cover = OBJECT_COVERS[0]
+        cover = COVERS[0]
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name) or not file:
         raise ValueError("is not of the form NAME=FILE.onnx, with a name of small letters, such as plates=found.onnx")
     return name, file, cover
@@ -201,6 +205,14 @@ def parse_span(text: str) -> tuple[float | None, float | None]:
     return start, end
 
 
+def check_cover(name: str) -> str:
+    """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
+    name = "black" if name == "solid" else name
+    if name not in COVERS:
+        raise UsageError(f"there is no cover {name!r}; use {', '.join(COVERS)}")
+    return name
+
+
 # -- the groups -------------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +237,7 @@ class Hiding:
         "plain",
         "What covers a face that cannot be generated: too small, turned away, still recognised.",
         "--fallback",
-        choices=("plain", "black", "blur", "mosaic"),
+        choices=COVERS,
     )
     mask_scale: float = option(
         1.0, "Size of the replaced region, as a multiple of the face crop.", "--mask-scale", low=0, above=True
@@ -240,8 +252,6 @@ class Hiding:
     )
 
     def __post_init__(self) -> None:
-        from ficgan.anonymizers.modes import check_cover
-
         if not self.mask_scale > 0:
             raise UsageError(f"mask scale {self.mask_scale} must be above 0; 1 covers hairline to chin")
         object.__setattr__(self, "fallback", check_cover(self.fallback))

@@ -47,7 +47,6 @@ ALLOWED: dict[str, frozenset[str]] = {
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "options", "policy", "face_model"},
     "options": frozenset({"errors", "device", "anonymizers", "faces", "policy"}),
-    "stores": frozenset({"errors", "files"}),
     "deidentify": LEAVES
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
     | {"options", "pretrained"},
@@ -62,7 +61,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "frame", "images", "pretrained"},
     "service": LEAVES | {"deidentify", "records", "policy"},
-    "records": LEAVES | {"deidentify", "images", "policy", "stores", "video"},
+    "records": LEAVES | {"deidentify", "images", "policy", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

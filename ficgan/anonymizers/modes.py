@@ -14,19 +14,15 @@ import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
-from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.alignment import Alignment
 from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
+from ficgan.files import content_key
+from ficgan.options import HIDING
 from ficgan.registry import parse_spec
 
-# Covers of one colour: nothing of the face is left to see.
-OPAQUE: tuple[str, ...] = ("plain", "black")
-# Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region.
-COVERS: tuple[str, ...] = (*OPAQUE, "blur", "mosaic")
-# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
-HIDING: tuple[str, ...] = ("ficgan", *COVERS, "solid")
+# What does the same as a mode of our own, with parameters.
 _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
@@ -34,14 +30,6 @@ def check_mode(mode: str) -> str:
     """The mode if valid: one of `HIDING`, NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
     method_of(mode)
     return mode
-
-
-def check_cover(name: str) -> str:
-    """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
-    name = "black" if name == "solid" else name
-    if name not in COVERS:
-        raise UsageError(f"there is no cover {name!r}; use {', '.join(COVERS)}")
-    return name
 
 
 def method_of(mode: str) -> Anonymizer | None:

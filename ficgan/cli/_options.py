@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
-OWN_MODES = ("ficgan", "plain", "black", "solid", "blur", "mosaic")
 # Side of the background's crops in memory, px; the papers' size.
 LARGEST_FACE = 224
 
@@ -184,7 +183,7 @@ def _shareable(name: str, value: Any) -> Any:
         return value is not None
     if role == "photos":
         return len(value)
-    if name == "mode" and value not in OWN_MODES:
+    if name == "mode" and value not in declared.HIDING:
         from ficgan.anonymizers.modes import shown
 
         return shown(value, chosen_method(value))
@@ -208,7 +207,7 @@ def digest(given: Mapping[str, Any], **more: Any) -> str:
 @lru_cache(maxsize=4)
 def chosen_method(mode: str) -> Anonymizer | None:
     """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
-    if mode in OWN_MODES:
+    if mode in declared.HIDING:
         return None
     from ficgan.anonymizers.modes import method_of
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from ficgan.errors import FicganError, UsageError
+from ficgan.files import Place, StorePath, is_store, place_of
 from ficgan.images import (
     FILM_SUFFIXES,
     READABLE_SUFFIXES,
@@ -21,7 +22,6 @@ from ficgan.images import (
     unread,
 )
 from ficgan.records.sidecars import MANIFEST, vouches_for
-from ficgan.stores import Place, StorePath, is_store, place_of
 
 _CAMERA = re.compile(r"camera:\d+|pipe:0?")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")

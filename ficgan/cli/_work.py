@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.cli._plan import FileJob
 from ficgan.errors import FicganError, InputError, TakenError
-from ficgan.files import file_digest
+from ficgan.files import Place, StorePath, file_digest, local_file, new_local_file
 from ficgan.records.sidecars import film_record
-from ficgan.stores import Place, StorePath, local_file, new_local_file
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto

@@ -28,11 +28,10 @@ from ficgan.cli._plan import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan, obsta
 from ficgan.cli._work import Done, FileSetup, FileWork, NewFilm, make_folder, with_name
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
-from ficgan.files import alone_in, file_digest, unreadable
+from ficgan.files import Place, StorePath, alone_in, digest_of, file_digest, unreadable, write_file
 from ficgan.images import disguised
 from ficgan.options import Identity
 from ficgan.records.sidecars import RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
-from ficgan.stores import Place, StorePath, digest_of, write_file
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto

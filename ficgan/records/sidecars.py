@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import file_digest
+from ficgan.files import Place, StorePath, file_digest
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
-from ficgan.stores import Place, StorePath
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
