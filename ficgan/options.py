@@ -205,6 +205,11 @@ def parse_span(text: str) -> tuple[float | None, float | None]:
     return start, end
 
 
+def without_folders(text: str) -> str:
+    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
+    return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
+
+
 def check_cover(name: str) -> str:
     """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
     name = "black" if name == "solid" else name

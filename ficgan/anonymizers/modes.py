@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -19,7 +18,7 @@ from ficgan.faces.alignment import Alignment
 from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.files import content_key
-from ficgan.options import HIDING
+from ficgan.options import HIDING, without_folders
 from ficgan.registry import parse_spec
 
 # What does the same as a mode of our own, with parameters.
@@ -64,11 +63,6 @@ def shown(mode: str, method: Anonymizer | None = None) -> str:
     public = method.settings()
     parts = [f"{key}={without_folders(value)}" for key, value in given.items() if key.replace("-", "_") in public]
     return ":".join(filter(None, [name, ",".join(parts)]))
-
-
-def without_folders(text: str) -> str:
-    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
-    return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
 
 
 _HARMLESS = "use it only where recognition would do no harm."

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
-from ficgan.cli._plan import mirrored
+from ficgan.cli import main as shared
+from ficgan.cli._files import mirrored
+from ficgan.cli.main import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.options import parse_diversity

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ficgan.cli import _console as shared
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
+from ficgan.cli import main as shared
+from ficgan.cli.main import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
 from ficgan.errors import InputError, UsageError
 
 __all__ = ["annotate", "survey"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
-from ficgan.cli._plan import mirrored
+from ficgan.cli import main as shared
+from ficgan.cli._files import mirrored
+from ficgan.cli.main import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output, printable
-from ficgan.cli._plan import FileJob
-from ficgan.cli._work import FileSetup, FileWork
+from ficgan.cli import main as shared
+from ficgan.cli._files import FileJob, FileSetup, FileWork
+from ficgan.cli.main import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output, printable
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
 from ficgan.records.sidecars import RunManifest
@@ -51,7 +50,7 @@ def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> N
     started = time.monotonic()
     usual = {field.name: field.default for field, _ in options_of(Identity)}
     given = {**usual, "mask_scale": 1.0, **given, "mode": mode, "verify": "sampled"}
-    settings, rules = opts.video_settings(given), opts.video_rules(given)
+    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
     with Progress(given["progress"], quiet=given["quiet"]) as report:
         with contextlib.redirect_stdout(sys.stderr):
             # Nothing is generated yet, whatever the mode.
@@ -59,8 +58,7 @@ def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> N
             project = engine.analyse_video(
                 film,
                 out,
-                settings=settings,
-                rules=rules,
+                **opts.film_options(given, keep, only),
                 start=given["start"],
                 end=given["end"],
                 overwrite=overwrite,

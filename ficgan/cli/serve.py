@@ -16,7 +16,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
+from ficgan.cli.main import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.workers import Limits, Workers
 

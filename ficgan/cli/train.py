@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Progress, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.cli import main as shared
+from ficgan.cli.main import Progress, Summary, count, flag, handle_errors, many, named, path, refuse_existing
 from ficgan.errors import FicganError, UsageError, stop_asked
 
 if TYPE_CHECKING:

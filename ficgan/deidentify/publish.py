@@ -13,8 +13,7 @@ import numpy as np
 
 from ficgan.errors import InputError
 from ficgan.files import content_key, file_digest
-from ficgan.images.read import read_image
-from ficgan.images.write import conversions, encode_image
+from ficgan.images.codec import conversions, encode_image, read_image
 from ficgan.policy import Result
 
 __all__ = ["SYNTHETIC_ACTIONS", "NewPhoto", "new_photo"]

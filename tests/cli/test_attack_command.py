@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from PIL import Image
 from texture_world import judged_by_textures, write_people
 
-from ficgan.cli._console import Progress
 from ficgan.cli.evaluate import NOTICE, attack
+from ficgan.cli.main import Progress
 from ficgan.errors import UsageError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix, trials

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
-from ficgan.cli._console import Progress
-from ficgan.cli._plan import make_plan
+from ficgan.cli._files import make_plan
+from ficgan.cli.main import Progress
 from ficgan.cli.review import analyse, render
 from ficgan.errors import UsageError
 from ficgan.folders import make_private_folder
@@ -313,7 +313,7 @@ def test_a_bar_for_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_a_minute_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("sys.stderr", pipe)
-    monkeypatch.setattr("ficgan.cli._console._SELDOM", 0.0)
+    monkeypatch.setattr("ficgan.cli.main._SELDOM", 0.0)
     with Progress() as report:
         report(3, 8, "preparing faces")
         report.frames(7, None, "a.mp4", "rendering")

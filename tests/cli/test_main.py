@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from ficgan import __version__
 from ficgan.cli import main as group
-from ficgan.cli._console import handle_errors, reporting
+from ficgan.cli.main import handle_errors, reporting
 from ficgan.diagnosis import OPENCV_REMEDY
 from ficgan.errors import FicganError, InputError, UsageError
 

@@ -14,8 +14,7 @@ from stills import ORIENTED, encoded, noise, rewrite, smooth
 from ficgan.deidentify.publish import new_photo
 from ficgan.errors import InputError, UsageError
 from ficgan.images import output_suffix
-from ficgan.images.read import read_image
-from ficgan.images.write import conversions, encode_image
+from ficgan.images.codec import conversions, encode_image, read_image
 from ficgan.policy import Result
 
 

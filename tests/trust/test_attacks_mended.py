@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import MARKER, External
-from ficgan.cli._console import printable
+from ficgan.cli.main import printable
 from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
@@ -152,7 +152,7 @@ def test_an_external_mode_leaves_nothing_and_its_marker_is_no_image() -> None:
 
 
 def test_what_a_terminal_would_obey_is_escaped() -> None:
-    assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\x0d\\x0a\\x9b\\u202eb\\xff é"
+    assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\r\\n\\x9b\\u202eb\\udcff é"
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
