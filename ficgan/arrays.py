@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["assignment", "resize", "to_pixels", "to_tensor", "windows"]
-
 Image = NDArray[np.uint8]
 
 

@@ -23,26 +23,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "ModelInfo",
-    "Place",
-    "StorePath",
-    "alone_in",
-    "atomic_write",
-    "content_key",
-    "digest_of",
-    "file_digest",
-    "file_header",
-    "is_store",
-    "local_file",
-    "lock",
-    "new_local_file",
-    "partial_file",
-    "place_of",
-    "unreadable",
-    "write_file",
-]
-
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 # Seconds within which a new temporary file is locked by the process that writes it.
 _NEW = 1.0

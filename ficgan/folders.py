@@ -22,8 +22,6 @@ from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import atomic_write, lock
 from ficgan.yaml_settings import check
 
-__all__ = ["MARKER", "Box", "Strict", "Text", "hold", "kind_of", "make_private_folder", "remove_folder", "work_folder"]
-
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
 MARKER = ".ficgan-folder"

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ficgan.policy import Result
 
-__all__ = ["ServiceLimits", "make_app", "photo_work"]
-
 log = logging.getLogger("ficgan.service")
 TYPES = {".jpg": "image/jpeg", ".tif": "image/tiff"}
 TYPES |= {f".{kind}": f"image/{kind}" for kind in ("png", "webp", "avif", "heic")}

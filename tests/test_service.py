@@ -203,18 +203,6 @@ def test_too_many_requests_at_once_are_refused() -> None:
     assert (health["working"], health["waiting"]) == (1, 1)
 
 
-def test_a_slow_sender_is_dropped() -> None:
-    async def ask() -> httpx.Response:
-        async def drips() -> Any:
-            yield b"\xff\xd8"
-            await asyncio.sleep(5)
-
-        async with connected(app_of(stand_in(), ServiceLimits(patience=0.1))) as service:
-            return await service.post("/photo", content=drips(), headers=JPEG)
-
-    assert asyncio.run(ask()).status_code == 408
-
-
 WRITES: list[str] = []
 _watching = False
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ficgan.records.credentials import Credentials
     from ficgan.workers import Limits
 
-__all__ = ["DeidRun", "deid", "make_engine"]
-
 # Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
 # Counts that a run ends with.

@@ -20,8 +20,6 @@ from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.options import parse_diversity
 
-__all__ = ["NOTICE", "attack", "evaluate", "measure", "paper", "write_pages"]
-
 # Names, each with a line.
 Catalogue = Iterator[tuple[str, str]]
 
@@ -301,14 +299,7 @@ def ficgan(
 @shared.SET
 @shared.reporting("part")
 def revelio(
-    out: Path,
-    parts: str,
-    attackers: tuple[str, ...],
-    preset: str,
-    overrides: tuple[str, ...],
-    probes: int | None,
-    report: Progress,
-    **protocol: Any,
+    out: Path, parts: str, preset: str, overrides: tuple[str, ...], report: Progress, **protocol: Any
 ) -> Summary:
     """Whether blurred faces are restored and named.
 
@@ -320,7 +311,7 @@ def revelio(
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
-    protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}
+    protocol |= {"outside": protocol["probes"], "attackers": protocol["attackers"] or None, "parts": chosen or None}
     given = {key: value for key, value in protocol.items() if value is not None}
     config = RevelioPaper.of(preset, overrides, **given)
     run = run_revelio(config, out, report)
@@ -509,14 +500,7 @@ def attack_train(
 @shared.FAST_DEVICE
 @shared.reporting("image")
 def attack_run(
-    attacker: str,
-    inputs: tuple[Path, ...],
-    out: Path,
-    aligned: bool,
-    detector: str,
-    candidates: int,
-    device: str,
-    report: Progress,
+    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Progress, **how: Any
 ) -> tuple[Summary, bool]:
     """Guess the clear faces behind anonymised ones.
 
@@ -530,7 +514,7 @@ def attack_run(
     if candidates > 1 and not made.traits.several:
         raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
     files = mirrored(inputs, READABLE_SUFFIXES, what="image")
-    crops = face_crops(getattr(made, "size", 224), aligned=aligned, detector=detector)
+    crops = face_crops(getattr(made, "size", 224), **how)
     report.info(NOTICE)
     guesses = guess_all(made, files, out, crops, candidates, report)
     for why in guesses.failed:
@@ -564,10 +548,18 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
     files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
-    reversals = []
-    for trial in results.trials:
-        names = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
-        for figure in (figure for figure in trial.figures if figure.metric == "rank-1"):
-            values = {"judge": trial.recogniser, "rank-1": figure.value, "low": figure.low, "high": figure.high}
-            reversals.append({**names, **values})
+    reversals = [
+        {
+            "method": trial.method,
+            "scenario": trial.scenario,
+            "attacker": trial.attacker,
+            "judge": trial.recogniser,
+            "rank-1": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+        }
+        for trial in results.trials
+        for figure in trial.figures
+        if figure.metric == "rank-1"
+    ]
     return {"results": "results.json", "report": files, "reversed": reversals}

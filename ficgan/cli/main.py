@@ -164,31 +164,25 @@ class Progress:
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
         self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
         self._bar: tqdm[Any] | None = None
-        self._film_bar: tqdm[Any] | None = None
-        self._film = ""
-        self._spoken = time.monotonic()
+        self._film, self._spoken = "", time.monotonic()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close_film()
         if self._bar is not None:
             self._bar.close()
 
     def __call__(self, done: int, total: int, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
-        self._close_film()
+        self._film = ""
         if self._mode == "jsonl":
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._mode == "auto" and not sys.stderr.isatty():
             if done < total:
                 self._line(f"{done} of {total} done{f', {stage}' if stage else ''}")
         elif self._mode == "auto":
-            self._bar = self._bar or _new_bar(self._unit, total)
-            self._bar.total = total
-            self._bar.update(done - self._bar.n)
-            self._bar.refresh()
+            self._move(done, total, "")
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
@@ -203,27 +197,28 @@ class Progress:
             if new or done == total or time.monotonic() - self._spoken >= _OFTEN:
                 self._spoken = time.monotonic()
                 self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
-        elif self._mode == "auto" and not sys.stderr.isatty():
-            self._line(f"{label}, frame {done}{'' if total is None else f' of {total}'}")
+            return
+        text = f"{label}, frame {done}{'' if total is None else f' of {total}'}"
+        if self._mode == "auto" and not sys.stderr.isatty():
+            self._line(text)
         elif self._mode == "auto":
-            if new:
-                self._close_film()
-                self._film = label
-                below = {"leave": False, "position": 0 if self._bar is None else 1}
-                self._film_bar = _new_bar("frame", total, desc=printable(label), initial=done - 1, **below)
-            if self._film_bar is not None:
-                self._film_bar.update(done - self._film_bar.n)
+            self._move(None, None, printable(text))
+
+    def _move(self, done: int | None, total: int | None, label: str) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
+        if done is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+        self._bar.set_postfix_str(label, refresh=done is not None)
+        self._bar.update(0)
 
     def _line(self, text: str) -> None:
         if time.monotonic() - self._spoken >= _SELDOM:
             self._spoken = time.monotonic()
             click.echo(printable(text), err=True)
-
-    def _close_film(self) -> None:
-        self._film = ""
-        if self._film_bar is not None:
-            self._film_bar.close()
-            self._film_bar = None
 
     def info(self, message: str) -> None:
         if not self._quiet:
@@ -236,22 +231,15 @@ class Progress:
         if self._mode == "jsonl":
             self._say_json({"level": level, "message": message})
             return
-        bars = [bar for bar in (self._film_bar, self._bar) if bar is not None]
-        for bar in bars:
-            bar.clear()  # or the line and the bar write over each other
+        if self._bar is not None:
+            self._bar.clear()  # or the line and the bar write over each other
         click.echo(printable(f"Error: {message}" if level == "error" else message), err=True)
-        for bar in reversed(bars):
-            bar.refresh()
+        if self._bar is not None:
+            self._bar.refresh()
 
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False), err=True)
-
-
-def _new_bar(unit: str, total: int | None, **more: Any) -> tqdm[Any]:
-    from tqdm import tqdm
-
-    return tqdm(total=total, unit=unit, file=sys.stderr, dynamic_ncols=True, **more)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
 from ficgan.records.sidecars import RunManifest
 
-__all__ = ["analyse", "export", "purge", "render", "report"]
-
 
 @click.command()
 @click.argument("film", type=click.Path())

@@ -23,8 +23,6 @@ from ficgan.workers import Limits, Workers
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
 
-__all__ = ["serve", "ui"]
-
 TOKEN = "FICGAN_TOKEN"
 LEAST_TOKEN = 16
 

@@ -26,8 +26,6 @@ from ficgan.images import FORMAT_OF, MAX_PIXELS, WRITABLE_SUFFIXES, output_suffi
 from ficgan.images.colour import CodePoints, adobe_rgb, clean_icc, named_icc
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, make_xmp, space_of, to_rgb, to_uint8
 
-__all__ = ["Picture", "as_photo", "conversions", "encode_image", "read_image", "swap_red_and_blue"]
-
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
 # EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x.

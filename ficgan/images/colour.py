@@ -9,8 +9,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CodePoints", "adobe_rgb", "clean_icc", "named_icc"]
-
 # Primaries and transfer characteristics, numbered as in ITU-T H.273.
 CodePoints = tuple[int, int]
 

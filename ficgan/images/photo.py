@@ -18,19 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageCms
 
-__all__ = [
-    "DIGITAL_SOURCE_TYPE",
-    "Photo",
-    "Pixels",
-    "Space",
-    "clean_exif",
-    "clean_xmp",
-    "make_xmp",
-    "space_of",
-    "to_rgb",
-    "to_uint8",
-]
-
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 

@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.video.rendered import VideoResult
 
-__all__ = [
-    "MANIFEST",
-    "SCHEMA",
-    "TOOL",
-    "Folder",
-    "Record",
-    "RunManifest",
-    "as_json",
-    "film_record",
-    "long_name",
-    "own_sidecar",
-    "photo_record",
-    "read_folder",
-    "sidecar_path",
-    "vouches_for",
-]
-
 
 TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"

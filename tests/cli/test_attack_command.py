@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +71,6 @@ def trained(faces: Path, config: Path, tmp_path_factory: pytest.TempPathFactory)
     return out, said, told
 
 
-def test_lists_are_a_name_and_a_line() -> None:
-    code, out, err = call("list")
-    assert code == 0 and not err
-    rows = dict(line.split("\t") for line in out.splitlines())
-    assert "to be trained" in rows["autoencoder"] and "to be trained" not in rows["ridge"]
-    assert {"wiener", "trained"} <= set(rows) and "against" in rows["wiener"] and "knows" in rows["wiener"]
-    code, out, _ = call("list", "configs")
-    assert code == 0 and "autoencoder224\t" in out and all(line.count("\t") == 1 for line in out.splitlines())
-
-
 def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tuple[Path, str, str]) -> None:
     out, said, told = trained
     assert NOTICE in told and said.count("\n") == 1
@@ -138,26 +127,6 @@ def test_an_interrupted_training_says_how_to_go_on(
     whole, parts = json.loads(trained[1]), json.loads(said)
     assert parts["held_out_loss"] == pytest.approx(whole["held_out_loss"], rel=1e-5)
     assert steps == sorted(set(steps)) and len(steps) > 12  # every step once
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("autoencoder65",), 2, "did you mean autoencoder6"),
-        (("CONFIG", "attacker.sise=16"), 2, "did you mean size"),
-        (("CONFIG", "attacker=ridge"), 2, "no network to train"),
-        (("CONFIG", "set.split.attacker=0"), 2, "nobody to learn from"),
-        (("CONFIG", "--layout", "celebaa"), 2, "celeba"),
-        (("CONFIG", "--device", "tpu"), 2, "tpu"),
-    ],
-)
-def test_mistakes_are_one_sentence(
-    words: tuple[str, ...], code: int, said: str, faces: Path, config: Path, tmp_path: Path
-) -> None:
-    words = tuple(str(config) if word == "CONFIG" else word for word in words)
-    got, out, err = call("train", *words, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "r")
-    told = err.replace(NOTICE + "\n", "")
-    assert (got, out) == (code, "") and told.startswith("Error: ") and told.count("\n") == 1 and said in told
 
 
 def test_a_dry_run_reads_nothing(config: Path, tmp_path: Path) -> None:
@@ -295,26 +264,3 @@ def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(
     shutil.copy(weights, tmp_path / "attacker.safetensors")
     with pytest.raises(UsageError, match=r"there is no .*manifest\.json"):
         matrix.run_matrix(matrix_of(tmp_path / "attacker.safetensors", faces), tmp_path / "none")
-
-
-def test_photos_are_known_wherever_they_lie_and_however_they_are_cut(
-    trained: tuple[Path, str, str], faces: Path, tmp_path: Path
-) -> None:
-    """The pictures of trained people in an archive, under other names, cut at another size."""
-    with zipfile.ZipFile(tmp_path / "moved.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(faces.glob("*.png")):
-            archive.write(path, f"p{int(path.name[:3]):02d}/photo{path.name[4]}.png")
-    config = matrix_of(trained[0] / "attacker.safetensors", tmp_path / "moved.zip", seed=7)
-    one = config.sets[0].model_copy(update={"labels": None, "layout": "folders", "size": 48})
-    with pytest.raises(UsageError, match="learnt from"):
-        matrix.run_matrix(config.model_copy(update={"sets": [one]}), tmp_path / "out")
-
-
-def test_a_keyed_method_must_be_given_again(faces: Path, config: Path, tmp_path: Path) -> None:
-    words = ("--data", faces, "--labels", faces / "labels.csv", "-o")
-    code, _, err = call("train", config, "anonymizer.key=hushhush", "attacker.epochs=1", *words, tmp_path / "run")
-    assert code == 0, err
-    for file in ("manifest.json", "attacker.safetensors"):
-        assert b"hushhush" not in (tmp_path / "run" / file).read_bytes()
-    code, _, err = call("evaluate", tmp_path / "run" / "attacker.safetensors", *words, tmp_path / "out")
-    assert code == 2 and "--method block-permutation" in err

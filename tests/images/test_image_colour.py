@@ -207,26 +207,6 @@ def test_sixteen_bit_tiff_layouts(tmp_path: Path, layout: dict[str, Any], turn: 
     assert photo.depth == 16 and np.array_equal(photo.pixels, ORIENTED[turn](pixels))
 
 
-def test_pixels_that_decode_to_noise_are_refused(tmp_path: Path) -> None:
-    tifffile = pytest.importorskip("tifffile")
-    planes = np.moveaxis(noise(3, bits=16), 2, 0).copy()
-    tifffile.imwrite(tmp_path / "a.tif", planes, photometric="rgb", planarconfig="separate")
-    tifffile.imwrite(tmp_path / "b.tif", noise().astype(np.float32))
-    for name in ("a.tif", "b.tif"):
-        with pytest.raises(InputError, match=r"planes|convert it"):
-            read_image(tmp_path / name)
-
-
-def test_white_is_zero_and_one_bit(tmp_path: Path) -> None:
-    tifffile = pytest.importorskip("tifffile")
-    pixels = noise(bits=16)
-    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="miniswhite")
-    assert np.array_equal(read_image(tmp_path / "a.tif").pixels, 65535 - pixels)
-    Image.fromarray(noise()).convert("1").save(tmp_path / "b.tif", compression="group4")
-    photo, again, mask, _ = rewrite(tmp_path / "b.tif")
-    assert np.array_equal(again.pixels[~mask], photo.pixels[~mask]) and set(np.unique(photo.pixels)) == {0, 255}
-
-
 @given(
     width=st.integers(1, 9),
     height=st.integers(1, 9),

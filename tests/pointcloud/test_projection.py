@@ -99,15 +99,6 @@ def test_what_lies_on_top_and_what_yaw_is() -> None:
     assert np.array_equal(project(Cloud(turn.apply(point), BLACK)), project(Cloud(point, BLACK), yaw=30))
 
 
-def test_points_beyond_the_limits_are_cut_and_the_border_stays_empty(rng: np.random.Generator) -> None:
-    points = rng.uniform(-2, 2, (4000, 3))
-    picture = project(Cloud(points, np.zeros((4000, 3), np.uint8)))
-    picture[9:505, 9:379] = 255
-    assert (picture == 255).all()
-    beyond = points[(np.abs(points[:, 1]) > 0.26) | (np.abs(points[:, 2]) > 0.19)]
-    assert (project(Cloud(beyond, np.zeros((len(beyond), 3), np.uint8))) == 255).all()
-
-
 @pytest.mark.parametrize(
     ("points", "settings", "error"),
     [

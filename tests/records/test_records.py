@@ -21,7 +21,6 @@ from PIL import Image
 
 from ficgan.cli.deid import deid
 from ficgan.cli.review import export, report
-from ficgan.records import read_folder
 from ficgan.records.boxes import of_project
 from ficgan.records.report import STYLE, page
 from ficgan.records.risks import at_risk, verdict
@@ -99,26 +98,6 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     call(deid, film, "-o", tmp_path / "kept", "--mode", "solid", "--keep-span", "0-9", "--quiet")
     assert call(report, tmp_path / "kept")["fit"] == "if"
     assert "8 of 8 sightings of faces in 1 film left as found" in (tmp_path / "kept" / "report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": "ficgan-sidecar/1"},
-        {"kind": "sound"},
-        {"faces": [{"action": "plain"}]},
-        {"faces": [{"box": [20, 2, 1, 30], "action": "plain"}]},
-        {"faces": [{"box": [1, 2, float("nan"), 30], "action": "plain"}]},
-        {"kind": "film", "faces": [], "check": {"findings": [{"box": [1, 2, 20, 30]}]}},
-        {"kind": "film", "faces": [], "review": ["x"]},
-        {"options": None},
-    ],
-)
-def test_a_side_car_that_is_not_as_the_schema_says_counts_as_damaged(folder: Path, change: dict[str, Any]) -> None:
-    path, record = sidecar(folder)
-    path.write_text(json.dumps({**record, **change}))
-    found = read_folder(folder)
-    assert len(found.damaged) == len(found.records) == 1 and verdict(found).fit == "no"
 
 
 class Reader(HTMLParser):
@@ -278,20 +257,6 @@ def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
     seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
     assert verdict(folder).fit == "no" and "2 inputs have no result" in verdict(folder).line
     assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
-
-
-def test_what_the_page_cannot_know_is_named() -> None:
-    for known in ({"manifests": 0}, {"manifests": 1, "checked": False}):
-        folder = Folder(Path("o"), [Record(Path("o/a"), "a", photo_of({}))], **known)  # type: ignore[arg-type]
-        assert verdict(folder).fit == "if"
-
-
-def test_few_faces_are_called_near() -> None:
-    """Half of a set lies near the threshold, since whatever lies below it is drawn again."""
-    faces = [{"distance": 0.6 + n / 1000} for n in range(200)]
-    near = at_risk([Record(Path("o/a"), "a", photo_of(*faces))])
-    assert [face.rank * 0.6 for face in near] == pytest.approx([0.6 + n / 1000 for n in range(12)])
-    assert len(at_risk([Record(Path("o/a"), "a", photo_of(*faces[:20]))])) == 2
 
 
 def test_what_is_signed_can_be_checked(folder: Path) -> None:
