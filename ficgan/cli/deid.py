@@ -68,17 +68,8 @@ def make_engine(**settings: Any) -> Any:
 )
 @shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.OBJECTS, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
 @path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
-@named(
-    "--sidecar/--no-sidecar",
-    "Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the folder.",
-    default=True,
-)
-@path(
-    "--sign",
-    "Put C2PA content credentials into each changed result, signed with this certificate and key (PEM); extra c2pa.",
-    metavar="CERT KEY",
-    nargs=2,
-)
+@named("--sidecar/--no-sidecar", "Write the audit <result>.json, and manifest.jsonl in the folder.", default=True)
+@path("--sign", "Sign changed results (C2PA) with this certificate and key, PEM.", metavar="CERT KEY", nargs=2)
 @shared.OVERWRITE
 @shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
 @shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")

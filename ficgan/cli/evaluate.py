@@ -199,27 +199,11 @@ def paper() -> None:
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
 @many("--only", "Only this method; block permutation is always run", metavar="METHOD")
-@many(
-    "--method",
-    "A further method, such as Fawkes=fawkes:verifier=onnx:PATH or CIAGAN=external:folder=PATH",
-    "extra",
-    metavar="LABEL=NAME:KEY=VALUE,…",
-)
-@named(
-    "--config",
-    "fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
-    "preset",
-    default="fantomas",
-)
+@many("--method", "A further method, such as CIAGAN=external:folder=PATH", "extra", metavar="LABEL=NAME:KEY=VALUE,…")
+@named("--config", "fantomas: linear attackers; fantomas64, fantomas-full: learned ones.", "preset", default="fantomas")
 @many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
-@flag(
-    "--transfer", "Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1)."
-)
-@path(
-    "--learn-from",
-    "Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
-    "other",
-)
+@flag("--transfer", "Try attackers that learnt on eight anonymisations each on Gaussian Blur 29 (E4.1).")
+@path("--learn-from", "Another set of faces on which general attackers are trained, too (E4.2).", "other")
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
 def fantomas(
@@ -253,9 +237,7 @@ def fantomas(
 
 @paper.command()
 @shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
-@many(
-    "--ablation", "A model trained without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK"
-)
+@many("--ablation", "A model without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK")
 @shared.SET
 @shared.reporting("setting")
 def ficgan(
@@ -279,19 +261,8 @@ def ficgan(
 
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
-@named(
-    "--parts",
-    "Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
-    default="",
-    metavar="PART,…",
-)
-@many(
-    "--attacker",
-    "An attacker, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the one called Revelio is taken "
-    "in all parts  [default: autoencoder and revelio]",
-    "attackers",
-    metavar="LABEL=NAME:KEY=VALUE,…",
-)
+@named("--parts", "Of base, retrieval, fine-tuning, kernel, sweep, defences, ood.", default="", metavar="PART,…")
+@many("--attacker", "Such as Revelio=revelio:epochs=100, taken in all parts", "attackers", metavar="LABEL=NAME:…")
 @named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
 @count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
 @count("--candidates", None, "Guesses at each face.  [default: 50]")

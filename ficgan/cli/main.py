@@ -323,13 +323,7 @@ THRESHOLD = named("--thresh", "Lowest score of a face.  [default: the detector's
 DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
 FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
 SEED = count("--seed", 0, "Seed of everything random.", low=0)
-JUDGES = many(
-    "--judge",
-    "Recogniser that had no part in training: dlib, insightface, shape or onnx:PATH",
-    "judges",
-    default=("dlib",),
-)
-# In place of those that a configuration names.
+JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
 OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
 JOBS = count("--jobs", min(8, cpus()), "Processes.")
 RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
@@ -338,15 +332,8 @@ OVERWRITE = flag("--overwrite", "Replace existing files.")
 DRY_RUN = flag("--dry-run", "Check everything and say what would be done; do nothing.")
 SET = many("--set", "Another value of the configuration", "overrides", metavar="KEY=VALUE")
 QUIET = flag("--quiet", "Nothing on stderr but errors.")
-TALK = (
-    named(
-        "--progress",
-        "On stderr; auto: a bar on a terminal, else a line a minute.",
-        type=click.Choice(["auto", "jsonl", "none"]),
-        default="auto",
-    ),
-    QUIET,
-)
+_MODES = click.Choice(["auto", "jsonl", "none"])
+TALK = (named("--progress", "On stderr; auto: a bar, or a line a minute.", type=_MODES, default="auto"), QUIET)
 
 
 def options(*added: Any) -> Callable[[F], F]:

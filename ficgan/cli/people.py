@@ -141,12 +141,7 @@ def survey() -> None:
 @shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED)
 @count("--size", 224, "Side of the pictures, px.", low=32)
 @many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
-@many(
-    "--reversed",
-    "Show them reversed: pixelation:size=8@ridge, or METHOD@external:folder=PATH with crops that were reversed before",
-    "reversals",
-    metavar="METHOD@ATTACKER",
-)
+@many("--reversed", "Show them reversed: pixelation:size=8@ridge", "reversals", metavar="METHOD@ATTACKER")
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(shared.DETECTOR, shared.SEED)

@@ -26,11 +26,7 @@ COUNTED = ("doubtful", "hardly_changed")
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 _READ = (
     named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),
-    path(
-        "--landmarks",
-        "5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt "
-        "beside a scan; else the face is looked for]",
-    ),
+    path("--landmarks", "5 or 68 points of the only INPUT.  [default: NAME.landmarks.txt beside it; else it is found]"),
 )
 _WRITE = (
     shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH),
@@ -66,24 +62,9 @@ def list_() -> None:
 @named("--method", "See `ficgan pointcloud list`.", required=True)
 @named("--degree", "Strength: 1 changes least, 35 most.", type=click.IntRange(1, 35))
 @many("--set", "In place of a degree, such as k=280", "settings", metavar="PARAMETER=VALUE")
-@path(
-    "--target",
-    "Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
-    "degrees show it nearly as it is.",
-)
-@count(
-    "--seed",
-    None,
-    "Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
-    "[default: chance, for every scan anew]",
-    low=0,
-)
-@named(
-    "--rest",
-    "Of the scan outside the face: what is near the head, all, or nothing.",
-    type=click.Choice(["head", "keep", "drop"]),
-    default="head",
-)
+@path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high degrees show it.")
+@count("--seed", None, "Same seed and file name, same result; who finds it takes noise back.  [default: chance]", low=0)
+@named("--rest", "Of the scan outside the face.", type=click.Choice(["head", "keep", "drop"]), default="head")
 @shared.options(_POINTS, _READ)
 @shared.reporting("scan")
 def anonymise(
@@ -137,7 +118,7 @@ def anonymise(
         return done.record
 
     summary, failed = _over_all(tasks, work, report, method=method, degree=degree)
-    for caution in cautions(made) if summary["scans"] else ():
+    for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
         report.info(f"{caution}.")
     return summary, failed
 

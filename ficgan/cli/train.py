@@ -23,13 +23,8 @@ if TYPE_CHECKING:
 
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _DATA = path("--data", "Folder, zip or tar of aligned faces; repeatable.", multiple=True, required=True)
-_ALIGNMENT = named(
-    "--alignment",
-    "How crops lie: by a template of five points, whose eyes have this distance and height as shares of the side "
-    "(0.37,0.31), or as FFHQ.",
-    metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq",
-    default="template",
-)
+_HOW = "How crops lie: by a template, its eyes' distance and height as shares of the side (0.37,0.31), or as FFHQ."
+_ALIGNMENT = named("--alignment", _HOW, metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq", default="template")
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 
 
@@ -117,13 +112,7 @@ def train(
 @shared.output("Folder of the run; the same folder resumes it.")
 @shared.options(shared.LABELS, shared.SPLIT, count("--resolution", 128, "Side of the crops, pixels.", low=16))
 @shared.options(_ALIGNMENT, shared.DEVICE)
-@many(
-    "--set",
-    "Of the training: steps, batch, learning_rate, held_out (the fraction of people kept for measuring), seed, "
-    "channels (of the four stages, with commas), …  [default: the paper's]",
-    "changes",
-    metavar="KEY=VALUE",
-)
+@many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
 def train_verifier(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ __all__ = ["FoundObjects", "cover_objects", "load_objects"]
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
-_COVERS = dict(zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True))
+_COVERS: dict[str, Callable[..., Paste]] = dict(
+    zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True)
+)
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:
@@ -50,7 +52,7 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
         for face in faces:
             kept = any(_inside(face.box, box) for box in keep)
             if not kept:
-                paste: Paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
+                paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
                 paste.onto(result.image, result.mask)
             entries.append(
                 {

@@ -131,8 +131,8 @@ def test_what_is_read_is_never_overwritten(tree: Path, scans: Path, tmp_path: Pa
         (scans, scans, "--degree", 1),
     ):
         before = marks.read_bytes(), scan.read_bytes()
-        code, _, err = anonymise(*words, "--overwrite")
-        assert code == 2 and "input" in err and (marks.read_bytes(), scan.read_bytes()) == before
+        code, _, _ = anonymise(*words, "--overwrite")
+        assert code == 2 and (marks.read_bytes(), scan.read_bytes()) == before
 
 
 def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
