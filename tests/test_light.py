@@ -144,7 +144,7 @@ def test_what_a_photo_imports_is_little() -> None:
 
 @pytest.mark.slow
 def test_doctor_says_that_photos_and_films_work() -> None:
-    told = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
-    assert told["ok"] is True and told["blockers"] == []
-    missing = {one["name"] for section in told["sections"].values() for one in section if not one["ok"]}
+    record = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
+    assert record["ok"] is True and record["blockers"] == []
+    missing = {each["name"] for section in record["sections"].values() for each in section if not each["ok"]}
     assert {"torch", "back end"} <= missing

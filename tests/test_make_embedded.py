@@ -78,7 +78,9 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     assert set(files) == {*manifest["files"], "manifest.json"}
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == len(files[name])
-    ours, given = (load_appearance(one) for one in (folder / "appearance.safetensors", tmp_path / "fitted.safetensors"))
+    ours, given = (
+        load_appearance(each) for each in (folder / "appearance.safetensors", tmp_path / "fitted.safetensors")
+    )
     np.testing.assert_array_equal(ours[0].components, given[0].components)
     assert ours[1] == FrameConfig()  # numbers of the code, whatever the fitted file was made with
     bank = IdentityBank.load(folder / "bank.safetensors")

@@ -277,7 +277,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
                 assert answer.headers["Ficgan-Faces"] == "1"
                 made = np.asarray(Image.open(io.BytesIO(answer.read())).convert("RGB"))
             assert made[90:150, 200:250].std() < 5  # the cover
-            # Another one at the same address is told so.
+            # Another one at the same address is refused.
             port = address.rsplit(":", 1)[1].partition("/")[0]
             second = CliRunner().invoke(serve, ["--port", port])
             assert second.exit_code == 2 and "another --port" in second.stderr

@@ -110,7 +110,7 @@ def test_the_demonstration_shows_what_became_of_its_photos(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With a stand-in for ficgan-deid: failures are not told as successes."""
+    """With a stand-in for ficgan-deid: failures do not count as successes."""
     stand_in = tmp_path / "ficgan-deid"
     stand_in.write_text(STAND_IN.format(python=sys.executable, written=written, uncovered=uncovered, code=code))
     stand_in.chmod(0o755)

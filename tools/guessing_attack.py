@@ -29,7 +29,7 @@ from ficgan.cli.main import handle_errors
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.faces.blend import crop
+from ficgan.faces.crops import crop
 
 SIDE = 256
 Pixels = NDArray[np.uint8]

@@ -14,8 +14,7 @@ import numpy as np
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment
-from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
+from ficgan.faces.crops import Alignment, Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.files import content_key
 from ficgan.options import HIDING, without_folders

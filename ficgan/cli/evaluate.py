@@ -207,13 +207,7 @@ def paper() -> None:
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
 def fantomas(
-    out: Path,
-    transfer: bool,
-    other: Path | None,
-    jobs: int,
-    overrides: tuple[str, ...],
-    report: Progress,
-    **protocol: Any,
+    out: Path, transfer: bool, other: Path | None, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any
 ) -> Summary:
     """Which anonymisations are reversible.
 
@@ -222,7 +216,7 @@ def fantomas(
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
-    config = experiment.fantomas_matrix(**protocol, **_numbers(overrides))
+    config = experiment.fantomas_matrix(**given, **_numbers(overrides))
     elsewhere = None
     if other is not None:
         elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)

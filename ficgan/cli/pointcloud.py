@@ -40,7 +40,7 @@ _POINTS = count("--points", 10_352, "Of the face; the degrees were chosen for th
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
-    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB), tables (XYZ, TXT, CSV) and NumPy files (NPY).
+    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB) and tables (XYZ, TXT, CSV).
     """
 
 

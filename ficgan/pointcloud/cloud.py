@@ -422,19 +422,8 @@ def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
     return values[:, :3], None
 
 
-def _read_npy(data: bytes, path: Path, notes: list[str]) -> Fields:
-    try:
-        points = np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python's own literals, and nearly anything can go wrong
-        raise _damaged("NumPy", error) from error
-    if not isinstance(points, np.ndarray) or points.ndim != 2 or points.shape[1] != 3 or points.dtype.kind not in "fiu":
-        raise InputError("it needs one array of numbers [N,3]; save it with np.save")
-    return points, None
-
-
 # By ending, in small letters: bytes, path and a list for notes → points and colours.
 READERS: dict[str, Callable[[bytes, Path, list[str]], Fields]] = {
     **dict.fromkeys((".ply", ".obj", ".stl", ".off", ".glb"), _read_mesh),
     **dict.fromkeys((".xyz", ".txt", ".csv"), _read_table),
-    ".npy": _read_npy,
 }

@@ -24,7 +24,7 @@ from ficgan.anonymizers.basic import (
     obfuscate_blur,
     obfuscate_overlay,
 )
-from ficgan.faces.alignment import Alignment
+from ficgan.faces.crops import Alignment
 
 SPECS = [
     ("eye-mask", {}),

@@ -66,14 +66,14 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(faces: Path, config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     out = tmp_path_factory.mktemp("run")
-    code, said, told = call("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", out)
-    assert code == 0, told
-    return out, said, told
+    code, said, record = call("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", out)
+    assert code == 0, record
+    return out, said, record
 
 
 def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tuple[Path, str, str]) -> None:
-    out, said, told = trained
-    assert NOTICE in told and said.count("\n") == 1
+    out, said, record = trained
+    assert NOTICE in record and said.count("\n") == 1
     done = json.loads(said)
     assert (done["name"], done["epochs"]) == ("autoencoder", 3) and done["pairs"] == 14 * EACH
     assert (out / "stats.jsonl").read_text().count("\n") == 3 and any((out / "tensorboard").iterdir())
@@ -92,12 +92,12 @@ def test_the_same_command_reads_what_is_finished_and_another_is_refused(
 ) -> None:
     out, before, _ = trained
     words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--quiet")
-    code, said, told = call(*words)
-    assert code == 0 and not told
+    code, said, record = call(*words)
+    assert code == 0 and not record
     first, second = json.loads(before), json.loads(said)
     assert {**first, "command_seconds": 0} == {**second, "command_seconds": 0}
-    code, said, told = call(*words, "attacker.epochs=4")
-    assert code == 2 and "attacker" in told and "another --out" in told and not said
+    code, said, record = call(*words, "attacker.epochs=4")
+    assert code == 2 and "attacker" in record and "another --out" in record and not said
 
 
 def test_an_interrupted_training_says_how_to_go_on(
@@ -116,14 +116,14 @@ def test_an_interrupted_training_says_how_to_go_on(
 
     monkeypatch.setattr(Progress, "__call__", stop)
     monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
-    code, said, told = call(*words)
-    assert code == 130 and not said and "go on with: " in told.splitlines()[-1]
-    events = [json.loads(line) for line in told.splitlines()[:-1]]
+    code, said, record = call(*words)
+    assert code == 130 and not said and "go on with: " in record.splitlines()[-1]
+    events = [json.loads(line) for line in record.splitlines()[:-1]]
     assert events[0] == {"level": "info", "message": NOTICE}
     assert {event["unit"] for event in events if "unit" in event} == {"step"}
     assert not (tmp_path / "attacker.safetensors").exists()
-    code, said, told = call(*words)
-    assert code == 0, told
+    code, said, record = call(*words)
+    assert code == 0, record
     whole, parts = json.loads(trained[1]), json.loads(said)
     assert parts["held_out_loss"] == pytest.approx(whole["held_out_loss"], rel=1e-5)
     assert steps == sorted(set(steps)) and len(steps) > 12  # every step once
@@ -190,7 +190,7 @@ def test_the_evaluation_tests_people_it_never_saw(
     words = ("evaluate", weights, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--resamples", "50")
     code, said, err = call(*words)
     assert code == 0, err
-    found = {(one["scenario"], one["attacker"]): one["rank-1"] for one in json.loads(said)["reversed"]}
+    found = {(each["scenario"], each["attacker"]): each["rank-1"] for each in json.loads(said)["reversed"]}
     assert found["clear", ""] == 1.0 and found["constant", ""] == pytest.approx(1 / 8)
     assert {("naive", ""), ("reversed-general", "autoencoder (trained)"), ("reversed-general", "mean-face")} <= set(
         found
@@ -199,9 +199,9 @@ def test_the_evaluation_tests_people_it_never_saw(
     text = (out / "results.json").read_text()
     assert str(trained[0]) not in text and "made up" in text and json.loads(said)["report"] == ["report.html"]
     metrics = {
-        one["metric"]
+        each["metric"]
         for trial in json.loads(text)["trials"]
-        for one in trial["figures"]
+        for each in trial["figures"]
         if trial["attacker"] == "autoencoder (trained)"
     }
     assert {"rank-1", "reversibility", "PSNR", "IDD"} <= metrics
@@ -237,10 +237,10 @@ def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces
 def matrix_of(weights: Path, faces: Path, **split: int) -> MatrixConfig:
     """A matrix in which an attacker from a file is tried on a division of its own."""
     parts = {**CONFIG["set"]["split"], **split}  # type: ignore[index]
-    one = {"name": "made", "path": str(faces), "labels": str(faces / "labels.csv"), "size": SIDE, "aligned": True}
+    each = {"name": "made", "path": str(faces), "labels": str(faces / "labels.csv"), "size": SIDE, "aligned": True}
     return MatrixConfig.model_validate(
         {
-            "sets": [{**one, "split": parts}],
+            "sets": [{**each, "split": parts}],
             "methods": ["block-permutation:block=8"],
             "resamples": 20,
             "scenarios": ["clear", "naive", "reversed-general"],

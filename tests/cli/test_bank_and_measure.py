@@ -104,8 +104,8 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(bank, ["build", str(model), "--data", str(portraits), *labels, "-o", str(out)])
     assert done.exit_code == 0, done.output
     assert "1 of 8 faces are not clear enough and left out" in done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["people"], told["images"], told["images_of_unknown_people"]) == (4, 7, 2)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert (record["people"], record["images"], record["images_of_unknown_people"]) == (4, 7, 2)
     made = IdentityBank.load(out)
     assert made.provenance["checkpoint"] == file_digest(model)
     assert made.provenance["alignment"] == {"kind": "canonical"}
@@ -173,17 +173,17 @@ def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str],
     steps = [json.loads(line) for line in done.stderr.splitlines()]
     assert any(step.get("stage", "").endswith("people: reconstruction") for step in steps)
     assert steps[-1]["done"] == steps[-1]["total"]
-    told = json.loads(done.stdout)
-    assert told["bars"] == ["bars.json", "bars.md"]
+    record = json.loads(done.stdout)
+    assert record["bars"] == ["bars.json", "bars.md"]
     written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
     assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap"}
     policy = {line["row"] for line in written["lines"] if line["setting"] == "i = 0, policy on"}
     assert policy == {"id-cosine", "tar"}  # rows of identity alone, of the published pictures
-    assert written["verdicts"] == told["verdicts"] and written["checkpoint"] == told["checkpoint"]
+    assert written["verdicts"] == record["verdicts"] and written["checkpoint"] == record["checkpoint"]
     assert written["sets"]["people"]["faces"] == 6 and written["settings"]["layers"] == [0]
     missed = [line for line in written["lines"] if line["verdict"] == "missed"]
-    shown = [[one["set"], one["setting"], one["row"], one["judge"]] for one in missed]
-    assert told["missed"] == [", ".join(filter(None, one)) for one in shown] and missed
+    shown = [[each["set"], each["setting"], each["row"], each["judge"]] for each in missed]
+    assert record["missed"] == [", ".join(filter(None, each)) for each in shown] and missed
     assert [left["what"] for left in written["left_out"]] == ["within-kind"]
     assert str(tmp_path) not in (out / "bars.md").read_text(encoding="utf-8")
 

@@ -45,8 +45,8 @@ def test_beside_the_input_with_a_sidecar(tmp_path: Path, engine: StandIn) -> Non
     assert record["output"] == "me_anonymized.png" and "424242" not in text
     assert record["sha256"] == hashlib.sha256((tmp_path / "me_anonymized.png").read_bytes()).hexdigest()
     call(source, "-o", source, "--overwrite")
-    told = json.loads((tmp_path / "me.png.json").read_text())
-    assert told["input_sha256"] == hashlib.sha256(before).hexdigest() != told["sha256"]
+    answer = json.loads((tmp_path / "me.png.json").read_text())
+    assert answer["input_sha256"] == hashlib.sha256(before).hexdigest() != answer["sha256"]
 
 
 def test_tree_is_mirrored_and_what_is_left_out_is_counted(tmp_path: Path, engine: StandIn) -> None:

@@ -202,4 +202,4 @@ def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_pa
     code, said, err = call("compare", scans / "one.ply", out)
     assert code == 0 and said["points"]["anonymised"] == 1000 and not said["warnings"] and not err
     code, said, err = call("compare", out, scans / "one.ply")
-    assert code == 0 and any("by the record" in one for one in said["warnings"])
+    assert code == 0 and any("by the record" in each for each in said["warnings"])

@@ -88,7 +88,7 @@ def slow_voxels(cloud: Cloud, size: float) -> dict[tuple[float, ...], tuple[int,
     for cell, rows in sorted(members.items()):
         centre = tuple(o + (c + 0.5) * size for o, c in zip(origin, cell, strict=True))
         sums = cloud.colors[rows].astype(int).sum(axis=0)
-        out[centre] = tuple((2 * int(one) + len(rows)) // (2 * len(rows)) for one in sums)
+        out[centre] = tuple((2 * int(each) + len(rows)) // (2 * len(rows)) for each in sums)
     return out
 
 
@@ -308,9 +308,9 @@ def face(seed: int, points: int = 2000) -> Cloud:
     return head.take(farthest_point_sample(head.points, points))
 
 
-def off(one: Cloud, other: Cloud) -> np.ndarray:
+def off(each: Cloud, other: Cloud) -> np.ndarray:
     """Millimetres."""
-    return 1e3 * np.linalg.norm(one.points - other.points, axis=1)
+    return 1e3 * np.linalg.norm(each.points - other.points, axis=1)
 
 
 @given(FEW_POINTS, st.floats(0, 3.5))

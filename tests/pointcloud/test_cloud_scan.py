@@ -79,8 +79,8 @@ def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(hea
     cloud = head.cloud.take(np.repeat(np.arange(1400), 30))
     done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=40), landmarks=marks, points=FEW)
     assert done.record["points"]["duplicates"] == 29 * 1400
-    assert any("exactly on others" in one for one in done.warnings)
-    assert any("points where" in one for one in done.warnings)
+    assert any("exactly on others" in each for each in done.warnings)
+    assert any("points where" in each for each in done.warnings)
 
 
 def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:

@@ -143,14 +143,14 @@ def test_the_report(folder: Path) -> None:
     assert "unsafe" not in policy
     # It says what was done and what was not.
     counts = ["Photos2", "without any face found1", "Faces in photos1", "blurred1"]
-    told = [
+    answer = [
         "can be undone in part",
         "detector centerface",
         "trip/a.jpg (failed): damaged",
         "field.png",
         "keep it secret",
     ]
-    assert [words for words in (*counts, *told) if words not in seen.text] == []
+    assert [words for words in (*counts, *answer) if words not in seen.text] == []
     assert "1 input has no result" in seen.text.rpartition("Signature")[2]  # the last line
     assert "trip/b.jpg" not in seen.text  # done at last
     assert "@media print" in STYLE and "@page" in STYLE
@@ -165,7 +165,7 @@ def test_the_report(folder: Path) -> None:
         crop.thumbnail((192, 192))
         away.append(np.abs(np.asarray(face, float) - np.asarray(crop, float))[60:130, 60:130].mean())
     assert away[0] < 6 < 12 < away[1]
-    # It is made once, unless told otherwise.
+    # It is made once, unless asked otherwise.
     assert "--overwrite" in call(report, folder, code=2)["said"]
     call(report, folder, "--overwrite", code=3)
 
@@ -303,9 +303,9 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     summary = call(report, folder, code=3)
     assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
     seen = Reader((folder / "report.html").read_text())
-    told = ["Not fit to sign", "changed after it was made", "the result is not there", "stray.png", "broken.jpg.json"]
-    told += ["schema ficgan-sidecar/9", "There is no manifest here"]
-    assert [words for words in told if words not in seen.text] == []
+    answer = ["Not fit to sign", "changed after it was made", "the result is not there", "stray.png", "broken.jpg.json"]
+    answer += ["schema ficgan-sidecar/9", "There is no manifest here"]
+    assert [words for words in answer if words not in seen.text] == []
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
     assert call(report, folder, "--no-check", "--overwrite", code=3)["changed"] == 1
 

@@ -108,5 +108,5 @@ def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None
     audit = result.to_dict() if hasattr(result, "to_dict") else result.audit
     assert audit["gate"] == "dlib, onnx:hard.onnx"
     assert audit["check"]["recognizer"] == "dlib, onnx:hard.onnx"
-    told = json.dumps(audit)
-    assert '"matched_by": ["onnx:hard.onnx"' in told and "/x/" not in told
+    record = json.dumps(audit)
+    assert '"matched_by": ["onnx:hard.onnx"' in record and "/x/" not in record
