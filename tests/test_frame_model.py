@@ -162,8 +162,7 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
         code = model.draw(key, Attempt(0), 1.0, sight.z_id)
         styles = model.mixed(sight.z_id[None], code.w[None], Attempt(0))
         with_them, without, shut = (
-            engine.render(styles, [each])[0].texture
-            for engine, each in ((model, sight), (plain, sight), (model, closed))
+            maker.render(styles, [each])[0].texture for maker, each in ((model, sight), (plain, sight), (model, closed))
         )
         np.testing.assert_array_equal(shut, without)
         changed = np.abs(with_them - without).max(2) > 0.02

@@ -354,10 +354,8 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(
         os.kill(next(pid for pid, name in descendants(process.pid).items() if worker in name), signal.SIGKILL)
         until(PHOTOS // 2, process)
         process.send_signal(sent)  # shells ignore SIGINT for what runs in the background
-        _, answer = process.communicate(timeout=240)
-        assert sent == signal.SIGKILL or (process.returncode == 130 and "--skip-existing does the rest" in answer), (
-            answer
-        )
+        _, said = process.communicate(timeout=240)
+        assert sent == signal.SIGKILL or (process.returncode == 130 and "--skip-existing does the rest" in said), said
     finally:
         process.kill()
     assert PHOTOS // 3 <= sum(line["state"] == "written" for line in lines(out)) < PHOTOS
