@@ -22,6 +22,7 @@ def stated(name: str) -> tuple[float, float]:
     return float(found[1]), 0.5 * 10.0 ** -len(found[2] or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_network_is_as_large_as_the_comment_says(name: str) -> None:
     attacker = load_attack(name).learner()

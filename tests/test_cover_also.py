@@ -242,6 +242,7 @@ def test_a_film_is_covered_where_the_detector_was_blind(tmp_path: Path) -> None:
     assert "plates, covered" in page and "plates, left as found" in page and "1 × plates left as found" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "kept"), [("--keep-box=0,60,320,200", range(FRAMES)), ("--keep-span=0-0.9", range(27))]
 )

@@ -108,6 +108,7 @@ def test_a_new_face_and_nothing_else_changes(engine: Deidentifier, result: Resul
     assert result.audit["layers"]["source"] == [] and "notes" not in result.audit
 
 
+@pytest.mark.slow
 def test_seed_and_key_say_which_face(
     make: Callable[..., Deidentifier], engine: Deidentifier, result: Result, photo: Image
 ) -> None:

@@ -71,6 +71,7 @@ def trained(faces: Path, config: Path, tmp_path_factory: pytest.TempPathFactory)
     return out, said, record
 
 
+@pytest.mark.slow
 def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tuple[Path, str, str]) -> None:
     out, said, record = trained
     assert NOTICE in record and said.count("\n") == 1
@@ -87,6 +88,7 @@ def test_training_leaves_weights_statistics_and_who_was_learnt_from(trained: tup
         assert str(out.parent) not in text and "labels.csv" not in text
 
 
+@pytest.mark.slow
 def test_the_same_command_reads_what_is_finished_and_another_is_refused(
     trained: tuple[Path, str, str], faces: Path, config: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_same_command_reads_what_is_finished_and_another_is_refused(
     assert code == 2 and "attacker" in record and "another --out" in record and not said
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_says_how_to_go_on(
     trained: tuple[Path, str, str], faces: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +139,7 @@ def test_a_dry_run_reads_nothing(config: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_guesses_mirror_the_folder_and_overwrite_nothing(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path
 ) -> None:
@@ -182,6 +186,7 @@ def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Pa
     assert code == 2 and not out and said in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_evaluation_tests_people_it_never_saw(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +224,7 @@ def test_the_evaluation_tests_people_it_never_saw(
     assert (out / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
     """Another division of the same set would test some of them; so would their other photos alone."""
     run = tmp_path / "run"
@@ -251,6 +257,7 @@ def matrix_of(weights: Path, faces: Path, **split: int) -> MatrixConfig:
     )
 
 
+@pytest.mark.slow
 def test_a_matrix_refuses_people_that_a_trained_attacker_learnt_from(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path
 ) -> None:

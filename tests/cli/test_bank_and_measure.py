@@ -93,6 +93,7 @@ def portraits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     from ficgan import pretrained
     from ficgan.files import file_digest

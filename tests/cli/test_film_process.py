@@ -63,6 +63,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_bad_films_fail_each_in_a_sentence_and_stop_nobody(clip: Path, tmp_path: Path) -> None:
     bad = tmp_path / "in"
     bad.mkdir()

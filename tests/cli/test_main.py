@@ -48,6 +48,7 @@ for name in NAMES:
 """
 
 
+@pytest.mark.slow
 def test_every_help_is_fast_and_loads_nothing_heavy() -> None:
     """A process forks for every command; the sub-commands of groups are asked, too."""
     heavy = ["torch", "torch._dynamo", "cv2", "numpy", "scipy", "pydantic", "onnxruntime", "av", "ficgan.lab"]

@@ -51,6 +51,7 @@ def test_fitness_counts_points_of_the_cloud_that_moves() -> None:
     assert found.fitness == 0.25 and found.rmse == pytest.approx(0.001)
 
 
+@pytest.mark.slow
 def test_the_target_is_laid_on_the_source_wherever_it_lies(rng: np.random.Generator) -> None:
     source, target = face_of(0, 2500), face_of(5, 2500)
     straight = target.moved(register(source, target).transform).points

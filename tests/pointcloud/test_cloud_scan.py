@@ -83,6 +83,7 @@ def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(hea
     assert any("points where" in each for each in done.warnings)
 
 
+@pytest.mark.slow
 def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
     beside = np.eye(4)
     beside[2, 3] = 0.4

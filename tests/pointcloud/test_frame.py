@@ -170,6 +170,7 @@ def test_scans_are_found(shared_data: Path, noise: float, median: float) -> None
     assert not turns or np.median(turns) < median
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", ["egg", "plane", "line", *(pytest.param(body, marks=SLOW) for body in ("cube", "noise", "cloud"))]
 )

@@ -53,6 +53,7 @@ def scattered(cloud: Cloud, point_size: float, key: int) -> Image:
     return np.rot90(np.array(Image.open(file).convert("RGB")))[-515:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("point_size", "order"), [(25, "y"), pytest.param(60, "x", marks=pytest.mark.slow)])
 def test_it_is_matplotlibs_picture(rng: np.random.Generator, point_size: float, order: Literal["y", "x"]) -> None:
     structural_similarity = pytest.importorskip("skimage.metrics").structural_similarity

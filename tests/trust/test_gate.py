@@ -73,6 +73,7 @@ def astronaut() -> np.ndarray:
     return np.ascontiguousarray(data.astronaut()[:220, 120:330])
 
 
+@pytest.mark.slow
 def test_photos_are_retried_until_no_recogniser_matches(astronaut: np.ndarray) -> None:
     easy, hard = Judge("easy"), Judge("onnx:/x/hard.onnx", stubborn=2)
     result = Deidentifier.from_pretrained(recognizer=[easy, hard], seed=1)(astronaut)
