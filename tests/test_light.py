@@ -147,4 +147,4 @@ def test_doctor_says_that_photos_and_films_work() -> None:
     record = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
     assert record["ok"] is True and record["blockers"] == []
     missing = {each["name"] for section in record["sections"].values() for each in section if not each["ok"]}
-    assert {"torch", "back end"} <= missing
+    assert "torch" in missing

@@ -324,7 +324,9 @@ def _over_all(
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
         if task.there:
-            done.append({"input": str(task.source), "output": str(task.output), "skipped": True})
+            before = _record_beside(task.output) or {}
+            facts_then = {key: before.get(key) for key in COUNTED}
+            done.append({"input": str(task.source), "output": str(task.output), "skipped": True, **facts_then})
             continue
         try:
             task.output.parent.mkdir(parents=True, exist_ok=True)
