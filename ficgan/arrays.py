@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -11,14 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["assignment", "content_key", "resize", "to_pixels", "to_tensor", "windows"]
-
 Image = NDArray[np.uint8]
-
-
-def content_key(image: Image) -> str:
-    """Key of an image in the keyed draw: a hash of its pixels, so that its name does not matter."""
-    return hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=16).hexdigest()
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:

@@ -10,8 +10,6 @@ from ficgan.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PRECISIONS", "cpus", "resolve_device", "resolve_precision"]
-
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 

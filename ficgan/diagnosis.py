@@ -13,8 +13,6 @@ from typing import Any
 
 from ficgan.device import cpus
 
-__all__ = ["OPENCV_REMEDY", "Diagnosis", "DoctorFinding", "diagnose", "import_remedy"]
-
 # Extras, and the modules that they bring.
 EXTRAS = {
     "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
@@ -31,7 +29,6 @@ GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libX
 NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
 OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
-RECOGNIZERS = ("dlib", "insightface")
 # Roles of the embedded files.
 EMBEDDED = ("model", "bank", "mesh", "gate", "detector", "check", "kind")
 
@@ -73,13 +70,13 @@ class Diagnosis:
 def diagnose() -> Diagnosis:
     """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
     diagnosis = Diagnosis()
-    for probe in (_versions, _libraries, _devices, _ops, _detectors, _recognizers, _pretrained):
+    for probe in (_versions, _libraries, _devices, _detectors, _recognizers, _pretrained):
         name = probe.__name__.removeprefix("_")
         findings = diagnosis.sections.setdefault(name, [])
         try:
             findings.extend(probe())
         except Exception as error:
-            findings.append(DoctorFinding(name, False, _reason(error), required=name not in ("devices", "ops")))
+            findings.append(DoctorFinding(name, False, _reason(error), required=name != "devices"))
     return diagnosis
 
 
@@ -120,22 +117,18 @@ def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
     if find_spec(module) is None:
         remedy = _extra(module) or f"pip install {distribution}"
         return DoctorFinding(distribution, False, "not installed", remedy, required)
-    version = "version unknown"
-    for name in (distribution, f"{distribution}-headless", f"{distribution}-gpu"):
-        try:
-            version = metadata.version(name)
-            break
-        except metadata.PackageNotFoundError:
-            continue
     try:
-        import_module(module)
+        imported = import_module(module)
         if module == "torchvision":  # its operators load where it is built for this torch
             import_module("torchvision.ops")
     except Exception as error:
         graphics = module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES)
         remedy = OPENCV_REMEDY if graphics else f"pip install --force-reinstall {distribution}"
-        detail = f"{version} is installed but broken ({_reason(error)})"
-        return DoctorFinding(distribution, False, detail, remedy, required)
+        return DoctorFinding(distribution, False, f"installed but broken ({_reason(error)})", remedy, required)
+    try:
+        version = metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        version = str(getattr(imported, "__version__", "version unknown"))
     return DoctorFinding(distribution, True, version, required=required)
 
 
@@ -149,13 +142,8 @@ def _devices() -> Iterator[DoctorFinding]:
         return
     import torch
 
-    if not torch.cuda.is_available():
-        reason = "torch is built without CUDA" if torch.version.cuda is None else "no usable NVIDIA GPU or driver"
-        yield DoctorFinding("CUDA", True, f"none ({reason}); everything runs on the CPU")
-        return
     for index in range(torch.cuda.device_count()):
-        name, properties = f"cuda:{index}", torch.cuda.get_device_properties(index)
-        detail = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        name, detail = f"cuda:{index}", torch.cuda.get_device_name(index)
         try:
             torch.ones(1, device=name).add_(1).item()
         except Exception as error:
@@ -163,16 +151,9 @@ def _devices() -> Iterator[DoctorFinding]:
             yield DoctorFinding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
         else:
             yield DoctorFinding(name, True, detail)
-
-
-def _ops() -> Iterator[DoctorFinding]:
-    if find_spec("torch") is None:
-        yield DoctorFinding("back end", False, "only training needs it, and torch is not installed", _extra("torch"))
-        return
     from ficgan.ops import backend
 
-    kinds = {"native": "native (compiled)", "ref": "ref (plain torch, works everywhere)"}
-    yield DoctorFinding("back end", True, kinds[backend()])
+    yield DoctorFinding("ops", True, {"native": "compiled kernels", "ref": "plain torch"}[backend()])
 
 
 def _detectors() -> Iterator[DoctorFinding]:
@@ -184,7 +165,7 @@ def _detectors() -> Iterator[DoctorFinding]:
 def _recognizers() -> Iterator[DoctorFinding]:
     from ficgan.faces import get_recognizer
 
-    yield from _back_ends(get_recognizer, RECOGNIZERS)
+    yield from _back_ends(get_recognizer, ("dlib", "insightface"))
 
 
 def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[DoctorFinding]:
@@ -206,8 +187,6 @@ def _pretrained() -> Iterator[DoctorFinding]:
     for role in EMBEDDED:
         name = roles.get(role)
         wrong = "not in the manifest" if name is None else pretrained.check(name)
-        where = str(pretrained.FOLDER / (name or "manifest.json"))
-        # The mesh reads faces for every appearance model; a model comes with its bank.
+        detail = ": ".join(filter(None, [wrong, str(pretrained.FOLDER / (name or "manifest.json"))]))
         own = ", or name your own with --checkpoint and --bank" if role in ("model", "bank") else ""
-        detail = where if wrong is None else f"{wrong}: {where}"
-        yield DoctorFinding(role, wrong is None, detail, "" if wrong is None else f"reinstall ficgan{own}", True)
+        yield DoctorFinding(role, wrong is None, detail, f"reinstall ficgan{own}" if wrong else "", True)

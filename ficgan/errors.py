@@ -15,17 +15,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = [
-    "INTERRUPTED",
-    "FicganError",
-    "InputError",
-    "TakenError",
-    "UsageError",
-    "hint",
-    "memory_ran_out",
-    "stop_asked",
-]
-
 
 class FicganError(Exception):
     """Base of every error ficgan raises on purpose; the command line prints it and exits with `exit_code`."""

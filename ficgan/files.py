@@ -1,4 +1,4 @@
-"""Files of any kind: written whole or not at all, their digest, and the header of those of ficgan."""
+"""Files of any kind, here or in a store: written whole or not at all, their digest, the header of those of ficgan."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import json
 import os
 import re
 import secrets
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
+from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
-from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.errors import FicganError, InputError, TakenError, UsageError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ModelInfo", "alone_in", "atomic_write", "file_digest", "file_header", "lock", "partial_file", "unreadable"]
-
 _LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
+# Seconds within which a new temporary file is locked by the process that writes it.
+_NEW = 1.0
 _swept: set[Path] = set()  # folders whose leftovers this process has removed
 
 
@@ -33,6 +36,11 @@ def file_digest(path: str | os.PathLike[str]) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def content_key(image: Any) -> str:
+    """Key of an image, an array, in the keyed draw: a hash of its pixels, so that its name does not matter."""
+    return hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest()
 
 
 def unreadable(path: str | os.PathLike[str]) -> str:
@@ -51,10 +59,8 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
                 raise ValueError("it has no header")
             metadata = json.loads(file.read(size)).get("__metadata__", {})
         kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan model") from None
     except OSError as error:
-        raise FicganError(f"{path} cannot be read: {error.strerror or error}; give a ficgan model") from None
+        raise FicganError(f"{path} cannot be read ({error.strerror or error}); give a ficgan model") from None
     except (ValueError, AttributeError, RecursionError) as error:
         raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
     if metadata.get("format") != "ficgan":
@@ -74,12 +80,15 @@ class ModelInfo:
     def of(cls, path: str | Path) -> ModelInfo:
         """What the header of a network or of an appearance model says."""
         kind, header = file_header(path)
+        if kind not in ("model", "appearance"):
+            raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
         try:
-            if kind in ("model", "appearance"):
-                return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
+            return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
         except (KeyError, TypeError, ValueError) as error:
             raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
-        raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
+
+
+# -- whole or not at all ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -93,7 +102,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
         overwrite: replace an existing file. Otherwise that is a TakenError, also when it appears while the block runs.
         mode: its permissions, less the umask; 0o600, whatever the umask, for what only its owner may read.
     """
-    with _partial(Path(path), overwrite, mode) as (_, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
+    with partial_file(path, overwrite=overwrite, mode=mode) as temporary, open(temporary, "wb") as file:
         yield file
         with _reported(path):
             file.flush()
@@ -102,12 +111,7 @@ def atomic_write(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
 @contextmanager
 def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode: int = 0o666) -> Iterator[Path]:
     """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty."""
-    with _partial(Path(path), overwrite, mode) as (temporary, _):
-        yield temporary
-
-
-@contextmanager
-def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int]]:
+    path = Path(path)
     if not overwrite and os.path.lexists(path):
         raise _exists(path)
     if path.parent not in _swept:
@@ -116,11 +120,12 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
     temporary = path.with_name(f".ficgan-{secrets.token_hex(8)}.tmp")
     try:
         with _reported(path, "; choose another output folder"):
-            descriptor = _locked(temporary, mode)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            lock(descriptor)
             if mode == 0o600:
                 temporary.chmod(mode)
-        try:
-            yield temporary, descriptor
+            yield temporary
             with _reported(path):
                 os.fsync(descriptor)
                 if fcntl is not None:  # under the lock: nobody takes it for a leftover
@@ -135,34 +140,6 @@ def _partial(path: Path, overwrite: bool, mode: int) -> Iterator[tuple[Path, int
             temporary.unlink()
 
 
-def _locked(temporary: Path, mode: int) -> int:
-    """A new file, locked for as long as it is open."""
-    while True:
-        binary = getattr(os, "O_BINARY", 0)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | binary, mode)
-        lock(descriptor)
-        if fcntl is None or os.fstat(descriptor).st_nlink:
-            return descriptor
-        os.close(descriptor)  # another process took it for a leftover before it was locked
-
-
-def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
-    """Lock an open file or folder until it is closed; the lock of a killed process is free again.
-
-    False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows, some
-    network drives), True.
-    """
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
-
-
 def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
     with suppress(OSError):
@@ -170,26 +147,8 @@ def remove_leftovers(folder: Path) -> None:
             if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             with suppress(OSError), open(entry.path, "rb") as file:
-                if lock(file, wait=False):
+                if time.time() - entry.stat().st_mtime > _NEW and lock(file, wait=False):
                     os.unlink(entry.path)
-
-
-@contextmanager
-def alone_in(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Be the only process in such a block for this folder; a TakenError where another is, and this one shall not wait.
-
-    For files that belong together. Where folders cannot be locked (Windows, some network drives) nothing is.
-    """
-    descriptor = None
-    with suppress(OSError):
-        descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
-    try:
-        if descriptor is not None and not lock(descriptor, wait=wait):
-            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
 
 
 @contextmanager
@@ -213,5 +172,196 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
     os.replace(temporary, path)
 
 
-def _exists(path: Path) -> TakenError:
+def _exists(path: Place) -> TakenError:
     return TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+
+def lock(file: int | IO[Any], *, wait: bool = True) -> bool:
+    """Lock an open file or folder until it is closed; the lock of a killed process is free again.
+
+    False where another process has locked it, and this one shall not wait. Where nothing can be locked (Windows, some
+    network drives), True.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def alone_in(folder: Place, *, wait: bool = True) -> Iterator[None]:
+    """Be the only process in such a block for this folder; a TakenError where another is, and this one shall not wait.
+
+    For files that belong together. In stores, and where folders cannot be locked, nothing is.
+    """
+    descriptor = None
+    if fcntl is not None and isinstance(folder, Path):
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor is not None and not lock(descriptor, wait=wait):
+            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+# -- stores that fsspec knows, such as s3://bucket/photos/a.jpg --------------------------------------------------------
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.*")
+# Schemes that FFmpeg reads; all others are taken for stores.
+_STREAMS = {"ftp", "http", "https", "mms", "mmsh", "mmst", "rist", "rtmp", "rtmps", "rtp", "rtsp", "rtsps", "srt"}
+_STREAMS |= {"tcp", "udp"}
+
+
+def is_store(name: str) -> bool:
+    """Whether a name is an address in a store, rather than a file, a camera or a stream."""
+    found = _SCHEME.fullmatch(name)
+    return found is not None and found[1].lower() not in _STREAMS
+
+
+class StorePath:
+    """A file or folder of a store, named and used like a `Path`.
+
+    Args:
+        fs: fsspec's file system, which takes keys from its own environment variables and files.
+        path: within it.
+    """
+
+    def __init__(self, fs: Any, path: str | PurePath) -> None:
+        self.fs, self.pure = fs, PurePosixPath(path)
+        self.name, self.stem, self.suffix = self.pure.name, self.pure.stem, self.pure.suffix
+
+    @classmethod
+    def of(cls, url: str) -> StorePath:
+        """The place of an address; a UsageError where fsspec knows no such store, or cannot open it."""
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise FicganError(f"{url.partition('?')[0]}: stores need fsspec: pip install 'ficgan[bulk]'") from None
+        try:
+            return cls(*url_to_fs(url))
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"{url.partition('?')[0]}: cannot be opened ({' '.join(str(error).split())})") from error
+
+    def __str__(self) -> str:
+        return str(self.fs.unstrip_protocol(str(self.pure)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorePath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self.pure)
+
+    def __truediv__(self, name: str | PurePath) -> StorePath:
+        return StorePath(self.fs, self.pure / name)
+
+    @property
+    def parent(self) -> StorePath:
+        return StorePath(self.fs, self.pure.parent)
+
+    def with_name(self, name: str) -> StorePath:
+        return self.parent / name
+
+    def relative_to(self, folder: StorePath) -> PurePosixPath:
+        return self.pure.relative_to(folder.pure)
+
+    def exists(self) -> bool:
+        return bool(self.fs.exists(str(self.pure)))
+
+    def is_file(self) -> bool:
+        return bool(self.fs.isfile(str(self.pure)))
+
+    def is_dir(self) -> bool:
+        return bool(self.fs.isdir(str(self.pure)))
+
+    def is_symlink(self) -> bool:
+        """Stores have no links."""
+        return False
+
+    def stat(self) -> SimpleNamespace:
+        return SimpleNamespace(st_size=self.fs.size(str(self.pure)))
+
+    def open(self, mode: str = "rb") -> Any:
+        return self.fs.open(str(self.pure), mode)
+
+    def read_bytes(self) -> bytes:
+        return bytes(self.fs.cat_file(str(self.pure)))
+
+    def write_bytes(self, data: bytes) -> None:
+        """An object appears when it is complete."""
+        self.fs.pipe_file(str(self.pure), data)
+
+    def unlink(self, *, missing_ok: bool = False) -> None:
+        if not missing_ok or self.exists():
+            self.fs.rm_file(str(self.pure))
+
+    def files(self) -> list[StorePath]:
+        """All files below, sorted; hidden ones are left out."""
+        found = (StorePath(self.fs, path) for path in sorted(self.fs.find(str(self.pure))))
+        return [file for file in found if not any(part.startswith(".") for part in file.relative_to(self).parts)]
+
+
+# A file or folder, wherever it is.
+Place = Path | StorePath
+
+
+def place_of(name: str) -> Place:
+    """The place of a path or an address."""
+    return StorePath.of(name) if is_store(name) else Path(name)
+
+
+def digest_of(place: Place) -> str:
+    """sha256 of a file, hexadecimal."""
+    if isinstance(place, Path):
+        return file_digest(place)
+    with place.open() as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
+    """A file, whole or not at all, see `atomic_write`."""
+    if isinstance(place, Path):
+        with atomic_write(place, overwrite=overwrite) as file:
+            file.write(data)
+    elif not overwrite and place.exists():
+        raise _exists(place)
+    else:
+        try:
+            place.write_bytes(data)
+        except OSError as error:
+            raise InputError(f"{place}: cannot be written ({' '.join(str(error).split())})") from error
+
+
+@contextmanager
+def local_file(place: Place) -> Iterator[Path]:
+    """A file on this machine's disk; of a store's file a private copy, which goes again."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:  # of mode 0700
+        copy = Path(folder, place.name)
+        place.fs.get_file(str(place.pure), str(copy))
+        yield copy
+
+
+@contextmanager
+def new_local_file(place: Place) -> Iterator[Path]:
+    """Where a library shall write a new file; for a store it is sent there when the block ends without an error."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:
+        made = Path(folder, place.name)
+        yield made
+        if made.exists():
+            place.fs.put_file(str(made), str(place.pure))

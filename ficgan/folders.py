@@ -22,8 +22,6 @@ from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import atomic_write, lock
 from ficgan.yaml_settings import check
 
-__all__ = ["MARKER", "Box", "Strict", "Text", "hold", "kind_of", "make_private_folder", "remove_folder", "work_folder"]
-
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
 MARKER = ".ficgan-folder"
@@ -248,24 +246,15 @@ Box = Annotated[tuple[float, float, float, float], AfterValidator(_corners_in_or
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; an InputError where it is missing, damaged, or names one key twice."""
+    """What a JSON file holds; an InputError where it is missing or damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: is not valid JSON ({error.msg})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: is not valid JSON ({error})") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in tree:
-            raise ValueError(f"the key {name!r} stands there twice; remove one")
-        tree[name] = value
-    return tree
 
 
 def check_schema(tree: Any, schema: str, where: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.alignment import SmoothConfig, smooth_middle
+from ficgan.faces.crops import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask

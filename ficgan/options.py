@@ -35,8 +35,12 @@ Verify = Literal["full", "sampled", "off"]
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-# What may cover what is no face; the first one where none is named.
-OBJECT_COVERS = ("plain", "black", "blur", "mosaic")
+# Covers of one colour: nothing of the face is left to see.
+OPAQUE = ("plain", "black")
+# All that may be a fallback or cover a region; blur and mosaic have a soft edge.
+COVERS = (*OPAQUE, "blur", "mosaic")
+# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
+HIDING = ("ficgan", *COVERS, "solid")
 # What the kind of a person consists of.
 KIND_PARTS = ("ethnicity", "gender", "age")
 MAX_MEGAPIXELS = 100.0
@@ -167,11 +171,11 @@ def parse_cover_also(text: str) -> tuple[str, str, str]:
     name, _, file = text.partition("=")
     rest, colon, cover = file.rpartition(":")
     if colon and rest and re.fullmatch("[a-z]+", cover):
-        if cover not in OBJECT_COVERS:
-            raise ValueError(f"ends with a cover that there is not; use {', '.join(OBJECT_COVERS)}")
+        if cover not in COVERS:
+            raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
         file = rest
     else:
-        cover = OBJECT_COVERS[0]
+        cover = COVERS[0]
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name) or not file:
         raise ValueError("is not of the form NAME=FILE.onnx, with a name of small letters, such as plates=found.onnx")
     return name, file, cover
@@ -201,6 +205,19 @@ def parse_span(text: str) -> tuple[float | None, float | None]:
     return start, end
 
 
+def without_folders(text: str) -> str:
+    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
+    return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
+
+
+def check_cover(name: str) -> str:
+    """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
+    name = "black" if name == "solid" else name
+    if name not in COVERS:
+        raise UsageError(f"there is no cover {name!r}; use {', '.join(COVERS)}")
+    return name
+
+
 # -- the groups -------------------------------------------------------------------------------------------------------
 
 
@@ -221,30 +238,19 @@ class Hiding:
         "--mode",
         metavar="NAME[:PARAMETER=VALUE,...]",
     )
-    fallback: str = option(
-        "plain",
-        "What covers a face that cannot be generated: too small, turned away, still recognised.",
-        "--fallback",
-        choices=("plain", "black", "blur", "mosaic"),
-    )
-    mask_scale: float = option(
-        1.0, "Size of the replaced region, as a multiple of the face crop.", "--mask-scale", low=0, above=True
-    )
+    fallback: str = option("plain", "What covers a face that cannot be generated.", "--fallback", choices=COVERS)
+    mask_scale: float = option(1.0, "Size of the replaced region, in face crops.", "--mask-scale", low=0, above=True)
     background: Faces | None = option(
         None,
-        "Other people's aligned faces (folder, zip, tar; labels in it or a folder per person say whose they are), for "
-        "modes that need them.",
+        "Other people's aligned faces, for modes that need them: folder (one a person, or labels in it), zip or tar.",
         "--background",
         metavar="FACES",
         role="file",
     )
 
     def __post_init__(self) -> None:
-        from ficgan.anonymizers.modes import check_cover
-
-        if not self.mask_scale > 0:
-            raise UsageError(f"mask scale {self.mask_scale} must be above 0; 1 covers hairline to chin")
         object.__setattr__(self, "fallback", check_cover(self.fallback))
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -264,38 +270,26 @@ class Identity:
     A `Deidentifier` of a loaded model takes k, band, alpha, attributes, add, swap and keep_kind from the model.
     """
 
-    k: int = option(
-        3000, "Number of people whose identity codes are averaged; small groups need a smaller k.", "--k", low=2
-    )
+    k: int = option(3000, "People whose identity codes are averaged; small groups need a smaller k.", "--k", low=2)
     layer: int = option(
         0,
-        "Layers 1…I keep the source's code, I+1…L take the k-same code: 0 is strongest, L−1 weakest. FIRST-LAST: only "
-        "these take it. The embedded model has L = 10.",
+        "Layers 1…I keep the source's code, the others take the k-same code: 0 is strongest. FIRST-LAST: only these "
+        "take it. The embedded model has L = 10.",
         "--layer",
         metavar="I|FIRST-LAST",
         parse=parse_layer,
     )
     band: str | None = None
     psi: Diversity = option(
-        "auto",
-        "ψ of the variance-restored mean: 0 the plain mean; auto: what the model does best with.",
-        "--diversity",
-        metavar="auto|PSI",
-        parse=parse_diversity,
+        "auto", "ψ of the variance-restored mean.", "--diversity", metavar="auto|PSI", parse=parse_diversity
     )
     seed: int | None = option(
-        None,
-        "Same seed, same input, same faces; the audit states a commitment only.",
-        "--seed",
-        kind=int,
-        low=0,
-        shown="random, not kept",
-        role="secret",
+        None, "Same seed, same input, same faces.", "--seed", kind=int, low=0, shown="random, not kept", role="secret"
     )
     attributes: str | None = option(
         None,
         "Average only people with these attributes (-NAME: without), such as 'East Asian,-Male' with --k 500; "
-        "`ficgan bank show` lists them with their counts.",
+        "`ficgan bank show` lists them.",
         "--attributes",
         metavar="LIST",
     )
@@ -308,21 +302,12 @@ class Identity:
         many=True,
     )
     keep_kind: str | Sequence[str] = option(
-        ",".join(KIND_PARTS),
-        "What of the kind of person a new face keeps: ethnicity, gender, age, with commas, or none.",
-        "--keep-kind",
-        metavar="LIST",
-        parse=parse_kind,
+        ",".join(KIND_PARTS), "What a new face keeps; or none.", "--keep-kind", metavar="LIST", parse=parse_kind
     )
     exemplar: Image | None = option(
         None, "A face photo of yours to move the identity towards.", "--exemplar", metavar="FILE", role="file"
     )
-    alpha: float = option(
-        0.5,
-        "Share of the exemplar: 0 the k-same face; 1 the exemplar itself, which is a swap and not anonymous.",
-        "--alpha",
-        low=0,
-    )
+    alpha: float = option(0.5, "Share of the exemplar; 1 is a swap and not anonymous.", "--alpha", low=0)
     swap: bool = False
     link: str = "file"
 
@@ -350,9 +335,7 @@ class Finding:
         boxes: x0, y0, x1, y1 in pixels.
     """
 
-    detector: FaceDetector | str = option(
-        "auto", "What finds the faces: auto, insightface, yunet or centerface.", "--detector"
-    )
+    detector: FaceDetector | str = option("auto", "auto, insightface, yunet or centerface.", "--detector")
     threshold: float | None = option(
         None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
     )
@@ -364,49 +347,22 @@ class Finding:
         parse=parse_pair("WxH", "x"),
         shown="several scales; in films at most 960 px",
     )
-    thorough: bool = option(
-        False,
-        "Search at all scales, even where the first look is clear; takes three times as long on portraits.",
-        "--thorough",
-    )
+    thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
     min_score: float | None = option(
-        None,
-        "Photos: finds with a lower detection score are taken for no faces and stay as they are.",
-        "--min-score",
-        kind=float,
-        low=0,
-        high=1,
+        None, "Photos: finds with a lower score stay as they are.", "--min-score", kind=float, low=0, high=1
     )
     strict: bool = option(
-        False,
-        "Photos: cover doubtful finds (low score, an animal, cut by the border) and places that may be faces.",
-        "--strict",
+        False, "Photos: cover doubtful finds (low score, cut by the border) and places that may be faces.", "--strict"
     )
     keep: Mapping[str, Image] = option(
-        None,
-        "Leave this person as is; a folder names all whose photos are in it.",
-        "--keep",
-        metavar="PHOTO",
-        many=True,
-        role="photos",
+        None, "Leave this person (or those of a folder) as is.", "--keep", metavar="PHOTO", many=True, role="photos"
     )
     only: Mapping[str, Image] = option(
-        None,
-        "Hide this person (or those of this folder) and no other.",
-        "--only",
-        metavar="PHOTO",
-        many=True,
-        role="photos",
+        None, "Hide this person (or those of a folder) alone.", "--only", metavar="PHOTO", many=True, role="photos"
     )
     boxes: Sequence[Box] = option(
-        (),
-        "Leave faces that lie inside this box of the picture, in px.",
-        "--keep-box",
-        metavar="X0,Y0,X1,Y1",
-        parse=parse_box,
-        many=True,
+        (), "Leave faces inside this box, in px.", "--keep-box", metavar="X0,Y0,X1,Y1", parse=parse_box, many=True
     )
-
     cover_also: Sequence[str | ObjectDetector] = option(
         (),
         "Cover what this detector finds, too, such as plates=FILE.onnx: a YOLOv8 export, or one with boxes "
@@ -458,10 +414,8 @@ class Computing:
         checkpoint: appearance model or network; one of your own needs its own bank.
     """
 
-    device: str = option("cpu", "cpu, cuda, cuda:N or auto. What is not there is an error.", "--device", role="machine")
-    precision: str = option(
-        "auto", "Of networks on crops; auto: bfloat16 on a GPU, float32 on a CPU.", "--precision", choices=PRECISIONS
-    )
+    device: str = option("cpu", "cpu, cuda, cuda:N or auto.", "--device", role="machine")
+    precision: str = option("auto", "Of networks on crops.", "--precision", choices=PRECISIONS)
     checkpoint: str | Path | None = option(
         None, "Model.", "--checkpoint", metavar="FILE", shown="the embedded one", role="file"
     )
@@ -474,25 +428,13 @@ class Computing:
 class Publishing:
     """How photos are read and written."""
 
-    require_face: bool = option(
-        False, "A photo without a face is a failure, and gives no result.", "--require-face", role="run"
-    )
-    tag: bool = option(
-        True, "Mark results with generated faces as synthetic media (XMP DigitalSourceType).", "--tag/--no-tag"
-    )
+    require_face: bool = option(False, "A photo without a face is a failure.", "--require-face", role="run")
+    tag: bool = option(True, "Mark results with generated faces as synthetic media.", "--tag/--no-tag")
     keep_metadata: bool = option(
-        False,
-        "Photos: keep of EXIF and XMP camera, exposure, time, place, captions and copyright, and nothing else.",
-        "-m",
-        "--keep-metadata",
+        False, "Photos: keep camera, time, place, captions and copyright, nothing else.", "-m", "--keep-metadata"
     )
     max_megapixels: float = option(
-        MAX_MEGAPIXELS,
-        "Larger images are refused without being decoded.",
-        "--max-megapixels",
-        low=0,
-        above=True,
-        role="run",
+        MAX_MEGAPIXELS, "Larger images are refused undecoded.", "--max-megapixels", low=0, above=True, role="run"
     )
 
 
@@ -500,16 +442,8 @@ class Publishing:
 class FilmSearch:
     """How films are searched, followed and checked: what the commands offer of `ficgan.video.VideoSettings`."""
 
-    stride: int = option(
-        5, "Films: the detector looks at every n-th frame; the frames between are interpolated.", "--stride", low=1
-    )
-    pad: float = option(
-        0.4,
-        "Films: cover a face this long before its first and after its last sighting.",
-        "--pad",
-        metavar="SECONDS",
-        low=0,
-    )
+    stride: int = option(5, "Films: the detector looks at every n-th frame.", "--stride", low=1)
+    pad: float = option(0.4, "Films: cover a face this long before and after.", "--pad", metavar="SECONDS", low=0)
     link: Link = option(
         "file",
         "One new face for a person in a file, in all files of this run (one by one), or for each track of a film.",
@@ -529,17 +463,10 @@ class FilmSearch:
 class FilmPart:
     """Which part of a film is taken, and where all faces in it stay; times in seconds."""
 
-    start: float | None = option(
-        None, "Films: begin here, in seconds or [H:]M:S.", "--start", metavar="TIME", parse=parse_time
-    )
+    start: float | None = option(None, "Films: begin here, [H:]M:S.", "--start", metavar="TIME", parse=parse_time)
     end: float | None = option(None, "Films: end here.", "--end", metavar="TIME", parse=parse_time)
     spans: Sequence[tuple[float | None, float | None]] = option(
-        (),
-        "Films: leave all faces in this span of time.",
-        "--keep-span",
-        metavar="FROM-TO",
-        parse=parse_span,
-        many=True,
+        (), "Films: leave all faces in this time.", "--keep-span", metavar="FROM-TO", parse=parse_span, many=True
     )
 
 

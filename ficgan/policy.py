@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Attempt", "FaceResult", "Policy", "Result", "covered"]
-
-
 # Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth.
 CORE = 0.3
 # How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a

@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ficgan.errors import UsageError, hint
 
-__all__ = ["Parametrised", "Registry", "param", "parse_spec"]
-
 C = TypeVar("C", bound="Parametrised")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ficgan.policy import Result
 
-__all__ = ["ServiceLimits", "make_app", "photo_work"]
-
 log = logging.getLogger("ficgan.service")
 TYPES = {".jpg": "image/jpeg", ".tif": "image/tiff"}
 TYPES |= {f".{kind}": f"image/{kind}" for kind in ("png", "webp", "avif", "heic")}
@@ -31,21 +29,13 @@ TYPES |= {f".{kind}": f"image/{kind}" for kind in ("png", "webp", "avif", "heic"
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What the service takes at most.
+    """What the service takes at most."""
 
-    Args:
-        bytes: of a photo's file.
-        pixels: of a photo; larger ones are refused from their header.
-        jobs: photos worked on at once.
-        queue: requests that may wait for one of them; more are refused at once.
-        patience: seconds in which a request's body must have arrived.
-    """
-
-    bytes: int = 32 << 20
-    pixels: int = 50_000_000
-    jobs: int = 2
-    queue: int = 16
-    patience: float = 30.0
+    bytes: int = 32 << 20  # of a photo's file
+    pixels: int = 50_000_000  # larger photos are refused from their header
+    jobs: int = 2  # photos worked on at once
+    queue: int = 16  # requests that may wait for one of them; more are refused at once
+    patience: float = 30.0  # seconds in which a request's body must have arrived
 
 
 class Refusal(Exception):

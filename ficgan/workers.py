@@ -28,8 +28,6 @@ from typing import Any, BinaryIO
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
 
-__all__ = ["SUPPORTED", "Limits", "Workers", "is_cancelled", "report"]
-
 Setup = Callable[[], Callable[[Any], Any]]
 # Whether this system can hold a worker to limits.
 SUPPORTED = sys.platform in ("linux", "darwin")

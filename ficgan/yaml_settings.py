@@ -13,8 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from ficgan.errors import FicganError, UsageError, hint
 
-__all__ = ["Tree", "check", "hint", "override", "read_tree"]
-
 Tree = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 

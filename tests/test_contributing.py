@@ -125,11 +125,3 @@ def test_a_new_attacker(checkout: Checkout, tmp_path: Path) -> None:
         near = {row["attacker"]: float(row["PSNR"].split()[0]) for row in csv.DictReader(file)}
     assert set(near) == {"", "ridge", "level-table"}
     assert near["level-table"] > near[""]  # nearer to the clear faces than what it was given
-
-
-@pytest.mark.slow
-def test_a_new_detector(checkout: Checkout, tmp_path: Path) -> None:
-    _, blocks = section("A new detector")
-    shutil.copy(PHOTO, tmp_path / "photo.jpg")
-    summary = json.loads(checkout.run(blocks[""][0].strip(), tmp_path))
-    assert summary["written"] == 1 and summary["faces"] == 2  # one of them in the suit, as the document says

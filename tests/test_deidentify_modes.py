@@ -30,11 +30,11 @@ def build(mode: object, faces: list | None = None, **options: object) -> Deident
 def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:
     deid = build("block-permutation:block=8,key=hush", seed=3)
     result = deid(photo(), key="a")
-    (one,) = result.faces
-    assert (one.action, one.covered, one.matched) == ("block-permutation", True, False) and one.distance is not None
+    (each,) = result.faces
+    assert (each.action, each.covered, each.matched) == ("block-permutation", True, False) and each.distance is not None
     assert (result.image[result.mask == 0] == photo()[result.mask == 0]).all()
-    told = json.dumps(result.audit)
-    assert "hush" not in told and result.audit["mode"] == "block-permutation:block=8"
+    record = json.dumps(result.audit)
+    assert "hush" not in record and result.audit["mode"] == "block-permutation:block=8"
     assert result.audit["methods"][0]["settings"] == {"block": 8}
     # What the side-car says is enough for whoever has the key.
     x0, y0, side = result.audit["faces"][0]["square"]
@@ -51,7 +51,7 @@ def test_draws_repeat_with_the_seed_only_and_differ_by_face() -> None:
     assert (build("gaussian-noise")(photo(), key="a").image != build("gaussian-noise")(photo(), key="a").image).any()
     flat = np.full((160, 300, 3), 127, np.uint8)
     out = build("gaussian-noise", [face(20, 40, 60), face(180, 40, 60)])(flat)
-    (a, b) = ((x, y, s) for x, y, s in (one.square for one in out.faces))
+    (a, b) = ((x, y, s) for x, y, s in (each.square for each in out.faces))
     cut = [out.image[y : y + s, x : x + s] for x, y, s in (a, b)]
     assert (cut[0] != cut[1]).any()
 
@@ -73,7 +73,7 @@ def test_a_face_that_the_method_cannot_do_gets_a_plain_cover() -> None:
 
 def test_small_faces_in_a_scene_are_hidden_too() -> None:
     result = build("obfuscation-blur", [face(10, 10, 140), face(190, 100, 14)])(photo())
-    assert result.uncovered == 0 and {one.action for one in result.faces} == {"obfuscation-blur"}
+    assert result.uncovered == 0 and {each.action for each in result.faces} == {"obfuscation-blur"}
 
 
 def test_backgrounds() -> None:
@@ -123,22 +123,22 @@ def renderer(mode: str, **more: object) -> Renderer:
 def test_noise_stays_the_same_over_the_frames_of_a_person() -> None:
     """Or it would average out: the mean of many frames would be the face."""
     mode = "gaussian-noise:sigma=30"
-    one = renderer(mode)
-    images = one([job(0, 40, 50, mode), job(1, 41, 50, mode), job(2, 40, 50.4, mode)])
+    each = renderer(mode)
+    images = each([job(0, 40, 50, mode), job(1, 41, 50, mode), job(2, 40, 50.4, mode)])
     patches = [image[(image != 127).any(-1)] for image in images]
     assert len(patches[0]) > 1000
     for patch in patches[1:]:
         np.testing.assert_array_equal(patch, patches[0])
-    assert one.counts == {"gaussian-noise": 3}
+    assert each.counts == {"gaussian-noise": 3}
     other = renderer(mode)([job(0, 40, 50, mode, "q")])[0]
     assert (other != images[0]).any()
 
 
 def test_what_a_method_cannot_do_in_a_film_falls_back() -> None:
     mode = "pixelation:size=100"
-    one = renderer(mode)
-    image = one([job(0, 40, 50, mode)])[0]
-    assert one.counts == {"plain": 1} and np.ptp(image[60:70, 60:70].reshape(-1, 3), axis=0).max() == 0
+    each = renderer(mode)
+    image = each([job(0, 40, 50, mode)])[0]
+    assert each.counts == {"plain": 1} and np.ptp(image[60:70, 60:70].reshape(-1, 3), axis=0).max() == 0
 
 
 def test_a_file_may_not_run_programs() -> None:

@@ -26,6 +26,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", WRITES, str(tmp_path / "a")], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline()
     (left,) = os.listdir(tmp_path)
+    os.utime(tmp_path / left, (0, 0))
     with files.atomic_write(tmp_path / "b") as file:
         file.write(b"b")
     assert set(os.listdir(tmp_path)) == {"b", left}, "another process still writes it"

@@ -43,15 +43,14 @@ ALLOWED: dict[str, frozenset[str]] = {
     "frame": LEAVES | {"faces", "data", "identity", "images"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
     "frame_model": LEAVES | {"frame", "face_model", "faces", "identity", "images", "policy"},
-    "anonymizers": LEAVES | {"faces", "verification"},
+    "anonymizers": LEAVES | {"faces", "options", "verification"},
     "attacks": LEAVES | {"anonymizers", "faces", "verification", "models", "training", "ops"},
     "video": LEAVES | {"anonymizers", "models", "faces", "identity", "images", "options", "policy", "face_model"},
     "options": frozenset({"errors", "device", "anonymizers", "faces", "policy"}),
-    "stores": frozenset({"errors", "files"}),
     "deidentify": LEAVES
     | {"anonymizers", "models", "faces", "identity", "images", "policy", "face_model", "frame_model", "frame", "video"}
     | {"options", "pretrained"},
-    "ui": LEAVES | {"deidentify", "faces", "images", "video", "anonymizers", "records"},
+    "ui": LEAVES | {"deidentify", "options", "faces", "images", "video", "anonymizers", "records"},
     "verification": LEAVES | {"ops", "models", "losses", "faces", "data"},
     "data": LEAVES | {"faces", "images"},
     "training": LEAVES
@@ -62,7 +61,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     | {"configs", "verification", "pointcloud", "face_model", "frame_model", "frame", "records", "training"},
     "pointcloud": LEAVES | {"anonymizers", "frame", "images", "pretrained"},
     "service": LEAVES | {"deidentify", "records", "policy"},
-    "records": LEAVES | {"deidentify", "images", "policy", "stores", "video"},
+    "records": LEAVES | {"deidentify", "images", "policy", "video"},
     "diagnosis": LEAVES | {"ops", "models", "faces", "pretrained"},
 }
 TORCH_ONLY = ("losses",)

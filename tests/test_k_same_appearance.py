@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.deidentify import Ficgan, KSameAppearance
+from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
@@ -38,6 +38,7 @@ def test_it_has_the_parameters_of_the_method_and_no_others() -> None:
     assert set(usual.settings()) == {"k", "psi", "layer", "same", "checkpoint_sha256", "bank_digest"}
 
 
+@pytest.mark.slow
 def test_it_makes_what_the_embedded_model_makes_at_these_settings(faces: Faces) -> None:
     mine, whole = KSameAppearance(k=500, seed=4), Ficgan(k=500, layer=0, psi=0.0, seed=4)
     assert isinstance(mine.face_model, FrameModel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.device import cpus
 from ficgan.diagnosis import EXTRAS
 
 ASTRONAUT = Path(__file__).resolve().parent.parent / "tools" / "astronaut.jpg"
@@ -94,60 +92,6 @@ def test_the_library_needs_no_extra(media: Path, tmp_path: Path) -> None:
     run(LIBRARY, media / "photo.png", media / "film.mp4", tmp_path / "film.mp4")
 
 
-def test_a_wrong_path_is_answered_before_anything_is_loaded(tmp_path: Path) -> None:
-    report = "import atexit, time\natexit.register(lambda: print(time.process_time(), *sys.modules))\n"
-    command = [sys.executable, "-c", "import sys\n" + report + COMMAND, tmp_path / "none.jpg"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "none.jpg: no such file" in done.stderr
-    seconds, *modules = done.stdout.split()
-    assert float(seconds) < 0.7 and not {"numpy", "cv2", "onnxruntime", "av", "pydantic", *EXTRA} & set(modules)
-
-
-FIRST_SIGHT = """
-import os, sys
-
-class Watch:  # says what NumPy finds in the environment when it is loaded, and ends the process
-    def find_spec(self, name, path=None, target=None):
-        if name == "numpy":
-            print(*map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")), file=sys.stderr, flush=True)
-            os._exit(0)
-
-sys.meta_path.insert(0, Watch())
-from ficgan.cli.main import main
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "threads"),
-    [
-        (["deid", "PHOTO", "-o", "OUT/"], "1 None"),
-        (["deid", "PHOTO", "PHOTO2", "--jobs", "2", "-o", "OUT/"], "1 SHARE"),
-        (["deid", "PHOTO", "PHOTO2", "FILM", "-o", "OUT/"], "1 None"),
-        (["analyse", "FILM", "-o", "OUT"], "1 None"),
-    ],
-)
-def test_photos_share_the_processors(command: list[str], threads: str, media: Path, tmp_path: Path) -> None:
-    """NumPy's library reads its number of threads when it is loaded, so the command must have set it by then."""
-    (tmp_path / "second.png").write_bytes((media / "photo.png").read_bytes())
-    paths = {"PHOTO": media / "photo.png", "PHOTO2": tmp_path / "second.png", "FILM": media / "film.mp4"}
-    paths |= {"OUT": tmp_path / "out", "OUT/": tmp_path / "out"}
-    words = [str(paths.get(word, word)) for word in command]
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_SIGHT, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
-    share = max(1, cpus() // 2)
-    assert done.stderr.splitlines()[-1:] == [threads.replace("SHARE", str(share))], done.stderr
-
-
 @pytest.mark.parametrize(("device", "provider"), [("cuda:1", ("CUDAExecutionProvider", {"device_id": 1}))])
 def test_every_network_runs_where_the_device_says(
     device: str, provider: object, media: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,7 +144,7 @@ def test_what_a_photo_imports_is_little() -> None:
 
 @pytest.mark.slow
 def test_doctor_says_that_photos_and_films_work() -> None:
-    told = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
-    assert told["ok"] is True and told["blockers"] == []
-    missing = {one["name"] for section in told["sections"].values() for one in section if not one["ok"]}
-    assert {"torch", "back end"} <= missing
+    record = json.loads(run("from ficgan.cli.main import main\nmain()\n", "doctor", "--json"))
+    assert record["ok"] is True and record["blockers"] == []
+    missing = {each["name"] for section in record["sections"].values() for each in section if not each["ok"]}
+    assert "torch" in missing

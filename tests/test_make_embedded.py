@@ -6,7 +6,6 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 from ficgan import pretrained
-from ficgan.errors import UsageError
 from ficgan.face_model import ModelInfo
 from ficgan.files import file_digest
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
@@ -80,7 +78,9 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     assert set(files) == {*manifest["files"], "manifest.json"}
     for name, entry in manifest["files"].items():
         assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == len(files[name])
-    ours, given = (load_appearance(one) for one in (folder / "appearance.safetensors", tmp_path / "fitted.safetensors"))
+    ours, given = (
+        load_appearance(each) for each in (folder / "appearance.safetensors", tmp_path / "fitted.safetensors")
+    )
     np.testing.assert_array_equal(ours[0].components, given[0].components)
     assert ours[1] == FrameConfig()  # numbers of the code, whatever the fitted file was made with
     bank = IdentityBank.load(folder / "bank.safetensors")
@@ -88,27 +88,6 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     assert bank.provenance["checkpoint"] == manifest["files"]["appearance.safetensors"]["sha256"]
     assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})
     assert manifest["measured"] == {"aligned": [1, 2]}
-
-
-def test_a_detail_network_is_taken_from_another_file(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
-    model, config, info, _ = load_appearance(tmp_path / "fitted.safetensors")
-    other = replace(info, training={"detail": {"images_seen": 8}})
-    network = np.arange(5, dtype=np.uint8)
-    save_appearance(tmp_path / "detail.safetensors", replace(model, detail_network=network), config, other)
-    call("fitted.safetensors", "people", "--detail", "detail.safetensors")
-    made, _, info, _ = load_appearance(folder / "appearance.safetensors")
-    assert made.detail_network.tolist() == network.tolist() and info.training["detail"] == {"images_seen": 8}
-    bank = IdentityBank.load(folder / "bank.safetensors")
-    assert bank.provenance["checkpoint"] == file_digest(folder / "appearance.safetensors")
-    codes, whole = bank.codes.astype(float), IdentityBank.load(tmp_path / "people").codes.astype(float)
-    assert np.abs(codes - whole).max() <= 0.51 * np.ptp(whole, axis=0).max() / 255 + 2e-3  # kept in 8 bits
-
-
-def test_a_bank_of_another_model_is_refused(call: Callable[..., None], folder: Path) -> None:
-    before = contents(folder)
-    with pytest.raises(UsageError, match="was not built with"):
-        call("fitted.safetensors", str(pretrained.path("bank")))
-    assert contents(folder) == before
 
 
 def test_a_failure_leaves_the_old_files(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import logging
@@ -13,23 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-
-import ficgan
-from ficgan.cli import main as group
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = sorted(path for path in (ROOT / "ficgan").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts)
-
-
-def calls(path: Path, name: str) -> list[int]:
-    """Lines that call a function of this bare name."""
-    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    return [
-        node.lineno
-        for node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-    ]
 
 
 def test_loggers_are_below_that_of_ficgan() -> None:
@@ -40,16 +25,6 @@ def test_loggers_are_below_that_of_ficgan() -> None:
             found += 1
     assert found >= 1
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("ficgan").handlers)
-
-
-def test_analyze_is_analyse() -> None:
-    one, other = (CliRunner().invoke(group.main, [name, "--help"]).output for name in ("analyze", "analyse"))
-    assert "Find the faces of a film" in one and one.replace("analyze", "analyse") == other
-    assert "analyze" not in CliRunner().invoke(group.main, ["--help"]).output
-
-
-def test_the_changelog_knows_this_version() -> None:
-    assert f"\n## {ficgan.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ def test_every_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     pins = dict(line.lower().replace("_", "-").split("==") for line in lines if line and not line.startswith("#"))
     extras = project["optional-dependencies"]
     names = ("train", "eval", "pointcloud", "serve", "bulk", "docs", "notebook", "dev")
-    wanted = project["dependencies"] + [one for name in names for one in extras[name]]
+    wanted = project["dependencies"] + [each for name in names for each in extras[name]]
     for requirement in wanted:
         if requirement.startswith("ficgan["):
             continue  # an extra that brings others

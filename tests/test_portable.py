@@ -44,6 +44,6 @@ def test_a_photo_and_a_film_without_fcntl_resource_and_signals(tmp_path: Path, a
     command = [sys.executable, "-c", HIDING, str(tmp_path), "-o", str(tmp_path / "out"), "--seed", "1", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["written"], told["failed"], told["masked"]) == (2, 0, 0) and told["faces"] == 2
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert (record["written"], record["failed"], record["masked"]) == (2, 0, 0) and record["faces"] == 2
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"a.png", "b.mp4", "a.png.json", "b.mp4.json"}

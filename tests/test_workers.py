@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError
-from ficgan.workers import SUPPORTED, Limits, Workers, is_cancelled, report
+from ficgan.workers import Limits, Workers, is_cancelled, report
 
 LIMITED = pytest.mark.skipif(sys.platform != "linux", reason="needs Landlock and RLIMIT_AS")
 
@@ -164,12 +164,6 @@ def test_errors_keep_their_class(error: Exception, kind: type[Exception], pair: 
     assert pair.do(("echo", 1)) == [1]
 
 
-def test_what_a_task_prints_is_no_answer(pair: Workers) -> None:
-    assert pair.do(("print",)) is None and pair.do(("echo", 2)) == [2]
-    with pytest.raises((RuntimeError, TypeError)):
-        pair.do(("echo", object))
-
-
 def test_a_worker_that_dies_is_replaced(pair: Workers) -> None:
     tasks = [("echo", 1), ("crash",), ("echo", 2), ("crash",), ("echo", 3)]
     results = dict(pair.run(tasks))
@@ -221,19 +215,6 @@ def test_a_worker_keeps_within_its_limits(held: tuple[Workers, Path], tmp_path: 
         assert set(outside.values()) == {"PermissionError"} or "done" not in outside.values(), outside
         assert [path.name for path in tmp_path.iterdir()] == ["old"]
         assert [name for name, what in inside.items() if what != "done"] == ["rename", "run", "connect"]
-
-
-@pytest.mark.skipif(not SUPPORTED, reason="needs a system that can hold a process to limits")
-def test_without_folders_no_file_grows(tmp_path: Path) -> None:
-    with Workers(setup, 1, Limits()) as workers:
-        workers.do(("harm", str(tmp_path), 1))
-    assert not [path for path in tmp_path.iterdir() if path.stat().st_size]
-
-
-def test_where_there_are_no_limits_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.workers.SUPPORTED", False)
-    with pytest.raises(UsageError):
-        Workers(setup, 1, Limits())
 
 
 PARENT = """

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ficgan import ops
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.config import Config, load_config
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError

@@ -25,11 +25,11 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 from ficgan import Deidentifier
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.deidentify.pipeline import TEMPLATE_BOX
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.faces.blend import crop
+from ficgan.faces.crops import crop
 
 SIDE = 256
 Pixels = NDArray[np.uint8]

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.errors import UsageError
 from ficgan.files import file_digest
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance

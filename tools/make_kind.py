@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.data import open_faces
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, get_recognizer

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.faces.models import onnx_session
 from ficgan.files import atomic_write
 

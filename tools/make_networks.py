@@ -24,7 +24,7 @@ from make_mesh import Writer
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 

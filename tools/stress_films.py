@@ -34,7 +34,7 @@ from clips import make_clip
 from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan import Deidentifier
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.errors import stop_asked
 from ficgan.video.film import check_frames, independent_detector
 from ficgan.video.read import Frame, open_video

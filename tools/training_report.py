@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
 

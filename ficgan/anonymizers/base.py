@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment
+from ficgan.faces.crops import Alignment
 from ficgan.registry import Parametrised, Registry
 
 Images = NDArray[np.uint8]  # [N,S,S,3] RGB

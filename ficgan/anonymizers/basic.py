@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.anonymizers.base import ANONYMIZERS, Images, PerImage, Traits, nearest_grey
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment, similarity, transform_points
+from ficgan.faces.crops import Alignment, similarity, transform_points
 from ficgan.faces.detection import check_image
 from ficgan.registry import param
 

@@ -15,7 +15,7 @@ import numpy as np
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment, similarity
+from ficgan.faces.crops import Alignment, similarity
 from ficgan.registry import param
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, nearest_grey
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment
-from ficgan.faces.blend import crop, paste_back
+from ficgan.faces.crops import Alignment, crop, paste_back
 from ficgan.registry import param
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,16 +180,14 @@ class KRtio(Anonymizer):
     def invert(self, faces: Faces) -> Images:
         """The source crops from anonymised ones under their names, with the same key and overlays; not as_released.
 
-        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless. Values that no face gives are taken
-        for damage, and replaced by the local mean.
+        They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless.
         """
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)
-        slack = 0.5 / self._alpha + 1e-6  # what rounding to grey levels makes of 0 and of 255
         for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
             found = (image - (1 - self._alpha) * self._cover(name, image.shape[0])) / self._alpha
-            out[index] = np.rint(_repaired(found, (found < -slack) | (found > 255 + slack))).clip(0, 255)
+            out[index] = np.rint(found).clip(0, 255)
         return out
 
     @property
@@ -222,18 +220,6 @@ def _permuted(image: Images, block: int, order: NDArray[np.int64]) -> Images:
     moved = blocks[order].reshape(cells, cells, block, block, 3).swapaxes(1, 2)
     out[:whole, :whole] = moved.reshape(whole, whole, 3)
     return out
-
-
-def _repaired(image: NDArray[np.float64], damaged: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Damaged values [S,S,3] replaced by the mean of the sound ones around them, where there are any."""
-    if not damaged.any():
-        return image
-    import cv2
-
-    sound = (~damaged).astype(np.float64)
-    window: dict[str, Any] = {"ddepth": -1, "ksize": (17, 17), "normalize": False, "borderType": cv2.BORDER_CONSTANT}
-    total, count = cv2.boxFilter(image * sound, **window), cv2.boxFilter(sound, **window)
-    return np.where(damaged & (count > 0.5), total / np.maximum(count, 1), image)
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
-import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -14,19 +13,14 @@ import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
 from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
-from ficgan.arrays import content_key
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import Alignment
-from ficgan.faces.blend import Paste, check_mask_scale, crop, nothing, paste_back
+from ficgan.faces.crops import Alignment, Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
+from ficgan.files import content_key
+from ficgan.options import HIDING, without_folders
 from ficgan.registry import parse_spec
 
-# Covers of one colour: nothing of the face is left to see.
-OPAQUE: tuple[str, ...] = ("plain", "black")
-# Quick covers with a soft edge, scaled to the face; all that may be a fallback or cover a region.
-COVERS: tuple[str, ...] = (*OPAQUE, "blur", "mosaic")
-# The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
-HIDING: tuple[str, ...] = ("ficgan", *COVERS, "solid")
+# What does the same as a mode of our own, with parameters.
 _INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
 
 
@@ -34,14 +28,6 @@ def check_mode(mode: str) -> str:
     """The mode if valid: one of `HIDING`, NAME or NAME:PARAMETER=VALUE,…; UsageError else."""
     method_of(mode)
     return mode
-
-
-def check_cover(name: str) -> str:
-    """The name of a cover, one of `COVERS`; solid is black; UsageError else."""
-    name = "black" if name == "solid" else name
-    if name not in COVERS:
-        raise UsageError(f"there is no cover {name!r}; use {', '.join(COVERS)}")
-    return name
 
 
 def method_of(mode: str) -> Anonymizer | None:
@@ -76,11 +62,6 @@ def shown(mode: str, method: Anonymizer | None = None) -> str:
     public = method.settings()
     parts = [f"{key}={without_folders(value)}" for key, value in given.items() if key.replace("-", "_") in public]
     return ":".join(filter(None, [name, ",".join(parts)]))
-
-
-def without_folders(text: str) -> str:
-    """ "onnx:/home/me/r.onnx" → "onnx:r.onnx"."""
-    return re.sub(r"[^\s:+='\"]*/(?=[^/\s])", "", text)
 
 
 _HARMLESS = "use it only where recognition would do no harm."

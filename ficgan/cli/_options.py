@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,24 +14,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ficgan import options as declared
-from ficgan.cli._console import Finite, Parsed
+import ficgan.options as declared
+from ficgan.cli.main import Finite, Parsed
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.images import READABLE_SUFFIXES
 from ficgan.options import Option, options_of
-from ficgan.workers import SUPPORTED
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ficgan.anonymizers import Anonymizer, Faces
-    from ficgan.video.settings import EncodeOptions, Rules, VideoSettings
+    from ficgan.video.settings import EncodeOptions, VideoSettings
 
 # Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
-OWN_MODES = ("ficgan", "plain", "black", "solid", "blur", "mosaic")
 # Side of the background's crops in memory, px; the papers' size.
 LARGEST_FACE = 224
 
@@ -107,7 +106,7 @@ def sandbox(usual: bool) -> Any:
     """--sandbox; usual where files come from strangers."""
     return click.option(
         "--sandbox/--no-sandbox",
-        default=usual and SUPPORTED,
+        default=usual and sys.platform in ("linux", "darwin"),
         show_default=True,
         help="Hold the processes that work on files to limits: memory, time, no network, no writing elsewhere.",
     )
@@ -184,14 +183,12 @@ def _shareable(name: str, value: Any) -> Any:
         return value is not None
     if role == "photos":
         return len(value)
-    if name == "mode" and value not in OWN_MODES:
+    if name == "mode" and value not in declared.HIDING:
         from ficgan.anonymizers.modes import shown
 
         return shown(value, chosen_method(value))
     if name in ("recognizer", "cover_also"):
-        from ficgan.anonymizers.modes import without_folders
-
-        return ", ".join(map(without_folders, value))
+        return ", ".join(map(declared.without_folders, value))
     return value
 
 
@@ -208,7 +205,7 @@ def digest(given: Mapping[str, Any], **more: Any) -> str:
 @lru_cache(maxsize=4)
 def chosen_method(mode: str) -> Anonymizer | None:
     """The anonymiser of a mode, made once; None for the modes of our own, for which nothing is imported."""
-    if mode in OWN_MODES:
+    if mode in declared.HIDING:
         return None
     from ficgan.anonymizers.modes import method_of
 
@@ -249,12 +246,12 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     )
 
 
-def video_rules(given: Mapping[str, Any]) -> Rules:
-    """Who stays as they are, by the options."""
+def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of films and who stays in them, as the library takes them; photos of people by name."""
     from ficgan.video.settings import Rules
 
-    keep, only = (people(given[name], f"--{name}", given) for name in ("keep", "only"))
-    return Rules(keep=keep, only=only, boxes=given["boxes"], spans=given["spans"])
+    rules = Rules(keep=keep, only=only, boxes=given["boxes"], spans=given["spans"])
+    return {"settings": video_settings(given), "rules": rules}
 
 
 def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
@@ -292,7 +289,7 @@ def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[
 
 
 def _photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    from ficgan.images.read import read_image
+    from ficgan.images.codec import read_image
 
     try:
         return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]

@@ -10,36 +10,32 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
+from ficgan.cli import _files as files
 from ficgan.cli import _options as opts
-from ficgan.cli import _work as working
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
-from ficgan.cli._plan import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan, obstacle
-from ficgan.cli._work import Done, FileSetup, FileWork, NewFilm, make_folder, with_name
+from ficgan.cli import main as shared
+from ficgan.cli._files import DEFAULT_SUFFIX, Done, FileJob, FilePlan, FileSetup, FileWork, NewFilm, with_name
+from ficgan.cli.main import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
-from ficgan.files import alone_in, file_digest, unreadable
+from ficgan.files import Place, StorePath, alone_in, digest_of, file_digest, unreadable, write_file
 from ficgan.images import disguised
 from ficgan.options import Identity
 from ficgan.records.sidecars import RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
-from ficgan.stores import Place, StorePath, digest_of, write_file
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.records.credentials import Credentials
     from ficgan.workers import Limits
-
-__all__ = ["DeidRun", "deid", "make_engine"]
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
@@ -61,7 +57,7 @@ def make_engine(**settings: Any) -> Any:
 
 @click.command(context_settings=shared.HELP)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, type=click.Path())
-@path("--files-from", "More inputs, one path a line; - reads them from stdin.", type=click.Path())
+@path("--files-from", "More inputs, one path a line; - reads them from stdin.", type=click.File("rb"))
 @path(
     "-o",
     "Folder for the results (trees are mirrored, names stay), or a file for a single input; also an address in a "
@@ -72,17 +68,8 @@ def make_engine(**settings: Any) -> Any:
 )
 @shared.options(opts.HIDE, opts.FACE, opts.SEARCH, opts.OBJECTS, opts.DOUBT, opts.VERIFY, opts.PHOTOS_OUT)
 @path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
-@named(
-    "--sidecar/--no-sidecar",
-    "Write <result>.json with the audit beside each result, and manifest.jsonl with a line a file in the folder.",
-    default=True,
-)
-@path(
-    "--sign",
-    "Put C2PA content credentials into each changed result, signed with this certificate and key (PEM); extra c2pa.",
-    metavar="CERT KEY",
-    nargs=2,
-)
+@named("--sidecar/--no-sidecar", "Write the audit <result>.json, and manifest.jsonl in the folder.", default=True)
+@path("--sign", "Sign changed results (C2PA) with this certificate and key, PEM.", metavar="CERT KEY", nargs=2)
 @shared.OVERWRITE
 @shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
 @shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
@@ -94,7 +81,7 @@ def make_engine(**settings: Any) -> Any:
 @handle_errors
 def deid(
     inputs: tuple[str, ...],
-    files_from: str | None,
+    files_from: IO[bytes] | None,
     out: str | None,
     overwrite: bool,
     skip_existing: bool,
@@ -105,7 +92,7 @@ def deid(
     cluster: str | None,
     dry_run: bool,
     sandbox: bool,
-    progress: Any,
+    progress: str,
     quiet: bool,
     **given: Any,
 ) -> None:
@@ -122,7 +109,9 @@ def deid(
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
-    inputs = (*inputs, *_listed(files_from))
+    if files_from is not None:
+        listed = files_from.read().removeprefix(b"\xef\xbb\xbf").splitlines()
+        inputs = (*inputs, *(os.fsdecode(line) for line in listed if line.strip()))
     if not inputs:
         raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
     external, in_order = given["mode"].startswith("external"), given["link"] == "job"
@@ -140,38 +129,33 @@ def deid(
         from ficgan.records.credentials import Credentials
 
         credentials = Credentials(*sign)
-    plan = make_plan(inputs, out, overwrite=overwrite)
+    plan = files.make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
     if films:
         from ficgan.video.read import check_span
 
         check_span(given["start"], given["end"])
     jobs = 1 if external or in_order else jobs
-    usual = min(cpus(), MOST_THREADS) if given["device"] == "cpu" else 2
-    threads = 1 if jobs else max(1, min(usual, photos))
+    threads = 1
+    if photos > 1 and not jobs:
+        threads = min(photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
     opts.share_processors(jobs or (1 if films else threads), mode=given["mode"])
-    rules = opts.video_rules(given)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
 
     def setup() -> FileSetup:
         """Reads what options name."""
+        keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
         if photos:
-            settings.update(keep=rules.keep, only=rules.only, boxes=rules.boxes, link="job" if in_order else "file")
-        film = {
-            "settings": opts.video_settings(given),
-            "rules": rules,
-            "encode": opts.encode_options(given),
-            "overwrite": overwrite,
-            **{name: given[name] for name in ("start", "end")},
-        }
+            settings.update(keep=keep, only=only, boxes=given["boxes"], link="job" if in_order else "file")
+        film = {"overwrite": overwrite, **{name: given[name] for name in ("start", "end")}}
+        if films:
+            film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
+        photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
         return FileSetup(
             make_engine,
             {**settings, **opts.loaded(given)},
-            photo={
-                "max_pixels": opts.max_pixels(given),
-                **{name: given[name] for name in ("tag", "keep_metadata", "require_face")},
-            },
-            film=film if films else {},
+            photo={"max_pixels": opts.max_pixels(given), **photo},
+            film=film,
             recorded=recorded if sidecar else None,
             decisions=decided,
             credentials=credentials,
@@ -192,21 +176,10 @@ def deid(
                         report.info(f"{job.name} -> {job.output}")
                 elif ready:
                     workers = jobs or (cpus() if cluster else 1)
-                    limits = _limits(ready, given) if sandbox else None
+                    limits = _limits(ready) if sandbox else None
                     run.take(_results(run, ready, setup(), threads, workers, cluster, limits), len(ready))
 
             run.finish(work, started, **({"dry_run": True} if dry_run else {}))
-
-
-def _listed(source: str | None) -> list[str]:
-    if source is None:
-        return []
-    try:
-        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as error:
-        raise UsageError(f"--files-from {source}: cannot be read ({error.strerror})") from error
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    return [os.fsdecode(line) for line in lines if line.strip()]
 
 
 def _decided(file: Path, given: Mapping[str, Any]) -> Any:
@@ -221,7 +194,7 @@ def _decided(file: Path, given: Mapping[str, Any]) -> Any:
     return decided
 
 
-def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
+def _limits(ready: list[FileJob]) -> Limits:
     """Workers write films themselves, and nothing else."""
     from ficgan.workers import Limits
 
@@ -230,7 +203,7 @@ def _limits(ready: list[FileJob], given: Mapping[str, Any]) -> Limits:
     if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
         folders.add(Path(tempfile.gettempdir()))
     for folder in folders:
-        make_folder(folder)
+        files.make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
 
 
@@ -246,16 +219,16 @@ def _results(
     """The results of all files: of actors, of worker processes, or of this process, photos in threads."""
     films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
     if cluster:
-        yield from working.by_cluster(setup, films_first, workers, cluster)
+        yield from files.by_cluster(setup, films_first, workers, cluster)
     elif limits is not None or workers > 1:
-        yield from working.by_workers(setup, films_first, workers, limits)
+        yield from files.by_workers(setup, films_first, workers, limits)
     else:
         work = FileWork(setup)
         for film, group in groupby(ready, lambda job: job.film):
             if film:
                 yield from ((job, partial(work, job, run.frames(job))) for job in group)
             else:
-                with closing(working.by_threads(work, group, threads)) as results:
+                with closing(files.by_threads(work, group, threads)) as results:
                     yield from results
 
 
@@ -322,7 +295,7 @@ class DeidRun:
                     self._finished.add(job)
                 return False
             self.check_free(job)
-            if (found := obstacle(job.output.parent)) is not None:
+            if (found := files.obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
         except InputError as error:
             self._refuse(job.name, job.output, str(error))
@@ -355,7 +328,7 @@ class DeidRun:
         """Whether an earlier run made this result, of this very input where its side-car tells."""
         if not job.output.is_file():
             return False
-        with _alone(job.output.parent):
+        with alone_in(job.output.parent):
             why = self._other(job)
         if why:
             raise InputError(f"{job.name}: {job.output} {why}; use --overwrite to replace it")
@@ -447,7 +420,7 @@ class DeidRun:
             raise InputError(made.problem)
         for note in made.audit.get("notes", ()):
             self.report.info(with_name(str(job.source), note))
-        make_folder(job.output.parent)
+        files.make_folder(job.output.parent)
         self._save(job, made)
         unread = len(made.actions) if made.audit.get("gate", "") is None else 0
         self.counts.update(written=1, reidentified=made.reidentified, no_face=not made.actions, unread=unread)
@@ -460,7 +433,7 @@ class DeidRun:
 
     def _save(self, job: FileJob, made: NewPhoto) -> None:
         """Write the side-car and the result, or neither. A killed run leaves a side-car alone at most."""
-        with _alone(job.output.parent):
+        with alone_in(job.output.parent):
             if self.sidecar:
                 record = as_json(photo_record(made, job.place, self.recorded), indent=1)
                 write_file(sidecar_path(job.output), record, overwrite=self._replaces_sidecar(job))
@@ -542,11 +515,6 @@ class DeidRun:
             counts["objects"] = dict(self.objects)
         nothing = not self.counts["written"] and self.counts["failed"] > 0
         return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
-
-
-def _alone(folder: Place) -> AbstractContextManager[None]:
-    """A block in which no other run comes between a result and its side-car, in a folder of this machine."""
-    return alone_in(folder) if isinstance(folder, Path) else nullcontext()
 
 
 def _remove_stale(output: Place) -> None:

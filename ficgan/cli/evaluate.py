@@ -13,14 +13,12 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
-from ficgan.cli._plan import mirrored
+from ficgan.cli import main as shared
+from ficgan.cli._files import mirrored
+from ficgan.cli.main import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.options import parse_diversity
-
-__all__ = ["NOTICE", "attack", "evaluate", "measure", "paper", "write_pages"]
 
 # Names, each with a line.
 Catalogue = Iterator[tuple[str, str]]
@@ -201,37 +199,15 @@ def paper() -> None:
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
 @many("--only", "Only this method; block permutation is always run", metavar="METHOD")
-@many(
-    "--method",
-    "A further method, such as Fawkes=fawkes:verifier=onnx:PATH or CIAGAN=external:folder=PATH",
-    "extra",
-    metavar="LABEL=NAME:KEY=VALUE,…",
-)
-@named(
-    "--config",
-    "fantomas: linear attackers. fantomas64 and fantomas-full: the learned ones, at 64 and at 224 px.",
-    "preset",
-    default="fantomas",
-)
+@many("--method", "A further method, such as CIAGAN=external:folder=PATH", "extra", metavar="LABEL=NAME:KEY=VALUE,…")
+@named("--config", "fantomas: linear attackers; fantomas64, fantomas-full: learned ones.", "preset", default="fantomas")
 @many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
-@flag(
-    "--transfer", "Train the learning attackers on eight anonymisations each and try them on Gaussian Blur 29 (E4.1)."
-)
-@path(
-    "--learn-from",
-    "Another set of faces on which the general attackers are trained, too, for comparison (E4.2).",
-    "other",
-)
+@flag("--transfer", "Try attackers that learnt on eight anonymisations each on Gaussian Blur 29 (E4.1).")
+@path("--learn-from", "Another set of faces on which general attackers are trained, too (E4.2).", "other")
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
 def fantomas(
-    out: Path,
-    transfer: bool,
-    other: Path | None,
-    jobs: int,
-    overrides: tuple[str, ...],
-    report: Progress,
-    **protocol: Any,
+    out: Path, transfer: bool, other: Path | None, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any
 ) -> Summary:
     """Which anonymisations are reversible.
 
@@ -240,7 +216,7 @@ def fantomas(
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
 
-    config = experiment.fantomas_matrix(**protocol, **_numbers(overrides))
+    config = experiment.fantomas_matrix(**given, **_numbers(overrides))
     elsewhere = None
     if other is not None:
         elsewhere = run_matrix(experiment.learnt_on(config, other), out, jobs=jobs, progress=report)
@@ -255,9 +231,7 @@ def fantomas(
 
 @paper.command()
 @shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
-@many(
-    "--ablation", "A model trained without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK"
-)
+@many("--ablation", "A model without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK")
 @shared.SET
 @shared.reporting("setting")
 def ficgan(
@@ -281,19 +255,8 @@ def ficgan(
 
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
-@named(
-    "--parts",
-    "Only these parts: base, retrieval, fine-tuning, kernel, sweep, defences, ood.  [default: all]",
-    default="",
-    metavar="PART,…",
-)
-@many(
-    "--attacker",
-    "An attacker, such as Revelio=revelio:epochs=100 or GFP-GAN=external:folder=PATH; the one called Revelio is taken "
-    "in all parts  [default: autoencoder and revelio]",
-    "attackers",
-    metavar="LABEL=NAME:KEY=VALUE,…",
-)
+@named("--parts", "Of base, retrieval, fine-tuning, kernel, sweep, defences, ood.", default="", metavar="PART,…")
+@many("--attacker", "Such as Revelio=revelio:epochs=100, taken in all parts", "attackers", metavar="LABEL=NAME:…")
 @named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
 @count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
 @count("--candidates", None, "Guesses at each face.  [default: 50]")
@@ -301,14 +264,7 @@ def ficgan(
 @shared.SET
 @shared.reporting("part")
 def revelio(
-    out: Path,
-    parts: str,
-    attackers: tuple[str, ...],
-    preset: str,
-    overrides: tuple[str, ...],
-    probes: int | None,
-    report: Progress,
-    **protocol: Any,
+    out: Path, parts: str, preset: str, overrides: tuple[str, ...], report: Progress, **protocol: Any
 ) -> Summary:
     """Whether blurred faces are restored and named.
 
@@ -320,7 +276,7 @@ def revelio(
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
     chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
-    protocol |= {"probes": probes, "outside": probes, "attackers": attackers or None, "parts": chosen or None}
+    protocol |= {"outside": protocol["probes"], "attackers": protocol["attackers"] or None, "parts": chosen or None}
     given = {key: value for key, value in protocol.items() if value is not None}
     config = RevelioPaper.of(preset, overrides, **given)
     run = run_revelio(config, out, report)
@@ -509,14 +465,7 @@ def attack_train(
 @shared.FAST_DEVICE
 @shared.reporting("image")
 def attack_run(
-    attacker: str,
-    inputs: tuple[Path, ...],
-    out: Path,
-    aligned: bool,
-    detector: str,
-    candidates: int,
-    device: str,
-    report: Progress,
+    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Progress, **how: Any
 ) -> tuple[Summary, bool]:
     """Guess the clear faces behind anonymised ones.
 
@@ -530,7 +479,7 @@ def attack_run(
     if candidates > 1 and not made.traits.several:
         raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
     files = mirrored(inputs, READABLE_SUFFIXES, what="image")
-    crops = face_crops(getattr(made, "size", 224), aligned=aligned, detector=detector)
+    crops = face_crops(getattr(made, "size", 224), **how)
     report.info(NOTICE)
     guesses = guess_all(made, files, out, crops, candidates, report)
     for why in guesses.failed:
@@ -564,10 +513,18 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
     files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
-    reversals = []
-    for trial in results.trials:
-        names = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
-        for figure in (figure for figure in trial.figures if figure.metric == "rank-1"):
-            values = {"judge": trial.recogniser, "rank-1": figure.value, "low": figure.low, "high": figure.high}
-            reversals.append({**names, **values})
+    reversals = [
+        {
+            "method": trial.method,
+            "scenario": trial.scenario,
+            "attacker": trial.attacker,
+            "judge": trial.recogniser,
+            "rank-1": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+        }
+        for trial in results.trials
+        for figure in trial.figures
+        if figure.metric == "rank-1"
+    ]
     return {"results": "results.json", "report": files, "reversed": reversals}

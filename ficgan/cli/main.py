@@ -1,27 +1,382 @@
-"""The console scripts: `ficgan` with its commands, and short names for four of them, such as `ficgan-deid`."""
+"""The console scripts, `ficgan` with its commands and short names for four of them; and what all commands share:
+options, progress and messages on stderr, errors as one sentence, exit codes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
+import math
 import os
+import signal
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
 from ficgan import __version__
-from ficgan.cli._console import HELP, flag, handle_errors, sentence
-from ficgan.errors import FicganError
+from ficgan.device import cpus
+from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 
 if TYPE_CHECKING:
-    from ficgan.diagnosis import Diagnosis, DoctorFinding
+    from tqdm import tqdm
 
-__all__ = ["COMMANDS", "attack_main", "deid_main", "doctor", "eval_main", "main", "train_main"]
+    from ficgan.diagnosis import Diagnosis
+
+# Of `ficgan` and the commands with names of their own: help answers to -h as well.
+HELP = {"help_option_names": ["-h", "--help"]}
+EXIT_FAILED = 1
+EXIT_SOME_FAILED = 3
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+# What a command prints at its end, as one line of JSON.
+Summary = dict[str, Any]
+
+# -- errors and exit codes --------------------------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: names of files may hold line ends and escape sequences, which could forge a message."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived; treated exactly like Ctrl-C, so that the same clean-up runs."""
+
+
+def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn whatever a command raises into a sentence on stderr and an exit code; goes below `@click.command()`.
+
+    `FicganError` exits with its own code (1, 2 or 3), Ctrl-C and SIGTERM with 130, a closed output pipe quietly with 1,
+    anything unforeseen with 1 and its type. `FICGAN_DEBUG=1` shows the traceback of the last kind.
+    """
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        _keep_no_core()
+        try:
+            with _sigterm_interrupts():
+                return command(*args, **kwargs)
+        except (click.ClickException, click.exceptions.Exit):
+            raise  # click prints them and knows their exit codes
+        except FicganError as error:
+            _fail(f"Error: {sentence(error)}", EXIT_FAILED if memory_ran_out(error) else error.exit_code)
+        except (KeyboardInterrupt, click.Abort) as error:
+            advice = " ".join(str(error).split())  # how to go on; Ctrl-C itself has no text
+            _fail(f"Interrupted: {advice}" if advice else "Interrupted.", INTERRUPTED)
+        except BrokenPipeError:
+            # Python flushes stdout at exit, and would complain about the closed pipe once more.
+            with suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(EXIT_FAILED) from None
+        except Exception as error:
+            if os.environ.get("FICGAN_DEBUG"):
+                raise
+            _fail(f"Error: {sentence(error)}", EXIT_FAILED)
+
+    return wrapped
+
+
+def _keep_no_core() -> None:
+    """A crash leaves no image of the memory, which holds source faces; `FICGAN_DEBUG=1` allows it."""
+    if not os.environ.get("FICGAN_DEBUG"):
+        with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def sentence(error: BaseException) -> str:
+    """One line that names an error: its message where it is ours, its type as well where it is not."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FicganError) and text and ("memory" in text or not memory_ran_out(error)):
+        return text
+    if memory_ran_out(error):
+        return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {os.fspath(error.filename)!s}" if error.filename is not None else error.strerror
+    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if not isinstance(error, ImportError):
+        return named
+    from ficgan.diagnosis import import_remedy
+
+    return f"{named} ({import_remedy(error)})"
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
+        yield
+        return
+
+    def on_sigterm(signum: int, frame: object) -> NoReturn:
+        raise Terminated
+
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    with suppress(OSError):  # stderr itself may be gone
+        click.echo(printable(message), err=True)
+    raise SystemExit(code) from None
+
+
+def refuse_existing(*paths: Path | None, overwrite: bool) -> None:
+    """Check output files before any work."""
+    for path in filter(None, paths):
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} exists; give another name, or --overwrite")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is no folder; make it first")
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+# Seconds between two JSON lines about the frames of a film, and between two lines where nobody watches a terminal.
+_OFTEN, _SELDOM = 0.5, 60.0
+
+
+class Progress:
+    """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
+
+    Args:
+        mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
+            `none`: messages only.
+        unit: what is counted, in the singular.
+        quiet: no progress and no messages but errors.
+    """
+
+    def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
+        self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
+        self._bar: tqdm[Any] | None = None
+        self._film, self._spoken = "", time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def __call__(self, done: int, total: int, stage: str = "") -> None:
+        """Step `done` of `total` is reached; `stage` says what was worked on."""
+        self._film = ""
+        if self._mode == "jsonl":
+            self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
+        elif self._mode == "auto" and not sys.stderr.isatty():
+            if done < total:
+                self._line(f"{done} of {total} done{f', {stage}' if stage else ''}")
+        elif self._mode == "auto":
+            self._move(done, total, "")
+
+    def begin(self, total: int) -> None:
+        """Show the bar before the first step: loading may take a while."""
+        if self._mode == "auto":
+            self(0, total)
+
+    def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
+        """Frame `done` of a film's `total` (None: nobody knows) is reached."""
+        label = f"{name}: {stage}"
+        new, self._film = label != self._film, label
+        if self._mode == "jsonl":
+            if new or done == total or time.monotonic() - self._spoken >= _OFTEN:
+                self._spoken = time.monotonic()
+                self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
+            return
+        text = f"{label}, frame {done}{'' if total is None else f' of {total}'}"
+        if self._mode == "auto" and not sys.stderr.isatty():
+            self._line(text)
+        elif self._mode == "auto":
+            self._move(None, None, printable(text))
+
+    def _move(self, done: int | None, total: int | None, label: str) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, unit=self._unit, file=sys.stderr, dynamic_ncols=True)
+        if done is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+        self._bar.set_postfix_str(label, refresh=done is not None)
+        self._bar.update(0)
+
+    def _line(self, text: str) -> None:
+        if time.monotonic() - self._spoken >= _SELDOM:
+            self._spoken = time.monotonic()
+            click.echo(printable(text), err=True)
+
+    def info(self, message: str) -> None:
+        if not self._quiet:
+            self._say("info", message)
+
+    def error(self, message: str) -> None:
+        self._say("error", message)
+
+    def _say(self, level: str, message: str) -> None:
+        if self._mode == "jsonl":
+            self._say_json({"level": level, "message": message})
+            return
+        if self._bar is not None:
+            self._bar.clear()  # or the line and the bar write over each other
+        click.echo(printable(f"Error: {message}" if level == "error" else message), err=True)
+        if self._bar is not None:
+            self._bar.refresh()
+
+    @staticmethod
+    def _say_json(event: dict[str, Any]) -> None:
+        click.echo(json.dumps(event, ensure_ascii=False), err=True)
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+class Finite(click.FloatRange):
+    """A range of numbers to which NaN and infinity do not belong."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+class Parsed(click.ParamType):
+    """A text that a function turns into a value; the message of its ValueError follows the text."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}" if isinstance(error, UsageError) else f"{value!r} {error}", param, ctx)
+
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def flag(name: str, help: str, *more: str) -> Any:
+    """An option that is there or not."""
+    return click.option(name, *more, is_flag=True, help=help)
+
+
+def named(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option with a value; its default is shown."""
+    shown = settings.get("default") not in (None, (), "")
+    return click.option(name, *more, help=help, **{"show_default": shown, **settings})
+
+
+def count(name: str, default: int | None, help: str, *more: str, low: int = 1) -> Any:
+    """An option with a whole number from `low` on."""
+    return named(name, help, *more, default=default, type=click.IntRange(low))
+
+
+def path(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option that names a file or folder."""
+    return click.option(name, *more, help=help, **{"type": PATH, **settings})
+
+
+def many(name: str, help: str, *more: str, **settings: Any) -> Any:
+    """An option that may be repeated."""
+    return named(name, f"{help}; repeatable.", *more, multiple=True, **settings)
+
+
+KEY_VALUES = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
+LABELS = path("--labels", "Labels (CSV, or the set's own file or folder), where they do not lie beside the data.")
+SPLIT = named("--split", "Use only images of this split of the labels.")
+LICENCE = named("--licence", "Name and terms of the data; kept in what is made of it.", default="")
+DATA = path("--data", "Folder, zip or tar of faces, as it was downloaded.", required=True)
+LAYOUT = named("--layout", "How the data lies: celeba, ffhq, csv, folders, …", default="auto")
+ALIGNED = flag("--aligned", "The images are aligned as ficgan's own crops; nothing is detected.")
+SIZE = count("--size", None, "Side of the pictures, px.  [default: the paper's]", low=32)
+PEOPLE = count("--people", None, "At most so many people of the data; a split shrinks with them.", low=4)
+LIMIT = count("--limit", None, "At most so many images.", low=2)
+LAYERS = many("--layer", "Layer index i", "layers", type=click.IntRange(0))
+CHECKPOINT = path("--checkpoint", "Model; the embedded one if not given.")
+BANK = path("--bank", "Bank built with it.")
+ATTRIBUTES = path("--attributes", "Classifier of `ficgan train-attributes`.")
+DETECTOR = named("--detector", "What finds the faces: auto, insightface, yunet, centerface or dlib.", default="auto")
+THRESHOLD = named("--thresh", "Lowest score of a face.  [default: the detector's]", "-t", type=float)
+DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
+FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
+SEED = count("--seed", 0, "Seed of everything random.", low=0)
+JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
+OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
+JOBS = count("--jobs", min(8, cpus()), "Processes.")
+RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
+PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
+OVERWRITE = flag("--overwrite", "Replace existing files.")
+DRY_RUN = flag("--dry-run", "Check everything and say what would be done; do nothing.")
+SET = many("--set", "Another value of the configuration", "overrides", metavar="KEY=VALUE")
+QUIET = flag("--quiet", "Nothing on stderr but errors.")
+_MODES = click.Choice(["auto", "jsonl", "none"])
+TALK = (named("--progress", "On stderr; auto: a bar, or a line a minute.", type=_MODES, default="auto"), QUIET)
+
+
+def options(*added: Any) -> Callable[[F], F]:
+    """A decorator that adds options, or groups of them, in the order given."""
+
+    def add(command: F) -> F:
+        for group in reversed(added):
+            for option in reversed(group if isinstance(group, tuple) else (group,)):
+                command = option(command)
+        return command
+
+    return add
+
+
+def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> Any:
+    return click.option("-o", "--output", "--out", "out", required=required, type=kind, help=help)
+
+
+def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Add --progress and --quiet, and give the command `report`, a `Progress`, in their place.
+
+    The command returns its summary, or (summary, whether something failed): it is printed with its seconds when the
+    bar is closed, and a failure makes the exit code 3. Errors are handled as `handle_errors` does.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*args: Any, progress: Any, quiet: bool, **values: Any) -> None:
+            started = time.monotonic()
+            with Progress(progress, unit=unit, quiet=quiet) as report:
+                done = command(*args, report=report, **values)
+            summary, failed = done if isinstance(done, tuple) else (done, False)
+            seconds = summary.pop("seconds", round(time.monotonic() - started, 2))
+            click.echo(json.dumps({**summary, "seconds": seconds}))
+            if failed:
+                raise SystemExit(EXIT_SOME_FAILED)
+
+        return options(TALK)(handle_errors(run))
+
+    return decorate
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
 
 # Where each command is, and its line in the list of commands.
 COMMANDS = {
@@ -45,8 +400,6 @@ COMMANDS = {
     "pointcloud": ("pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
     "doctor": ("main:doctor", "Show what is installed, what works, and what is missing."),
 }
-# Other spellings of commands; not listed.
-ALIASES = {"analyze": "analyse"}
 
 
 def _log_to_stderr() -> None:
@@ -54,14 +407,10 @@ def _log_to_stderr() -> None:
 
     The variable FICGAN_LOG (debug, info or warning) says how much.
     """
-    logger = logging.getLogger("ficgan")
     level = os.environ.get("FICGAN_LOG", "").upper()
-    logger.setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s" if level else "%(message)s")
+    logging.getLogger("ficgan").setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
     logging.getLogger("ficgan.training").setLevel("DEBUG" if level == "DEBUG" else "INFO")
-    if not any(type(handler) is logging.StreamHandler for handler in logger.handlers):
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s" if not level else "%(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
 
 
 @handle_errors
@@ -83,8 +432,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = ALIASES.get(cmd_name, cmd_name)
-        return load(name) if name in COMMANDS else None
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -126,18 +474,17 @@ def describe(diagnosis: Diagnosis) -> str:
     """The diagnosis for people: a section each, and last what keeps `ficgan deid` from running."""
     lines: list[str] = []
     for title, findings in diagnosis.sections.items():
-        width = max((len(found.name) for found in findings), default=0)
-        lines += [title, *(_line(found, width) for found in findings), ""]
+        lines.append(title)
+        for found in findings:
+            mark = "ok" if found.ok else "MISSING" if found.required else "optional"
+            advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
+            lines.append(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
     names = ", ".join(found.name for found in diagnosis.blockers)
     verdict = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
     return "\n".join([*lines, f"ficgan deid {verdict}."])
 
 
-def _line(found: DoctorFinding, width: int) -> str:
-    mark = "ok" if found.ok else "MISSING" if found.required else "optional"
-    advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
-    return f"  {mark:<10}{found.name:<{width}}  {found.detail}{advice}"
-
-
 if __name__ == "__main__":
-    main()
+    from ficgan.cli.main import main as command  # the commands import this module, not __main__
+
+    command()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ficgan.cli import _console as shared
-from ficgan.cli._console import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
+from ficgan.cli import main as shared
+from ficgan.cli.main import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
 from ficgan.errors import InputError, UsageError
-
-__all__ = ["annotate", "survey"]
 
 
 @click.group()
@@ -23,9 +22,7 @@ def annotate() -> None:
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
 @shared.options(shared.DETECTOR, shared.THRESHOLD, shared.DEVICE)
 @shared.reporting("image")
-def detect(
-    images: Path, out: Path, detector: str, thresh: float | None, device: str, report: Progress
-) -> tuple[Summary, bool]:
+def detect(images: Path, out: Path, detector: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
@@ -34,7 +31,7 @@ def detect(
     from ficgan.faces import get_detector
     from ficgan.lab.annotation.boxes import detect_set
 
-    finder = get_detector(detector, threshold=thresh, device=device)
+    finder = get_detector(detector, threshold=given["thresh"], device=given["device"])
     done = detect_set(images, out, finder, progress=report)
     faces = sum(len(record.boxes) for record in done.records)
     counts = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
@@ -144,30 +141,13 @@ def survey() -> None:
 @shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED)
 @count("--size", 224, "Side of the pictures, px.", low=32)
 @many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
-@many(
-    "--reversed",
-    "Show them reversed: pixelation:size=8@ridge, or METHOD@external:folder=PATH with crops that were reversed before",
-    "reversals",
-    metavar="METHOD@ATTACKER",
-)
+@many("--reversed", "Show them reversed: pixelation:size=8@ridge", "reversals", metavar="METHOD@ATTACKER")
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
 def make(
-    out: Path,
-    data: Path,
-    layout: str,
-    labels: Path | None,
-    aligned: bool,
-    size: int,
-    methods: tuple[str, ...],
-    reversals: tuple[str, ...],
-    pairs: int,
-    consent: Path | None,
-    detector: str,
-    seed: int,
-    report: Progress,
+    out: Path, consent: Path | None, pairs: int, seed: int, detector: str, report: Progress, **given: Any
 ) -> Summary:
     """Draw pairs, make their pictures, and write the page.
 
@@ -177,19 +157,15 @@ def make(
     from ficgan.lab.matrix_config import SetConfig
     from ficgan.lab.survey import CONSENT, conditions_of, make_survey, write_survey
 
-    conditions = conditions_of(methods, reversals)
+    conditions = conditions_of(given.pop("methods"), given.pop("reversals"))
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
+    data, labels = given.pop("data"), given.pop("labels")
     source = SetConfig(
-        name=data.absolute().stem,
-        path=str(data),
-        layout=layout,
-        labels=None if labels is None else str(labels),
-        aligned=aligned,
-        size=size,
+        name=data.absolute().stem, path=str(data), labels=None if labels is None else str(labels), **given
     )
-    finder = None if aligned else get_detector(detector)
+    finder = None if given["aligned"] else get_detector(detector)
     made = make_survey(source, conditions, pairs=pairs, seed=seed, detector=finder, progress=report)
     write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,33 +11,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
-from ficgan.cli._plan import mirrored
+from ficgan.cli import main as shared
+from ficgan.cli._files import mirrored
+from ficgan.cli.main import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
     from ficgan.pointcloud.face import FaceLandmarks
 
-__all__ = ["pointcloud"]
-
 TOOL = "ficgan pointcloud"
-# Keys of a record by which two results differ; `sha256` holds the digests of the files that are read.
-_COMPARED = ("method", "settings", "unit", "rest", "wanted", "seed", "sha256")
 # What a result may be said to be; both are counted, and make the exit code 3.
 COUNTED = ("doubtful", "hardly_changed")
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 _READ = (
     named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),
-    path(
-        "--landmarks",
-        "5 or 68 points of the only INPUT, in m or mm.  [default: NAME_landmarks_mm.txt or NAME.landmarks.txt "
-        "beside a scan; else the face is looked for]",
-    ),
+    path("--landmarks", "5 or 68 points of the only INPUT.  [default: NAME.landmarks.txt beside it; else it is found]"),
 )
 _WRITE = (
-    shared.output("Folder; or a file, for one INPUT.", kind=shared.PATH),
+    shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH),
     shared.OVERWRITE,
     flag("--skip-existing", "Skip scans whose results exist, to resume.", "skip"),
 )
@@ -48,7 +40,7 @@ _POINTS = count("--points", 10_352, "Of the face; the degrees were chosen for th
 def pointcloud() -> None:
     """Anonymise faces in 3D scans, draw them, and measure what was achieved.
 
-    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB), tables (XYZ, TXT, CSV) and NumPy files (NPY).
+    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB) and tables (XYZ, TXT, CSV).
     """
 
 
@@ -70,24 +62,9 @@ def list_() -> None:
 @named("--method", "See `ficgan pointcloud list`.", required=True)
 @named("--degree", "Strength: 1 changes least, 35 most.", type=click.IntRange(1, 35))
 @many("--set", "In place of a degree, such as k=280", "settings", metavar="PARAMETER=VALUE")
-@path(
-    "--target",
-    "Face to merge with, for merge-2-faces: a made head (make-head), or a scan of a person who consents, for high "
-    "degrees show it nearly as it is.",
-)
-@count(
-    "--seed",
-    None,
-    "Same seed and file name, same result; who finds it takes noise back, and small ones are found by trying.  "
-    "[default: chance, for every scan anew]",
-    low=0,
-)
-@named(
-    "--rest",
-    "Of the scan outside the face: what is near the head, all, or nothing.",
-    type=click.Choice(["head", "keep", "drop"]),
-    default="head",
-)
+@path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high degrees show it.")
+@count("--seed", None, "Same seed and file name, same result; who finds it takes noise back.  [default: chance]", low=0)
+@named("--rest", "Of the scan outside the face.", type=click.Choice(["head", "keep", "drop"]), default="head")
 @shared.options(_POINTS, _READ)
 @shared.reporting("scan")
 def anonymise(
@@ -108,17 +85,16 @@ def anonymise(
     INPUT: scans, folders of them. The results lie in the scans' own frame and unit; FILE.json beside each result FILE,
     such as head.ply.json, says what was done, and is not to be published with it. Ears, hair and the outline of the
     head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
-    of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed. With --skip-existing a
-    result that is not what this command would make is refused, or replaced if --overwrite is given, too.
+    of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
-    from ficgan.pointcloud.cloud import WRITERS
+    from ficgan.files import file_digest
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.scan import anonymise_scan, cautions, prepare
 
     target_marks = None if target is None else landmark_file_beside(target)
     read_too = [file for file in (target, target_marks) if file is not None]
-    tasks = _plan(inputs, list(WRITERS), report, also_read=read_too, **given)
+    tasks = _plan(inputs, ".ply", report, also_read=read_too, recorded=True, **given)
     face = None
     if target is not None:
         try:
@@ -130,22 +106,20 @@ def anonymise(
     request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
 
     def work(task: ScanTask) -> dict[str, Any]:
-        record = _record(request, task, target, target_marks)
-        if task.there and (before := _same_result(task, record, refuse=not given["overwrite"])):
-            return {"skipped": True, **{key: before.get(key) for key in COUNTED}}
         notes: list[str] = []
         cloud = _read(task.source, unit, report, notes)
-        marks = _marks(task.landmarks)
-        done = anonymise_scan(cloud, made, landmarks=marks, points=points, rest=rest, name=task.place)
+        files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": target_marks}
+        digests = {name: file_digest(file) for name, file in files.items() if file is not None}
+        done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
         for warning in done.warnings:
             report.info(f"{task.source}: {warning}.")
-        _write(task, done.cloud, {**record, "notes": notes, **done.record}, unit, given["overwrite"])
-        return {"notes": notes, **done.record}
+        record = {**request, "sha256": digests, "notes": notes, **done.record}
+        _write(task, done.cloud, record, unit, given["overwrite"])
+        return done.record
 
     summary, failed = _over_all(tasks, work, report, method=method, degree=degree)
-    if any("notes" in result for result in summary["results"]):
-        for caution in cautions(made):
-            report.info(f"{caution}.")
+    for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
+        report.info(f"{caution}.")
     return summary, failed
 
 
@@ -166,11 +140,9 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Progress, *
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.projection import project as draw
 
-    tasks = _plan(inputs, [".png"], report, ending=".png", **given)
+    tasks = _plan(inputs, ".png", report, **given)
 
     def work(task: ScanTask) -> dict[str, Any]:
-        if task.there:
-            return {"skipped": True}
         cloud = _read(task.source, unit, report)
         placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
@@ -287,22 +259,22 @@ class ScanTask:
 
 def _plan(
     inputs: Sequence[Path],
-    suffixes: Collection[str],
+    ending: str,
     report: Progress,
     *,
     out: Path,
     landmarks: Path | None,
     overwrite: bool,
     skip: bool,
-    ending: str = "",
+    recorded: bool = False,
     also_read: Sequence[Path] = (),
 ) -> list[ScanTask]:
     """Which scan becomes which file; conflicts are found before any work.
 
     Args:
-        out: a folder, which mirrors the trees; or a file for one scan, when its name ends like one.
-        suffixes: what a file's name may end in.
-        ending: of the files in a folder; as the scan's own, with a record beside it, where empty.
+        ending: of the results.
+        out: a folder, which mirrors the trees; or a file for one scan, when its name has this ending.
+        recorded: results have a record beside them.
         also_read: further files that must not be replaced.
     """
     from ficgan.pointcloud.cloud import READERS
@@ -319,18 +291,16 @@ def _plan(
         files = [pair for pair in files if pair[0] not in own]
     if not files:
         raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
-    single = not out.is_dir() and out.suffix.lower() in suffixes
+    single = not out.is_dir() and out.suffix.lower() == ending
     if (single and not alone) or (not single and (out.is_file() or (alone and out.suffix and not out.is_dir()))):
-        raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in one of {', '.join(suffixes)}")
+        raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in {ending}")
     marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
     kept = {file.resolve() for file in (*marks, *marks.values(), *also_read) if file is not None}
     origin: dict[Path, Path] = {}
     tasks = []
     for source, place in files:
-        output = out if single else out / (place.with_suffix(ending) if ending else place)
-        if output.suffix.lower() not in suffixes:
-            raise UsageError(f"{source}: no scan is written to a file ending in {source.suffix}; give -o FILE.ply")
-        written = [output] if ending else [output, _record_file(output)]
+        output = out if single else out / place.with_suffix(ending)
+        written = [output, _record_file(output)] if recorded else [output]
         for file in written:
             if (first := origin.setdefault(file.resolve(), source)) != source:
                 raise UsageError(f"{first} and {source} would both become {file}; use two commands")
@@ -338,7 +308,7 @@ def _plan(
                 raise UsageError(f"{source} would overwrite an input, {file}; choose another output")
             if file.exists() and not (overwrite or skip):
                 raise UsageError(f"{file} exists; give --overwrite, --skip-existing to do the others, or another -o")
-        there = skip and all(file.exists() for file in written)
+        there = skip and not overwrite and all(file.exists() for file in written)
         tasks.append(ScanTask(source, output, str(place), marks[source], there))
     return tasks
 
@@ -353,10 +323,15 @@ def _over_all(
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
+        if task.there:
+            before = _record_beside(task.output) or {}
+            facts_then = {key: before.get(key) for key in COUNTED}
+            done.append({"input": str(task.source), "output": str(task.output), "skipped": True, **facts_then})
+            continue
         try:
             task.output.parent.mkdir(parents=True, exist_ok=True)
             done.append({"input": str(task.source), "output": str(task.output), **work(task)})
-        except InputError as error:
+        except FicganError as error:
             text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
             report.error(text)
             done.append({"input": str(task.source), "error": text})
@@ -422,30 +397,6 @@ def _record_beside(scan: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and record.get("tool") == TOOL else None
-
-
-def _record(request: dict[str, Any], task: ScanTask, target: Path | None, marks: Path | None) -> dict[str, Any]:
-    """What a result depends on, JSON-ready: the request, and digests of the files that are read for it."""
-    from ficgan.files import file_digest
-
-    files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": marks}
-    try:
-        digests = {name: file_digest(file) for name, file in files.items() if file is not None}
-    except FicganError as error:
-        raise InputError(str(error)) from None
-    return {**request, "sha256": digests}
-
-
-def _same_result(task: ScanTask, wanted: dict[str, Any], *, refuse: bool) -> dict[str, Any] | None:
-    """The record of a result that is there, if it is the wanted one; else None, or with `refuse` an InputError."""
-    record, wanted = _record_beside(task.output), json.loads(json.dumps(wanted))
-    other = [key for key in _COMPARED if (record or {}).get(key) != wanted.get(key)]
-    if record is not None and not other:
-        return record
-    if refuse:
-        why = "has no record that says how it was made" if record is None else f"was made with another {other[0]}"
-        raise InputError(f"{task.output} is there and {why}; choose another output, or add --overwrite to replace it")
-    return None
 
 
 def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:

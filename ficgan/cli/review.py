@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 import tempfile
@@ -15,17 +14,14 @@ from typing import Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _console as shared
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output, printable
-from ficgan.cli._plan import FileJob
-from ficgan.cli._work import FileSetup, FileWork
+from ficgan.cli import main as shared
+from ficgan.cli._files import FileJob, FileSetup, FileWork
+from ficgan.cli.main import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
 from ficgan.records.sidecars import RunManifest
-
-__all__ = ["analyse", "export", "purge", "render", "report"]
 
 
 @click.command()
@@ -33,9 +29,9 @@ __all__ = ["analyse", "export", "purge", "render", "report"]
 @output("Folder of the project.", kind=PATH)
 @options(opts.HIDE[:1], opts.SEARCH, opts.OBJECTS, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK)
 @options(opts.MODEL)
-@options(shared.OVERWRITE, shared.TALK)
-@handle_errors
-def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> None:
+@shared.OVERWRITE
+@shared.reporting("frame")
+def analyse(film: str, out: Path, mode: str, overwrite: bool, report: Progress, **given: Any) -> Summary:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
     OUT gets project.json, tracks.jsonl and thumbs/. It holds source faces and is private; `ficgan purge` removes it.
@@ -48,37 +44,32 @@ def analyse(film: str, out: Path, mode: str, overwrite: bool, **given: Any) -> N
         with open(film, "rb") as file:
             if why := disguised(film, file, film=True):
                 raise InputError(why)
-    started = time.monotonic()
     usual = {field.name: field.default for field, _ in options_of(Identity)}
     given = {**usual, "mask_scale": 1.0, **given, "mode": mode, "verify": "sampled"}
-    settings, rules = opts.video_settings(given), opts.video_rules(given)
-    with Progress(given["progress"], quiet=given["quiet"]) as report:
-        with contextlib.redirect_stdout(sys.stderr):
-            # Nothing is generated yet, whatever the mode.
-            engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
-            project = engine.analyse_video(
-                film,
-                out,
-                settings=settings,
-                rules=rules,
-                start=given["start"],
-                end=given["end"],
-                overwrite=overwrite,
-                progress=lambda done, total, stage: report.frames(done, total, film, stage),
-            )
-        if warning := opts.caution(mode):
-            report.info(f"Warning: {warning}")
-        report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
-    summary = {
+    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
+    with contextlib.redirect_stdout(sys.stderr):
+        # Nothing is generated yet, whatever the mode.
+        engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
+        project = engine.analyse_video(
+            film,
+            out,
+            **opts.film_options(given, keep, only),
+            start=given["start"],
+            end=given["end"],
+            overwrite=overwrite,
+            progress=lambda done, total, stage: report.frames(done, total, film, stage),
+        )
+    if warning := opts.caution(mode):
+        report.info(f"Warning: {warning}")
+    report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
+    return {
         "project": str(out),
         "frames": len(project.pts),
         "tracks": len(project.tracks),
         "people": len({track.person for track in project.tracks if track.person}),
         "cuts": len(project.cuts),
         "exemptions": len(project.decider().exemptions(project.tracks)),
-        "seconds": round(time.monotonic() - started, 3),
     }
-    click.echo(json.dumps(summary))
 
 
 @click.command()
@@ -130,9 +121,9 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=PATH)
 @shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
-@options(shared.DRY_RUN, shared.QUIET)
-@handle_errors
-def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool) -> None:
+@shared.DRY_RUN
+@shared.reporting("folder")
+def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Progress) -> tuple[Summary, bool]:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
 
     Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
@@ -148,7 +139,6 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
         raise UsageError("name a folder, or give --temporary")
     if temporary:
         folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
-    started = time.monotonic()
     done: list[Removal] = []
     failed = 0
     for folder in dict.fromkeys(folders):
@@ -156,28 +146,18 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, quiet: bool
             removal = remove_folder(folder, dry_run=dry_run)
         except InputError as error:
             failed += 1
-            click.echo(printable(f"Error: {error}"), err=True)
+            report.error(str(error))
             continue
         done.append(removal)
         for left in removal.left:
-            message = f"Error: {left}: was not made by ficgan or cannot be removed; left, with its folder"
-            click.echo(printable(message), err=True)
-        if not quiet:
-            verb = "would remove" if dry_run else "removed"
-            click.echo(printable(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes"), err=True)
-    summary = {
-        "folders": len(done) + failed,
-        "removed": 0 if dry_run else sum(not removal.left for removal in done),
-        "failed": failed,
-        "files": sum(removal.files for removal in done),
-        "bytes": sum(removal.bytes for removal in done),
-        "left": [str(left) for removal in done for left in removal.left],
-        "dry_run": dry_run,
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    click.echo(json.dumps(summary))
-    if summary["left"] or failed:
-        sys.exit(shared.EXIT_SOME_FAILED)
+            report.error(f"{left}: was not made by ficgan or cannot be removed; left, with its folder")
+        verb = "would remove" if dry_run else "removed"
+        report.info(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
+    rest = [str(path) for removal in done for path in removal.left]
+    gone = 0 if dry_run else sum(not removal.left for removal in done)
+    summary = {"folders": len(done) + failed, "removed": gone, "failed": failed, "left": rest, "dry_run": dry_run}
+    summary |= {"files": sum(removal.files for removal in done), "bytes": sum(removal.bytes for removal in done)}
+    return summary, bool(rest or failed)
 
 
 @click.command()

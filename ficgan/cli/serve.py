@@ -16,14 +16,12 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
-from ficgan.cli._console import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
+from ficgan.cli.main import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.workers import Limits, Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
-
-__all__ = ["serve", "ui"]
 
 TOKEN = "FICGAN_TOKEN"
 LEAST_TOKEN = 16
@@ -33,11 +31,7 @@ LEAST_TOKEN = 16
 @options(
     named("--host", "Address to listen at.", default="127.0.0.1"),
     named("--port", "0: any that is free.", type=click.IntRange(0, 65535), default=8750),
-    path(
-        "--token-file",
-        f"Holds the bearer token that requests must name.  [default: the variable {TOKEN}, else none]",
-        type=FILE,
-    ),
+    path("--token-file", f"Holds the bearer token of requests.  [default: the variable {TOKEN}, else none]", type=FILE),
     count("--max-bytes", 32 << 20, "Of a photo's file."),
     count("--jobs", 2, "Photos worked on at once; 16 requests may wait, more are refused with 503."),
 )
@@ -57,9 +51,7 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     opts.share_processors(mode=given["mode"])
     token = _token(token_file)
     if token is None and not _is_loopback(host):
-        raise UsageError(
-            f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}, or keep 127.0.0.1"
-        )
+        raise UsageError(f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}")
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
@@ -85,17 +77,9 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
         name, number = listening.getsockname()[:2]
         if not quiet:
             click.echo(f"Listening at http://{f'[{name}]' if ':' in name else name}:{number}/photo", err=True)
-        config = uvicorn.Config(
-            app,
-            access_log=False,
-            log_level="error",
-            server_header=False,
-            timeout_graceful_shutdown=30,
-            h11_max_incomplete_event_size=64 << 10,
-            ws="none",
-            lifespan="on",
-            proxy_headers=False,
-        )
+        quietly: dict[str, Any] = {"access_log": False, "log_level": "error", "server_header": False}
+        safely: dict[str, Any] = {"h11_max_incomplete_event_size": 64 << 10, "ws": "none", "proxy_headers": False}
+        config = uvicorn.Config(app, timeout_graceful_shutdown=30, lifespan="on", **quietly, **safely)
         with contextlib.suppress(KeyboardInterrupt):  # after Ctrl-C or SIGTERM the last answers are given out
             uvicorn.Server(config).run(sockets=[listening])
 
@@ -135,21 +119,9 @@ def _bound(host: str, port: int) -> socket.socket:
 @click.command()
 @click.argument("folder", required=False, type=FOLDER)
 @options(
-    path(
-        "-o",
-        "Folder for the results.  [default: FOLDER_anonymized; without FOLDER ./anonymized]",
-        "--output",
-        "out",
-        type=FOLDER,
-    ),
-    path(
-        "--project",
-        "Private folder that keeps the review.  [default: FOLDER/.ficgan-ui; without FOLDER one of your user data]",
-        type=FOLDER,
-    ),
-    named(
-        "--port", "Of 127.0.0.1.  [default: a free one]", type=click.IntRange(0, 65535), default=0, show_default=False
-    ),
+    path("-o", "Folder for the results.  [default: FOLDER_anonymized]", "--output", "out", type=FOLDER),
+    path("--project", "Private folder that keeps the review.  [default: FOLDER/.ficgan-ui]", type=FOLDER),
+    named("--port", "Of 127.0.0.1; 0: a free one.", type=click.IntRange(0, 65535), default=0),
     named("--browser/--no-browser", "Open the page.", default=True),
     (*opts.SEARCH[:2], *opts.SEARCH[3:], *opts.OBJECTS, opts.sandbox(True), *opts.MODEL[:4]),
 )

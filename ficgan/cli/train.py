@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli import _console as shared
-from ficgan.cli._console import Progress, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.cli import main as shared
+from ficgan.cli.main import Progress, Summary, count, flag, handle_errors, many, named, path, refuse_existing
 from ficgan.errors import FicganError, UsageError, stop_asked
 
 if TYPE_CHECKING:
@@ -21,17 +21,10 @@ if TYPE_CHECKING:
     from ficgan.identity import IdentityBank
     from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
 
-__all__ = ["align", "bank", "fit_appearance", "train", "train_attributes", "train_verifier"]
-
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _DATA = path("--data", "Folder, zip or tar of aligned faces; repeatable.", multiple=True, required=True)
-_ALIGNMENT = named(
-    "--alignment",
-    "How crops lie: by a template of five points, whose eyes have this distance and height as shares of the side "
-    "(0.37,0.31), or as FFHQ.",
-    metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq",
-    default="template",
-)
+_HOW = "How crops lie: by a template, its eyes' distance and height as shares of the side (0.37,0.31), or as FFHQ."
+_ALIGNMENT = named("--alignment", _HOW, metavar="template[:EYE_DISTANCE,EYE_Y]|ffhq", default="template")
 _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 
 
@@ -46,17 +39,7 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
 @shared.DEVICE
 @shared.reporting("photo")
-def align(
-    photos: tuple[Path, ...],
-    out: Path,
-    alignment: str,
-    detector: str,
-    thresh: float | None,
-    device: str,
-    which: str,
-    report: Progress,
-    **how: Any,
-) -> tuple[Summary, bool]:
+def align(photos: tuple[Path, ...], out: Path, which: str, report: Progress, **how: Any) -> tuple[Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
     A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
@@ -65,9 +48,8 @@ def align(
     from ficgan.data.align import AlignReport, align_photos, find_photos
     from ficgan.faces import get_detector
 
-    placed = _alignment(alignment)
-    found = find_photos(photos)
-    finder = get_detector(detector, threshold=thresh, device=device)
+    placed, found = _alignment(how.pop("alignment")), find_photos(photos)
+    finder = get_detector(how.pop("detector"), threshold=how.pop("thresh"), device=how.pop("device"))
 
     def on_photo(counts: AlignReport) -> None:
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
@@ -130,24 +112,11 @@ def train(
 @shared.output("Folder of the run; the same folder resumes it.")
 @shared.options(shared.LABELS, shared.SPLIT, count("--resolution", 128, "Side of the crops, pixels.", low=16))
 @shared.options(_ALIGNMENT, shared.DEVICE)
-@many(
-    "--set",
-    "Of the training: steps, batch, learning_rate, held_out (the fraction of people kept for measuring), seed, "
-    "channels (of the four stages, with commas), …  [default: the paper's]",
-    "changes",
-    metavar="KEY=VALUE",
-)
+@many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
 def train_verifier(
-    data: tuple[Path, ...],
-    out: Path,
-    alignment: str,
-    changes: tuple[str, ...],
-    device: str,
-    save_every: int,
-    report: Progress,
-    **read: Any,
+    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], save_every: int, report: Progress, **read: Any
 ) -> Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
@@ -158,7 +127,7 @@ def train_verifier(
     from ficgan.device import resolve_device
     from ficgan.verification.sphereface import VerifierTrainer
 
-    placed, config, device = _alignment(alignment), _training(changes), resolve_device(device)
+    placed, config, device = _alignment(read.pop("alignment")), _training(changes), resolve_device(read.pop("device"))
     faces = open_faces(data, **read)
     check_alignment(faces, placed, "this command")
     trainer = VerifierTrainer(faces, alignment=placed, config=config, device=device)
@@ -170,15 +139,9 @@ def train_verifier(
     loss = _train_on(trainer, out / _STATE, save_every, report)
     accuracy = trainer.measure()
     trainer.save_verifier(out / _NETWORK, accuracy)
-    return {
-        "verifier": str(out / _NETWORK),
-        "steps": trainer.step,
-        "trained_now": trainer.step - first,
-        "loss": loss,
-        "people": int(trainer.train_people.max()) + 1,
-        "images": len(trainer.train_rows),
-        "held_out": asdict(accuracy),
-    }
+    people, images = int(trainer.train_people.max()) + 1, len(trainer.train_rows)
+    trained = {"verifier": str(out / _NETWORK), "steps": trainer.step, "trained_now": trainer.step - first}
+    return {**trained, "loss": loss, "people": people, "images": images, "held_out": asdict(accuracy)}
 
 
 def _training(changes: tuple[str, ...]) -> VerifierTraining:
@@ -219,16 +182,7 @@ def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Pr
 @count("--epochs", 25, "Passes through the faces.")
 @shared.options(shared.SEED, shared.DEVICE, shared.OVERWRITE)
 @shared.reporting("step")
-def train_attributes(
-    data: Path,
-    out: Path,
-    labels: Path | None,
-    layout: str,
-    detector: str,
-    overwrite: bool,
-    report: Progress,
-    **how: Any,
-) -> Summary:
+def train_attributes(data: Path, out: Path, overwrite: bool, report: Progress, **how: Any) -> Summary:
     """Train a classifier of face attributes on DATA, such as CelebA.
 
     DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
@@ -240,10 +194,10 @@ def train_attributes(
     from ficgan.lab.sets import Quick, open_set, prepare
 
     refuse_existing(out, overwrite=overwrite)
-    faces = open_set(data, layout=layout, labels=labels)
+    faces = open_set(data, layout=how.pop("layout"), labels=how.pop("labels"))
     if not faces.attributes:
         raise UsageError(f"{data} has no attributes; give --labels with columns of 0 and 1")
-    prepared = prepare(faces, detector=Quick(get_detector(detector)), progress=report)
+    prepared = prepare(faces, detector=Quick(get_detector(how.pop("detector"))), progress=report)
     source = {"set": faces.name, "digest": faces.digest}
     return train(prepared.faces, prepared.attributes, out, source=source, progress=report, **how)
 
@@ -258,16 +212,7 @@ def train_attributes(
 @shared.OVERWRITE
 @shared.reporting("face")
 def fit_appearance(
-    data: tuple[Path, ...],
-    labels: Path | None,
-    split: str | None,
-    licence: str,
-    size: int,
-    out: Path,
-    bank: Path | None,
-    detail: Path | None,
-    overwrite: bool,
-    report: Progress,
+    data: tuple[Path, ...], size: int, out: Path, bank: Path | None, overwrite: bool, report: Progress, **given: Any
 ) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
@@ -281,9 +226,9 @@ def fit_appearance(
     from ficgan.frame.fit import SIDE, FitConfig, learn, lend
 
     refuse_existing(out, bank, overwrite=overwrite)
-    faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
+    faces = open_faces(data, resolution=SIDE, labels=given["labels"], split=given["split"])
     check_alignment(faces, Alignment("canonical"), "this command")
-    fine = None if detail is None else open_faces([detail], resolution=2 * SIDE)
+    fine = None if given["detail"] is None else open_faces([given["detail"]], resolution=2 * SIDE)
     if fine is not None:
         check_size(fine)
     began = time.monotonic()
@@ -295,7 +240,7 @@ def fit_appearance(
         record |= {"detail_faces": len(model.details), "detail_fingerprint": fine.fingerprint}
     info = ModelInfo(
         {"kind": "canonical"},
-        {"licence": licence, "fingerprint": record["fingerprint"], "images": record["images"]},
+        {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]},
         {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)},
     )
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
@@ -304,7 +249,7 @@ def fit_appearance(
         from ficgan.training.banks import save_bank, with_showing
 
         stored = load_appearance(out)[0]  # its numbers are rounded: the bank's codes are what it reads
-        made = save_bank(bank, out, faces, learnt.codes(stored), licence, learnt.rows)
+        made = save_bank(bank, out, faces, learnt.codes(stored), given["licence"], learnt.rows)
         done["people"] = len(with_showing(made, bank, out, faces, say))
     return done
 
@@ -325,14 +270,7 @@ def bank() -> None:
 @shared.options(shared.DEVICE, shared.OVERWRITE)
 @shared.reporting("face")
 def build(
-    checkpoint: Path,
-    data: tuple[Path, ...],
-    labels: Path | None,
-    split: str | None,
-    out: Path,
-    overwrite: bool,
-    report: Progress,
-    **how: Any,
+    checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, report: Progress, **how: Any
 ) -> Summary:
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
 
@@ -346,7 +284,7 @@ def build(
     refuse_existing(out, overwrite=overwrite)
     kind, header = file_header(checkpoint)
     resolution = header["model"]["resolution"] if kind == "model" else SIDE
-    faces = open_faces(data, resolution=resolution, labels=labels, split=split)
+    faces = open_faces(data, resolution=resolution, labels=how.pop("labels"), split=how.pop("split"))
     made = build_bank(checkpoint, faces, out, progress=_stages(report), **how)
     facts = made.provenance
     if facts["images"] < len(faces):
@@ -371,12 +309,8 @@ def show(file: Path | None) -> None:
         loaded: IdentityBank = IdentityBank.load(file if file is not None else pretrained.path("bank"))
     except (FileNotFoundError, KeyError):
         raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
-    shown = {
-        "people": len(loaded),
-        "digest": loaded.digest,
-        "attributes": loaded.counts,
-        "provenance": loaded.provenance,
-    }
+    shown = {"people": len(loaded), "digest": loaded.digest}
+    shown |= {"attributes": loaded.counts, "provenance": loaded.provenance}
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 

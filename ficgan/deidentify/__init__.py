@@ -1,6 +1,5 @@
 """From a picture with faces to one with other faces."""
 
-from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
 from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, load_face_model, refuse_trainer
 from ficgan.options import Checking, Computing, Finding, Hiding, Identity
 from ficgan.policy import FaceResult, Result
@@ -11,11 +10,9 @@ __all__ = [
     "Computing",
     "Deidentifier",
     "FaceResult",
-    "Ficgan",
     "Finding",
     "Hiding",
     "Identity",
-    "KSameAppearance",
     "Mode",
     "Result",
     "load_face_model",

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import COVERS
 from ficgan.errors import UsageError
 from ficgan.faces import Face, Paste, blur_face, mosaic_face, plain_mask, solid_mask
 from ficgan.faces.objects import ObjectDetector
-from ficgan.options import Box, parse_cover_also
+from ficgan.options import COVERS, Box, parse_cover_also
 from ficgan.policy import Result
 
-__all__ = ["FoundObjects", "count_objects", "cover_objects", "load_objects"]
+__all__ = ["FoundObjects", "cover_objects", "load_objects"]
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
-_COVERS = dict(zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True))
+_COVERS: dict[str, Callable[..., Paste]] = dict(
+    zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True)
+)
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:
@@ -52,7 +52,7 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
         for face in faces:
             kept = any(_inside(face.box, box) for box in keep)
             if not kept:
-                paste: Paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
+                paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
                 paste.onto(result.image, result.mask)
             entries.append(
                 {
@@ -68,8 +68,3 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
 def _inside(box: NDArray[np.float32], of: Box) -> bool:
     x0, y0, x1, y1 = (float(value) for value in box)
     return x0 >= of[0] and y0 >= of[1] and x1 <= of[2] and y1 <= of[3]
-
-
-def count_objects(audit: Mapping[str, Any]) -> Counter[str]:
-    """How many objects of each name an account of a photo says were covered."""
-    return Counter(entry["name"] for entry in audit.get("objects", ()) if entry["action"] != "kept")

@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer
-from ficgan.anonymizers.modes import OPAQUE, Methods, cover, cover_all, placement, shown, square
-from ficgan.deidentify.objects import FoundObjects, ObjectDetector, cover_objects
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -35,8 +32,14 @@ from ficgan.faces import (
 )
 from ficgan.faces.detection import PyramidDetector
 from ficgan.faces.recognition import embed_largest
-from ficgan.options import Box, Diversity, Finding, Hiding
+from ficgan.options import OPAQUE, Box, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
+
+if TYPE_CHECKING:
+    from ficgan.anonymizers import Anonymizer
+    from ficgan.anonymizers.modes import Methods
+    from ficgan.deidentify.objects import FoundObjects
+    from ficgan.faces.objects import ObjectDetector
 
 __all__ = [
     "NOWHERE",
@@ -297,7 +300,7 @@ class Exemptions:
 class Photos:
     """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo.
 
-    `methods` holds anonymisers by mode, `method` is the mode's (None for the modes of our own); `info` and `digests`
+    `method` is the mode's anonymiser, one of `methods`; both are None for the modes of our own. `info` and `digests`
     are of the model's checkpoint; without `linked` each photo shows people of its own. See the options for the rest.
     """
 
@@ -308,7 +311,7 @@ class Photos:
     recognizer: Recognizer | None
     policy: Policy
     mode: str
-    methods: Methods
+    methods: Methods | None
     method: Anonymizer | None
     hiding: Hiding
     finding: Finding
@@ -373,6 +376,8 @@ class Photos:
         faces = [job.result for job in jobs]
         result = Result(out, faces, self._audit(faces, layer), mask)
         if self.objects:
+            from ficgan.deidentify.objects import cover_objects
+
             cover_objects(result, objects, self.finding.boxes, mask_scale=self.hiding.mask_scale)
         return result
 
@@ -464,6 +469,9 @@ class Photos:
 
     def _apply(self, method: Anonymizer, out: Image, mask: Mask, jobs: list[FaceJob]) -> None:
         """An anonymiser on all faces, in place; a face that it cannot hide gets a cover of one colour."""
+        from ficgan.anonymizers.modes import cover, cover_all, placement, square
+
+        assert self.methods is not None
         kind, keyed = placement(method), method.traits.keyed and bool(getattr(method, "key", ""))
         if kind == "scene" and jobs:
             cover_all(method, out, [job.face for job in jobs], mask_scale=self.hiding.mask_scale).onto(out, mask)
@@ -559,10 +567,14 @@ class Photos:
         from ficgan import __version__
 
         gate, model = self.recognizer, self.model
+        mode: dict[str, Any] = {"mode": self.mode}
+        if self.methods is not None:
+            from ficgan.anonymizers.modes import shown
+
+            mode = {"mode": shown(self.mode, self.method), **self.methods.accounts([self.mode])}
         account = {
             "ficgan": __version__,
-            "mode": self.mode if self.method is None else shown(self.mode, self.method),
-            **self.methods.accounts([self.mode]),
+            **mode,
             "detector": self.detector.name,
             "gate": None if gate is None else public_name(gate),
             "gate_threshold": None if gate is None else float(gate.match_threshold),

@@ -10,16 +10,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, Methods, check_mode, mode_of
-from ficgan.arrays import content_key
-from ficgan.deidentify.objects import load_objects
 from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
@@ -28,15 +25,17 @@ from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, ge
 from ficgan.faces.detection import PyramidDetector, check_image
 from ficgan.faces.models import check_onnx_device, insightface_file
 from ficgan.faces.recognition import INSIGHTFACE_FILES
-from ficgan.files import file_digest, file_header
+from ficgan.files import content_key, file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
 from ficgan.identity.ksame import commitment
-from ficgan.images.read import Picture, as_photo
-from ficgan.options import Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
+from ficgan.images.codec import Picture, as_photo
+from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
+    from ficgan.anonymizers.modes import Methods
+    from ficgan.faces.objects import ObjectDetector
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
@@ -80,14 +79,14 @@ class Deidentifier:
     ) -> None:
         identity, hiding = identity or Identity(), hiding or Hiding()
         finding, checking = finding or Finding(), checking or Checking()
-        given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
-        self.mode: Mode = check_mode(hiding.mode) if isinstance(hiding.mode, str) else next(iter(given))
+        self.mode: Mode = hiding.mode if isinstance(hiding.mode, str) else ""
+        self._draws = hiding, identity.seed
+        own = self.mode in HIDING
+        method = None if own else self.methods(self.mode)
         self._given: Mapping[str, Any] | None = None
         self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
         self.mask_scale = hiding.mask_scale
-        self.methods = Methods(hiding.background, identity.seed, {self.mode}, given)
-        method = None if self.mode in MODES and not given else self.methods(self.mode)
         self.header, self.digests = info, dict(digests or {})
         # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
         torch = isinstance(model, CropModel)
@@ -130,14 +129,14 @@ class Deidentifier:
             self.gate,
             self.policy,
             self.mode,
-            self.methods,
+            None if own else self.methods,
             method,
             hiding,
             finding,
             self.psi,
             info,
             self.digests,
-            objects=load_objects(finding.cover_also, device=sessions),
+            objects=_objects(finding.cover_also, sessions),
         )
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
@@ -185,6 +184,7 @@ class Deidentifier:
         return made
 
     def __copy__(self) -> Self:
+        _ = self.methods  # its random seed is that of all copies
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -196,6 +196,16 @@ class Deidentifier:
         model = self.photos.model
         seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
         return _again, (type(self), {**self._given, "identity": replace(self._given["identity"], seed=seed)})
+
+    @cached_property
+    def methods(self) -> Methods:
+        """The anonymisers of modes that are none of our own, for photos and films."""
+        from ficgan.anonymizers.modes import Methods, mode_of
+
+        hiding, seed = self._draws
+        given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
+        self.mode = self.mode or next(iter(given))
+        return Methods(hiding.background, seed, {self.mode}, given)
 
     @property
     def face_model(self) -> FaceModel:
@@ -450,7 +460,7 @@ def load_face_model(
         FicganError: missing or damaged files, or a bank of another model.
         UsageError: a value that cannot work.
     """
-    from ficgan import pretrained
+    import ficgan.pretrained as pretrained
 
     if checkpoint is not None and bank is None:
         raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
@@ -493,6 +503,15 @@ def load_face_model(
     info = ModelInfo(header.alignment, header.data, header.training)
     crops = CropModel(trained, info, loaded, device=device, precision=precision, **controls)
     return crops, info, digest
+
+
+def _objects(given: Sequence[str | ObjectDetector], device: str) -> tuple[ObjectDetector, ...]:
+    """The detectors of what is no face."""
+    if not given:
+        return ()
+    from ficgan.deidentify.objects import load_objects
+
+    return load_objects(given, device=device)
 
 
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
-from ficgan.anonymizers.modes import HIDING, OPAQUE
-from ficgan.arrays import content_key
 from ficgan.deidentify.objects import FoundObjects
 from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, detect_and_doubt, doubts
 from ficgan.deidentify.pipeline import Deidentifier
@@ -24,8 +22,10 @@ from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
+from ficgan.files import content_key
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.identity.kind import PARTS, parse_parts
+from ficgan.options import HIDING, OPAQUE
 from ficgan.policy import Result
 from ficgan.video.decisions import Cover
 

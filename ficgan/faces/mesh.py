@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
-from ficgan.faces.alignment import Alignment, Matrix, invert, similarity, transform_points
-from ficgan.faces.blend import crop
+from ficgan.faces.crops import Alignment, Matrix, crop, invert, similarity, transform_points
 from ficgan.faces.detection import Face, Image, check_image
 from ficgan.faces.models import embedded_file, onnx_session
 

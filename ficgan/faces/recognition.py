@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Points, similarity
-from ficgan.faces.blend import crop
+from ficgan.faces.crops import ARCFACE_POINTS, Points, crop, similarity
 from ficgan.faces.detection import FaceDetector, Image, check_image
 from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_pack, onnx_session
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.faces.blend import Paste, crop, invert, mix, nothing, transform_points
+from ficgan.faces.crops import Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
 

@@ -332,7 +332,7 @@ class KindReader:
 
 @lru_cache(maxsize=1)
 def kind_reader() -> KindReader:
-    from ficgan import pretrained
+    import ficgan.pretrained as pretrained
 
     return KindReader.load(pretrained.path("kind"))
 

@@ -11,21 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "FILM_SUFFIXES",
-    "FORMAT_OF",
-    "MAX_PIXELS",
-    "READABLE_SUFFIXES",
-    "UNREAD_SUFFIXES",
-    "WRITABLE_FILMS",
-    "WRITABLE_SUFFIXES",
-    "disguised",
-    "film_suffix",
-    "is_animated",
-    "output_suffix",
-    "unread",
-]
-
 # Largest photo that is decoded, pixels.
 MAX_PIXELS = 100_000_000
 

@@ -1,22 +1,24 @@
-"""A photo in memory: its own pixels, an sRGB view to work on, and the metadata that may stay."""
+"""A photo in memory: its own pixels, an sRGB view to work on, and the metadata that may stay.
+
+Everything looks at pictures in 8-bit sRGB. What was changed there goes back into the file's own space and depth.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageCms
 
-from ficgan.images.colour import Pixels, from_rgb, space_of, to_rgb
-
-__all__ = ["DIGITAL_SOURCE_TYPE", "Photo", "clean_exif", "clean_xmp", "make_xmp"]
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,88 @@ class Photo:
         colours = merged if self.mode == "L" else merged[..., 0] if self.mode == "LA" else merged[..., :3]
         colours[mask] = values
         return merged
+
+
+# -- a file's own numbers, by LittleCMS
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """How a file's colours mean light; `back` is None where its profile works one way only."""
+
+    mode: str
+    there: ImageCms.ImageCmsTransform
+    back: ImageCms.ImageCmsTransform | None
+
+    def to_srgb(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Pixels [H,W] or [H,W,C] as sRGB [H,W,3]."""
+        image = Image.frombuffer(self.mode, pixels.shape[1::-1], np.ascontiguousarray(pixels), "raw", self.mode, 0, 1)
+        return np.asarray(ImageCms.applyTransform(image, self.there))
+
+    def from_srgb(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Values of sRGB [N,3] as the file's own, [N] or [N,C]."""
+        assert self.back is not None
+        return np.asarray(ImageCms.applyTransform(Image.fromarray(np.ascontiguousarray(values)[None]), self.back))[0]
+
+
+@lru_cache(maxsize=16)
+def space_of(icc: bytes | None) -> Space | None:
+    """The space of a profile; None where its numbers are those of sRGB.
+
+    Raises:
+        ValueError: LittleCMS can make nothing of it.
+    """
+    if icc is None:
+        return None
+    mode = {b"CMYK": "CMYK", b"GRAY": "L"}.get(icc[16:20], "RGB")
+    srgb = ImageCms.createProfile("sRGB")
+    try:
+        own = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+        there = ImageCms.buildTransform(own, srgb, mode, "RGB")
+    except (OSError, ImageCms.PyCMSError) as error:
+        raise ValueError("a damaged colour profile") from error
+    try:
+        space = Space(mode, there, ImageCms.buildTransform(srgb, own, "RGB", mode))
+    except ImageCms.PyCMSError:
+        return Space(mode, there, None)
+    if mode != "RGB":
+        return space
+    steps = np.linspace(0, 255, 16).astype(np.uint8)
+    every = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(64, 64, 3)
+    return space if np.abs(space.to_srgb(every).astype(int) - every).max() > 1 else None
+
+
+def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
+    """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
+    if pixels.dtype == np.uint8:
+        return pixels.astype(np.uint8, copy=False)
+    wide = pixels.astype(np.uint32)
+    wide *= 255
+    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
+    wide >>= 16
+    return wide.astype(np.uint8)
+
+
+def to_rgb(pixels: Pixels, mode: str, space: Space | None) -> NDArray[np.uint8]:
+    """The 8-bit sRGB view [H,W,3] of a file's pixels, alpha ignored."""
+    colours: Any = pixels if mode == "L" else pixels[..., 0] if mode == "LA" else pixels[..., :3]
+    colours = to_uint8(colours)
+    if space is not None:
+        return space.to_srgb(colours)
+    return np.repeat(colours[..., None], 3, axis=2) if colours.ndim == 2 else colours
+
+
+def from_rgb(values: NDArray[np.uint8], mode: str, depth: int, space: Space | None) -> Pixels:
+    """sRGB values uint8 [N,3] as a file of this mode, depth (8 or 16 bits) and space holds them, alpha left out.
+
+    That is [N] of grey (ITU-R BT.601 where there is no profile) or [N,3], uint8 or uint16.
+    """
+    if space is not None:
+        values = space.from_srgb(values)
+    elif mode in ("L", "LA"):
+        weights = np.array([19595, 38470, 7471], np.uint32)  # 0.299, 0.587, 0.114 in 1/65536
+        values = ((values.astype(np.uint32) @ weights + 32768) >> 16).astype(np.uint8)
+    return values.astype(np.uint16) * np.uint16(257) if depth == 16 else values
 
 
 # -- metadata: the synthetic-media tag, and what may stay on request

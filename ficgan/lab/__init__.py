@@ -1,5 +1,5 @@
 """What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too."""
 
-from ficgan import deidentify
+from ficgan.deidentify import anonymizer
 
-__all__ = ["deidentify"]
+__all__ = ["anonymizer"]

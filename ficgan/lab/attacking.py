@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from ficgan import __version__
-from ficgan.arrays import content_key
 from ficgan.errors import UsageError
-from ficgan.files import file_digest
+from ficgan.files import content_key, file_digest
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.learned import Learned, read_header

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images
-from ficgan.arrays import content_key
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Face, FaceDetector, get_detector
+from ficgan.files import content_key
 from ficgan.lab import readers
 from ficgan.lab.attacks import REVERSERS
 from ficgan.lab.attacks.learned import Trained, read_header

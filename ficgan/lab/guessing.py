@@ -12,7 +12,7 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write
-from ficgan.images.read import read_image
+from ficgan.images.codec import read_image
 from ficgan.lab.attacks import REVERSERS, Learned, Reverser, load_attacker
 from ficgan.lab.pages import png
 from ficgan.lab.run import Progress

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,30 +275,35 @@ def check_size(cloud: Cloud, where: str = "", unit: str = "m") -> None:
 
 
 def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", overwrite: bool = False) -> None:
-    """Write points and colours of a cloud, whole or not at all; the folder must exist.
+    """Write points and colours of a cloud as PLY, whole or not at all; the folder must exist.
 
     Args:
-        path: its ending is one of `WRITERS`.
         cloud: in metres. Coordinates are single precision where that moves no point by more than .0001 mm.
         unit: of the coordinates in the file.
         overwrite: replace a file.
     """
     path = Path(path)
     _need_unit(unit)
-    kind = path.suffix.lower()
-    if kind not in WRITERS:
-        raise UsageError(f"{path}: no cloud is written to such a file; use one of {', '.join(WRITERS)}")
-    if kind == ".npy" and cloud.colors is not None:
-        raise UsageError(f"{path}: a .npy file holds points only, and the cloud has colours; write a .ply file")
+    if path.suffix.lower() != ".ply":
+        raise UsageError(f"{path}: clouds are written as PLY; choose a name that ends in .ply")
     if not len(cloud):
         raise InputError(f"{path}: a cloud without points is not written")
     points: Numbers = cloud.points / UNITS[unit]
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
-    if lost <= LOSS and kind != ".npy":
-        points = points.astype("<f4")
+    points = points.astype("<f4" if lost <= LOSS else "<f8")
+    row: list[tuple[Any, ...]] = [("points", points.dtype, (3,))]
+    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
+    lines += [f"property {'float' if points.dtype.itemsize == 4 else 'double'} {axis}" for axis in "xyz"]
+    if cloud.colors is not None:
+        row.append(("colors", np.uint8, (3,)))
+        lines += [f"property uchar {name}" for name in ("red", "green", "blue")]
+    rows = np.empty(len(points), row)
+    rows["points"] = points
+    if cloud.colors is not None:
+        rows["colors"] = cloud.colors
     with atomic_write(path, overwrite=overwrite) as file:
-        WRITERS[kind](file, points, cloud.colors)
+        file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
 
 
 def _need_unit(unit: str) -> None:
@@ -417,60 +422,8 @@ def _read_table(data: bytes, path: Path, notes: list[str]) -> Fields:
     return values[:, :3], None
 
 
-def _read_npy(data: bytes, path: Path, notes: list[str]) -> Fields:
-    try:
-        points = np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python's own literals, and nearly anything can go wrong
-        raise _damaged("NumPy", error) from error
-    if not isinstance(points, np.ndarray) or points.ndim != 2 or points.shape[1] != 3 or points.dtype.kind not in "fiu":
-        raise InputError("it needs one array of numbers [N,3]; save it with np.save")
-    return points, None
-
-
-def _write_ply(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
-    row: list[tuple[Any, ...]] = [("points", points.dtype, (3,))]
-    lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
-    lines += [f"property {'float' if points.dtype.itemsize == 4 else 'double'} {axis}" for axis in "xyz"]
-    if colors is not None:
-        row.append(("colors", np.uint8, (3,)))
-        lines += [f"property uchar {name}" for name in ("red", "green", "blue")]
-    rows = np.empty(len(points), row)
-    rows["points"] = points
-    if colors is not None:
-        rows["colors"] = colors
-    file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
-
-
-def _text_writer(header: str, start: str = "", separator: str = " ") -> Callable[..., None]:
-    """Of lines of text. A start of "v " is that of an OBJ, whose colours are 0 to 1."""
-
-    def write(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
-        columns: list[Numbers] = [points.astype(np.float64)]
-        forms, names = ["%.9g" if points.dtype.itemsize == 4 else "%.17g"] * 3, ["x", "y", "z"]
-        if colors is not None:
-            columns.append(colors / 255 if start else colors)
-            forms, names = forms + ["%.9g" if start else "%d"] * 3, [*names, "r", "g", "b"]
-        file.write(header.format(separator.join(names)).encode())
-        np.savetxt(file, np.hstack(columns), fmt=start + separator.join(forms))
-
-    return write
-
-
-def _write_npy(file: BinaryIO, points: Numbers, colors: Colors | None) -> None:
-    np.save(file, points, allow_pickle=False)
-
-
 # By ending, in small letters: bytes, path and a list for notes → points and colours.
 READERS: dict[str, Callable[[bytes, Path, list[str]], Fields]] = {
     **dict.fromkeys((".ply", ".obj", ".stl", ".off", ".glb"), _read_mesh),
     **dict.fromkeys((".xyz", ".txt", ".csv"), _read_table),
-    ".npy": _read_npy,
-}
-# By ending: file, points [N,3] in the unit of the file, colours [N,3].
-WRITERS: dict[str, Callable[[BinaryIO, Numbers, Colors | None], None]] = {
-    ".ply": _write_ply,
-    ".obj": _text_writer("", "v "),
-    **dict.fromkeys((".xyz", ".txt"), _text_writer("# {}\n")),
-    ".csv": _text_writer("{}\n", separator=","),
-    ".npy": _write_npy,
 }

@@ -12,8 +12,6 @@ from ficgan.records.sidecars import Record
 if TYPE_CHECKING:
     from ficgan.video.project import Project
 
-__all__ = ["LANDMARKS", "Picture", "coco", "of_project", "of_records"]
-
 # As the viewer sees them.
 LANDMARKS = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
 

@@ -12,8 +12,6 @@ from typing import Any
 from ficgan.errors import InputError, UsageError
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
 
-__all__ = ["Credentials"]
-
 _GENERATED = ("generated", "retried")
 # IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"

@@ -19,8 +19,6 @@ from ficgan.images import UNREAD_SUFFIXES
 from ficgan.records.risks import GRAVE, RISKS, AtRisk, at_risk, done_to, edits_in, left_in, many, objects_in, verdict
 from ficgan.records.sidecars import Folder, Record
 
-__all__ = ["page"]
-
 # Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
 # Most different ways of treatment that are spelled out.
@@ -277,7 +275,7 @@ def _pictures(faces: list[AtRisk]) -> list[str]:
 def _image(face: AtRisk) -> Any:
     if face.record.problem:
         return None
-    from ficgan.images.read import read_image
+    from ficgan.images.codec import read_image
     from ficgan.video.read import open_video
 
     try:

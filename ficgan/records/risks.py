@@ -10,20 +10,6 @@ from typing import Any, Literal
 
 from ficgan.records.sidecars import Folder, Record
 
-__all__ = [
-    "GRAVE",
-    "RISKS",
-    "AtRisk",
-    "SigningVerdict",
-    "at_risk",
-    "done_to",
-    "edits_in",
-    "left_in",
-    "many",
-    "objects_in",
-    "verdict",
-]
-
 # Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
 # So many of the close faces are at risk, and at most a tenth of all new ones: a flag on half of them is no flag.

@@ -14,30 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import file_digest
+from ficgan.files import Place, StorePath, file_digest
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
-from ficgan.stores import Place, StorePath
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.video.rendered import VideoResult
-
-__all__ = [
-    "MANIFEST",
-    "SCHEMA",
-    "TOOL",
-    "Folder",
-    "Record",
-    "RunManifest",
-    "as_json",
-    "film_record",
-    "long_name",
-    "own_sidecar",
-    "photo_record",
-    "read_folder",
-    "sidecar_path",
-    "vouches_for",
-]
 
 
 TOOL = "ficgan-deid"
@@ -67,29 +49,10 @@ def long_name(name: str, output: str, *, film: bool, sidecar: bool = True) -> st
     return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
 
 
-def _record_of(
-    kind: str,
-    account: Mapping[str, Any],
-    path: str,
-    size: tuple[int, int] | None,
-    options: Mapping[str, Any],
-    sha256: str,
-    **more: Any,
-) -> dict[str, Any]:
-    return {
-        **account,
-        "schema": SCHEMA,
-        "kind": kind,
-        "path": path,
-        "size": None if size is None else list(size),
-        "options": dict(options),
-        "tool": TOOL,
-        "ficgan": __version__,
-        "output": path.rpartition("/")[2],
-        "sha256": sha256,
-        "metadata": "stripped",
-        **more,
-    }
+def _record_of(kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, **more: Any) -> Any:
+    about = {"schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size)}
+    made = {"tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2], "metadata": "stripped"}
+    return {**account, **about, **made, **more}
 
 
 def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -105,23 +68,15 @@ def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str
     size = None
     with suppress(FicganError), open_video(file) as film:
         size = film.info.width, film.info.height
-    return _record_of("film", result.to_dict(), path, size, options, file_digest(file), **more)
+    more |= {"options": dict(options), "sha256": file_digest(file)}
+    return dict(_record_of("film", result.to_dict(), path, size, **more))
 
 
 def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The side-car of a photo; `path` and `options` as of `film_record`."""
-    return _record_of(
-        "photo",
-        made.audit,
-        path,
-        made.size,
-        options,
-        hashlib.sha256(made.data).hexdigest(),
-        notes=made.all_notes,
-        input_sha256=made.input_sha256,
-        synthetic_tag=made.synthetic,
-        metadata=made.metadata,
-    )
+    known = {"notes": made.all_notes, "synthetic_tag": made.synthetic, "metadata": made.metadata}
+    known |= {"sha256": hashlib.sha256(made.data).hexdigest(), "input_sha256": made.input_sha256}
+    return dict(_record_of("photo", made.audit, path, made.size, options=dict(options), **known))
 
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
-from ficgan.faces.alignment import Alignment
+from ficgan.faces.crops import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState

@@ -18,7 +18,7 @@ from torch import Generator, Tensor, nn
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
 from ficgan.errors import UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
 from ficgan.training.stats import Say, unheard

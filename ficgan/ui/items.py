@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, field_validator
 
-from ficgan.anonymizers.modes import COVERS, check_cover
 from ficgan.deidentify.review import Drawing, ReviewedFace
 from ficgan.folders import Box, Strict, Text
+from ficgan.options import COVERS, check_cover
 
 __all__ = ["MODES", "Controls", "FaceEntry", "Item", "PossibleFace", "Step", "back_to", "restored"]
 

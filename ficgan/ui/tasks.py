@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import content_key
 from ficgan.errors import InputError
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, content_key
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_animated
-from ficgan.images.read import read_image
+from ficgan.images.codec import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:

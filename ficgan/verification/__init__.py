@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface
 from ficgan.verification.verifier import AlignedInput, VAugment, Verifier, load_onnx
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces.alignment import Alignment
+from ficgan.faces.crops import Alignment
 from ficgan.models.io import write_safetensors
 from ficgan.verification.verifier import AlignedInput
 

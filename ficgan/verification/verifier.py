@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.errors import InputError
-from ficgan.faces.alignment import Alignment, similarity
+from ficgan.faces.crops import Alignment, similarity
 
 # Height and width.
 Size = tuple[int, int]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import windows
 from ficgan.faces import Face
-from ficgan.faces.alignment import SmoothConfig
+from ficgan.faces.crops import SmoothConfig
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.read import Frame

@@ -30,9 +30,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ficgan.anonymizers.modes import COVERS, HIDING, OPAQUE, check_cover, check_mode, mode_type, shown
+from ficgan.anonymizers.modes import check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.folders import Box, Strict, Text
+from ficgan.options import COVERS, HIDING, OPAQUE, check_cover
 from ficgan.video.tracks import Track
 
 __all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Region", "SpanRule", "edits_of"]

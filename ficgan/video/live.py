@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, colour_beside
-from ficgan.faces.alignment import SmoothConfig
-from ficgan.faces.blend import Colour
+from ficgan.faces.crops import Colour, SmoothConfig
 from ficgan.faces.detection import check_image
 from ficgan.faces.objects import ObjectDetector
 from ficgan.folders import working

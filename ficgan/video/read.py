@@ -21,7 +21,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images.read import read_image
+from ficgan.images.codec import read_image
 
 __all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import HIDING, Methods, check_cover, check_mode, shown
+from ficgan.anonymizers.modes import Methods, check_mode, shown
 from ficgan.errors import UsageError
-from ficgan.options import FilmEncoding, FilmSearch, Hiding, check, option
+from ficgan.options import HIDING, FilmEncoding, FilmSearch, Hiding, check, check_cover, option
 from ficgan.policy import Policy
 
 if TYPE_CHECKING:

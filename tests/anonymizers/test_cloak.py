@@ -14,7 +14,7 @@ from torch import nn
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.cloak import Fawkes, VerifierView, _dissimilarity, _gain, load_verifiers
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment, similarity
 
 
 class Tiny(nn.Module):

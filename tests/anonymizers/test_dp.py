@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ficgan.anonymizers import Faces, generator
-from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow, _interpolated, _nearest, colour_clusters, samples_allowed
+from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow, colour_clusters, samples_allowed
 
 Images = NDArray[np.uint8]
 
@@ -105,66 +105,6 @@ def test_the_number_of_samples_is_the_largest_allowed(f: int, m: int, eps: float
     assert 0 <= x <= max(f - m, 0)
     assert x == 0 or within(f, m, x, eps)
     assert not within(f, m, x + 1, eps)
-
-
-@given(f=st.integers(1, 200), m=st.integers(1, 20), eps=st.floats(0, 40), others=st.integers(0, 300))
-def test_as_released_counts_as_the_program_does(f: int, m: int, eps: float, others: int) -> None:
-    share = eps * f / (f + others)
-    assert DPSamp(eps=eps, m=m, variant="as_released")._samples(f, f + others) == released_loop(f, m, share)
-
-
-def test_clusters_are_as_tight_as_scikit_learns(rng: np.random.Generator) -> None:
-    cluster = pytest.importorskip("sklearn.cluster")
-    pixels = portrait(rng, 64).reshape(-1, 3)
-    centres, labels = colour_clusters(pixels, 12, rng)
-    spread = ((pixels - centres[labels]) ** 2).sum()
-    best = cluster.KMeans(12, n_init=10, random_state=0).fit(pixels.astype(float)).inertia_
-    assert spread < 1.03 * best
-    one_start = min(
-        cluster.KMeans(12, init="random", n_init=1, max_iter=1, random_state=s).fit(pixels.astype(float)).inertia_
-        for s in range(3)
-    )
-    assert spread < one_start
-
-
-def slow_triangles(points: NDArray[np.int64], colours: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Each pixel looked for in every triangle; NaN outside of all."""
-    from scipy.spatial import Delaunay
-
-    out = np.full((size, size, 3), np.nan)
-    for corners in Delaunay(points).simplices:
-        (ay, ax), (by, bx), (cy, cx) = (tuple(int(v) for v in points[i]) for i in corners)
-        twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-        for y in range(size):
-            for x in range(size):
-                u = Fraction((bx - x) * (cy - y) - (by - y) * (cx - x), twice)
-                v = Fraction((cx - x) * (ay - y) - (cy - y) * (ax - x), twice)
-                w = 1 - u - v
-                if min(u, v, w) >= 0:
-                    out[y, x] = sum(float(part) * colours[i] for part, i in zip((u, v, w), corners, strict=True))
-    return out
-
-
-@pytest.mark.parametrize("count", [3, 8, 25])
-def test_colours_are_linear_on_triangles(rng: np.random.Generator, count: int) -> None:
-    size, colours = 11, rng.uniform(0, 255, (count, 3))
-    samples = rng.choice(size * size, count, replace=False)
-    found, known = _interpolated(samples, colours, size)
-    expected = slow_triangles(np.stack(np.divmod(samples, size), 1), colours, size)
-    assert np.array_equal(known, ~np.isnan(expected[..., 0]))
-    assert np.allclose(found[known], expected[known])
-    assert np.allclose(found.reshape(-1, 3)[samples], colours)
-
-
-def test_holes_take_a_nearest_known_pixel(rng: np.random.Generator) -> None:
-    values, known = rng.random((13, 13, 3)), rng.random((13, 13)) < 0.1
-    found, places = _nearest(values, known), np.argwhere(known)
-    for y in range(13):
-        for x in range(13):
-            far = ((places - (y, x)) ** 2).sum(axis=1)
-            nearest = [values[tuple(place)].tolist() for place in places[far == far.min()]]
-            assert found[y, x].tolist() in nearest
-    assert _nearest(values, np.zeros_like(known)) is values
 
 
 @pytest.mark.parametrize("variant", ["as_described", "as_released"])

@@ -61,13 +61,6 @@ def test_a_program_gets_the_crops_and_its_images_come_back(
     assert not list(temporary.iterdir())
 
 
-def test_there_is_no_shell(program: Callable[..., External], faces: Faces, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    method = program(f"assert sys.argv[3:] == [';', 'touch', {str(mark)!r}, '$HOME', '--in={{0}}']\n" + INVERT)
-    method = External(command=f"{method.command} ; touch {mark} $HOME --in={{0}}")
-    assert np.array_equal(method(faces), 255 - faces.images) and not mark.exists()
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [

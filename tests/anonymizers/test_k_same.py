@@ -37,13 +37,13 @@ def by_scikit_learn(inputs: Faces, background: Faces, k: int, components: int, e
         code = pca.transform(scaler.transform(row))
         chosen: list[int] = []
         for index in np.argsort(-cosine_similarity(code, database)[0]):
-            if background.people[index] not in [background.people[one] for one in chosen] and len(chosen) < k - 1:
+            if background.people[index] not in [background.people[each] for each in chosen] and len(chosen) < k - 1:
                 chosen.append(int(index))
         if eigen:
-            mean = np.mean([code[0], *(database[one] for one in chosen)], axis=0)
+            mean = np.mean([code[0], *(database[each] for each in chosen)], axis=0)
             value = scaler.inverse_transform(pca.inverse_transform(mean[None]))[0]
         else:
-            value = np.mean([row[0], *(flat[one] for one in chosen)], axis=0)
+            value = np.mean([row[0], *(flat[each] for each in chosen)], axis=0)
         out.append(value.reshape(image.shape))
     return np.clip(out, 0, 255)
 

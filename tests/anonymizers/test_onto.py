@@ -60,14 +60,14 @@ def test_beyond_the_border_edge_pixels_are_repeated_and_landmarks_shift() -> Non
         return faces.images
 
     spy.traits = Traits("spy", "basic", "here")  # type: ignore[attr-defined]
-    one = face(-10, -20, 90)
-    paste = cover(cast(Any, spy), image, one, name="n")
+    each = face(-10, -20, 90)
+    paste = cover(cast(Any, spy), image, each, name="n")
     np.testing.assert_array_equal(paste.image, image)
-    x0, y0, side = square(one, (40, 50))
+    x0, y0, side = square(each, (40, 50))
     assert side == 117
     pad = [(-y0, y0 + side - 40), (-x0, x0 + side - 50), (0, 0)]
     np.testing.assert_array_equal(seen[0].images[0], np.pad(image, pad, mode="edge"))
-    np.testing.assert_allclose(seen[0].landmarks[0] + [x0, y0], one.landmarks, atol=1e-4)
+    np.testing.assert_allclose(seen[0].landmarks[0] + [x0, y0], each.landmarks, atol=1e-4)
     assert seen[0].names == ("n",)
 
 
@@ -86,14 +86,14 @@ def test_keyed_methods_are_undone_from_the_written_file(method: tuple[str, dict[
     """Also for faces at the border, and for squares that overlap, the last one first."""
     anonymizer, image = ANONYMIZERS.make(method[0], **method[1]), photo()
     out = image.copy()
-    for index, one in enumerate(faces):
-        cover(anonymizer, out, one, name=str(index)).onto(out)
+    for index, each in enumerate(faces):
+        cover(anonymizer, out, each, name=str(index)).onto(out)
     buffer = io.BytesIO()
     Pillow.fromarray(out).save(buffer, "PNG")
     found = np.array(Pillow.open(buffer))
     assert (found != image).any()
-    for index, one in reversed(list(enumerate(faces))):
-        x0, y0, side = square(one, (160, 220))
+    for index, each in reversed(list(enumerate(faces))):
+        x0, y0, side = square(each, (160, 220))
         part = found[y0 : y0 + side, x0 : x0 + side]
         part[:] = anonymizer.invert(Faces(part[None].copy(), (str(index),)))[0]
     np.testing.assert_array_equal(found, image)
@@ -101,7 +101,7 @@ def test_keyed_methods_are_undone_from_the_written_file(method: tuple[str, dict[
 
 def test_scenes_get_all_boxes_at_once() -> None:
     image, faces = photo(), [face(30, 40, 50), face(130, 60, 40)]
-    boxes = [one.box for one in faces]
+    boxes = [each.box for each in faces]
     blur = cover_all(ANONYMIZERS.make("obfuscation-blur"), image, faces)
     np.testing.assert_array_equal(blur.image, obfuscate_blur(image, boxes))
     changed = (blur.image != image).any(-1)

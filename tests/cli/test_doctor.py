@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -42,11 +41,11 @@ def test_everything_is_probed_and_a_probe_that_fails_hides_no_other(monkeypatch:
 
     monkeypatch.setattr(diagnosis, "_devices", _devices)
     found = diagnosis.diagnose()
-    assert list(found.sections) == ["versions", "libraries", "devices", "ops", "detectors", "recognizers", "pretrained"]
+    assert list(found.sections) == ["versions", "libraries", "devices", "detectors", "recognizers", "pretrained"]
     assert all(found.sections.values())
     assert found.sections["devices"] == [DoctorFinding("devices", False, "OSError: driver mismatch")]
     names = {finding.name: finding for section in found.sections.values() for finding in section}
-    assert names["torch"].ok and names["torchvision"].ok and names["back end"].ok
+    assert names["torch"].ok and names["torchvision"].ok
     assert all(finding.ok for finding in found.sections["pretrained"])
     assert [finding.name for finding in found.sections["pretrained"]] == list(EMBEDDED)
 
@@ -68,14 +67,12 @@ def test_a_gpu_that_does_not_compute_is_told(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*size: int, device: str) -> None:
         raise RuntimeError(f"no kernel image is available on {device}")
 
-    properties = SimpleNamespace(name="Old GPU", total_memory=4 * 2**30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Old GPU")
     monkeypatch.setattr(torch, "ones", fail)
-    gpu = list(diagnosis._devices())[-1]
+    gpu = list(diagnosis._devices())[-2]
     assert (gpu.name, gpu.ok, gpu.required) == ("cuda:0", False, False)
-    assert "Old GPU, 4 GiB" in gpu.detail and "no kernel image" in gpu.detail
+    assert "Old GPU" in gpu.detail and "no kernel image" in gpu.detail
 
 
 @pytest.mark.parametrize("role", ["bank", "mesh"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from dataclasses import replace
@@ -16,8 +15,7 @@ from click.testing import CliRunner
 from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
-from ficgan.cli._console import Progress
-from ficgan.cli._plan import make_plan
+from ficgan.cli._files import make_plan
 from ficgan.cli.review import analyse, render
 from ficgan.errors import UsageError
 from ficgan.folders import make_private_folder
@@ -39,16 +37,6 @@ def pairs(tmp_path: Path, *names: str, out: str | None = None) -> dict[str, str]
 
 
 # -- what becomes which file ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "result"),
-    [("a.mp4", "a.mp4"), ("a.MKV", "a.MKV"), ("a.mpg", "a.mp4"), ("a.mov", "a.mov"), ("a.apng", "a.mp4")],
-)
-def test_suffixes(tmp_path: Path, name: str, result: str) -> None:
-    film(tmp_path / "in" / name)
-    assert pairs(tmp_path, "in", out="out") == pairs(tmp_path, f"in/{name}", out="out") == {name: f"out/{result}"}
-    assert pairs(tmp_path, "in") == {name: f"in/{Path(result).stem}_anonymized{Path(result).suffix}"}
 
 
 @pytest.mark.parametrize(("suffix", "moving"), [("gif", ".gif"), ("webp", ".mp4"), ("png", ".mp4")])
@@ -167,13 +155,6 @@ def test_what_somebody_must_look_at_is_named_with_its_times(tmp_path: Path, engi
     assert json.loads((tmp_path / "a_anonymized.mp4.json").read_text())["review"] == places
 
 
-def test_the_voice_is_spoken_of_once(tmp_path: Path, engine: StandIn) -> None:
-    for name in "ab":
-        film(tmp_path / f"in/{name}.mp4")
-    engine.film = replace(engine.film, has_audio=True)
-    assert call(tmp_path / "in", "-o", tmp_path / "1")[1].count("a voice identifies") == 1
-
-
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
@@ -208,14 +189,6 @@ def test_usage_errors(tmp_path: Path, engine: StandIn, words: str, monkeypatch: 
     _, said = call("a.mp4", option, value, code=2)
     assert said.splitlines()[-1].startswith("Error: ") and option in said and engine.loaded == 0
     assert files(tmp_path) == {"a.mp4", "broken.jpg"}
-
-
-def test_dry_run(tmp_path: Path, engine: StandIn) -> None:
-    film(tmp_path / "in/a.mpg")
-    summary, said = call(tmp_path / "in", "-o", tmp_path / "out", "--dry-run")
-    assert "a.mpg -> " in said and "out/a.mp4" in said and summary["written"] == 0
-    assert call("camera:0", "-o", tmp_path / "x.mp4", "--dry-run")[0]["inputs"] == 1
-    assert files(tmp_path) == {"in/a.mpg"} and engine.loaded == 0
 
 
 # -- analyse and render -----------------------------------------------------------------------------------------------
@@ -286,36 +259,3 @@ def test_jsonl_lines(tmp_path: Path, engine: StandIn) -> None:
     assert frames[-1]["done"] == 25 and len(frames) < 10  # about two a second, and the last
     assert events[-1] == {"done": 1, "total": 1, "unit": "file", "stage": str(source)}
     assert call(source, "--overwrite")[1] == "a library that talks on stdout\n"  # nobody watches
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_for_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
-    with Progress(unit="file") as report:
-        report.frames(51, 100, "a.mp4", "rendering")  # goes on from frame 50
-        report.frames(100, 100, "a.mp4", "rendering")
-        report.frames(1, None, "a.mp4", "checking")
-        report.info("a note")
-        report(1, 2, "a.mp4")
-        report.frames(1, 10, "b.mp4", "analysing")
-    said = screen.getvalue()
-    assert "a.mp4: rendering:" in said and "/100" in said and "frame/s" in said
-    assert "a.mp4: checking:" in said and "a note\n" in said and "1/2" in said
-    assert "b.mp4: analysing:" in said and "/10 [" in said
-
-
-def test_a_line_a_minute_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = io.StringIO()
-    monkeypatch.setattr("sys.stderr", pipe)
-    monkeypatch.setattr("ficgan.cli._console._SELDOM", 0.0)
-    with Progress() as report:
-        report(3, 8, "preparing faces")
-        report.frames(7, None, "a.mp4", "rendering")
-        report(8, 8, "the last")
-    assert pipe.getvalue() == "3 of 8 done, preparing faces\na.mp4: rendering, frame 7\n"

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -15,13 +14,10 @@ from click.testing import CliRunner
 
 from ficgan import __version__
 from ficgan.cli import main as group
-from ficgan.cli._console import handle_errors, reporting
+from ficgan.cli.main import handle_errors, reporting
 from ficgan.diagnosis import OPENCV_REMEDY
 from ficgan.errors import FicganError, InputError, UsageError
 
-CLI = Path(group.__file__).parent
-# Files, or functions of them, that may import ficgan.lab: those of the commands that evaluate.
-LAB = {**dict.fromkeys(("evaluate.py", "people.py")), "pointcloud.py": {"evaluate"}, "train.py": {"train_attributes"}}
 SHORT = "Error: not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files\n"
 HELP = """
 import contextlib, io, json, os, sys, time
@@ -52,6 +48,7 @@ for name in NAMES:
 """
 
 
+@pytest.mark.slow
 def test_every_help_is_fast_and_loads_nothing_heavy() -> None:
     """A process forks for every command; the sub-commands of groups are asked, too."""
     heavy = ["torch", "torch._dynamo", "cv2", "numpy", "scipy", "pydantic", "onnxruntime", "av", "ficgan.lab"]
@@ -70,16 +67,6 @@ def functions(tree: ast.AST, names: set[str]) -> set[ast.AST]:
     """All nodes within the functions of these names."""
     inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names]
     return {node for function in inside for node in ast.walk(function)}
-
-
-@pytest.mark.parametrize("path", sorted(CLI.glob("*.py")), ids=lambda path: path.name)
-def test_only_commands_that_evaluate_import_the_lab(path: Path) -> None:
-    tree = ast.parse(path.read_text("utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    of_lab = [node for node in imports if "ficgan.lab" in ast.unparse(node) or "ficgan import lab" in ast.unparse(node)]
-    names = LAB.get(path.name, set())
-    allowed = functions(tree, names) if names is not None else set(of_lab)
-    assert [ast.unparse(node) for node in of_lab if node not in allowed] == []
 
 
 def test_version_and_help() -> None:
@@ -170,9 +157,3 @@ def test_handle_errors(error: BaseException, code: int, said: str) -> None:
     outcome = CliRunner().invoke(fails)
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (code, "", said)
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FICGAN_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        handle_errors(lambda: 1 / 0)()

@@ -54,15 +54,15 @@ def test_the_manifest_tells_what_became_of_each_file(tmp_path: Path, engine: Sta
     (tmp_path / "in/damaged.jpg").write_bytes(b"no photo")
     summary, _ = call(tmp_path / "in", "-o", tmp_path / "out", "--seed", 3, code=3)
     assert (summary["written"], summary["failed"], summary["skipped"]) == (3, 1, 0)
-    told = {line["output"]: line for line in lines(tmp_path / "out")}
-    assert set(told) == {"a.png", "deep/none.png", "f.mp4", "damaged.jpg"}
-    line = told["a.png"]
+    answer = {line["output"]: line for line in lines(tmp_path / "out")}
+    assert set(answer) == {"a.png", "deep/none.png", "f.mp4", "damaged.jpg"}
+    line = answer["a.png"]
     assert line["input"] == str(source) and line["input_sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert (line["state"], line["faces"], line["masked"], line["error"]) == ("written", 1, 0, None)
     assert line["seconds"] >= 0 and (line["tool"], line["schema"]) == ("ficgan-deid", 1)
-    assert told["deep/none.png"]["faces"] == 0 and told["f.mp4"]["faces"] == 2
-    assert told["damaged.jpg"]["state"] == "failed" and "damaged.jpg" in told["damaged.jpg"]["error"]
-    assert len({line["options"] for line in told.values()}) == 1 and line["options"] != "3"
+    assert answer["deep/none.png"]["faces"] == 0 and answer["f.mp4"]["faces"] == 2
+    assert answer["damaged.jpg"]["state"] == "failed" and "damaged.jpg" in answer["damaged.jpg"]["error"]
+    assert len({line["options"] for line in answer.values()}) == 1 and line["options"] != "3"
 
 
 def test_an_equal_run_goes_on_and_another_does_not(tmp_path: Path, engine: StandIn) -> None:
@@ -112,9 +112,9 @@ def test_what_no_work_begins_on_is_told_and_written_down(tmp_path: Path, engine:
     for words in ([], ["--skip-existing"]):
         summary, heard = call(folder, "-o", out, *words, code=3)
         assert summary["failed"] == len(said) and summary["inputs"] == len(said) + 3 and engine.loaded == 1
-        told = {line["input"]: line for line in lines(out)}
+        answer = {line["input"]: line for line in lines(out)}
         for name, why in said.items():
-            line = told[str(folder / name)]
+            line = answer[str(folder / name)]
             assert line["state"] == "failed" and why in line["error"] and line["error"] in heard
     assert files(out) == {f"{name}{end}" for name in ("a.png", "moves.mov", "stream.mp4") for end in ("", ".json")}
     shown = CliRunner().invoke(report, [str(out), "--no-check"])
@@ -226,8 +226,8 @@ def test_photos_and_films_of_a_store(tmp_path: Path, engine: StandIn, store: Any
     assert record["path"] == "deep/a.png" and record["sha256"] == hashlib.sha256(made).hexdigest()
     assert store.cat_file("/bucket/out/f.mp4") == b"a film"
     assert json.loads(store.cat_file("/bucket/out/f.mp4.json"))["input_sha256"]
-    told = [json.loads(line) for line in store.cat_file("/bucket/out/manifest.jsonl").splitlines()]
-    assert Counter(line["state"] for line in told) == {"written": 2, "failed": 1}
+    answer = [json.loads(line) for line in store.cat_file("/bucket/out/manifest.jsonl").splitlines()]
+    assert Counter(line["state"] for line in answer) == {"written": 2, "failed": 1}
     assert call(*run, code=3)[0]["failed"] == 3  # nothing is overwritten
     store.rm_file("/bucket/out/f.mp4")
     summary, _ = call(*run, "--skip-existing", code=3)
@@ -354,8 +354,8 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(
         os.kill(next(pid for pid, name in descendants(process.pid).items() if worker in name), signal.SIGKILL)
         until(PHOTOS // 2, process)
         process.send_signal(sent)  # shells ignore SIGINT for what runs in the background
-        _, told = process.communicate(timeout=240)
-        assert sent == signal.SIGKILL or (process.returncode == 130 and "--skip-existing does the rest" in told), told
+        _, said = process.communicate(timeout=240)
+        assert sent == signal.SIGKILL or (process.returncode == 130 and "--skip-existing does the rest" in said), said
     finally:
         process.kill()
     assert PHOTOS // 3 <= sum(line["state"] == "written" for line in lines(out)) < PHOTOS

@@ -106,14 +106,6 @@ def test_folders_without_the_marker_are_refused(project: Path, tmp_path: Path) -
     assert files(other) == {"project.json"} and not project.exists()
 
 
-@pytest.mark.parametrize("marker", [b"", b'{"schema": "other/1"}', b"[" * 3000, b"\xff"])
-def test_a_marker_of_something_else_is_none(project: Path, marker: bytes) -> None:
-    (project / MARKER).write_bytes(marker)
-    before = files(project)
-    _, said = call(project, code=3)
-    assert "was not made by ficgan" in said and files(project) == before
-
-
 def test_links_are_not_followed(project: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -156,9 +148,3 @@ def test_what_cannot_be_removed_is_named(project: Path, monkeypatch: pytest.Monk
     thumbnails = sorted(str(path) for path in (project / "thumbs").iterdir())
     assert len(thumbnails) == 2 and sorted(summary["left"]) == thumbnails and thumbnails[0] in said
     assert files(project) == {MARKER, "thumbs", "thumbs/track-0001.jpg", "thumbs/track-0001-after.jpg"}
-
-
-def test_quiet_says_errors_only(project: Path, tmp_path: Path) -> None:
-    assert call("--quiet", project)[1] == ""
-    assert "no such folder" in call("--quiet", tmp_path / "x", code=3)[1]
-    call(code=2)

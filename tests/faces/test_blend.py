@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, Paste, blur_face, crop, mosaic_face, paste_back, plain_mask, solid_mask
-from ficgan.faces.blend import match_colour, oval
+from ficgan.faces.crops import match_colour, oval
 from ficgan.policy import covered
 
 

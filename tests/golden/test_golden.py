@@ -124,12 +124,12 @@ def make_films(folder: Path, face: Image.Image, heads: Sequence[Image.Image], fr
 
 def make_scans(folder: Path) -> None:
     """Points of the model's mean face, moved along its shapes, with and without colours and landmarks."""
-    for seed, name in enumerate(("scans/a.xyz", "scans/b.npy", "scans/c.ply")):
+    for seed, name in enumerate(("scans/a.xyz", "scans/b.csv", "scans/c.ply")):
         points, marks = scan(seed, 0)
         if name.endswith("xyz"):
             np.savetxt(folder / name, points, "%.6f")
-        elif name.endswith("npy"):
-            np.save(folder / name, points)
+        elif name.endswith("csv"):
+            np.savetxt(folder / name, points, "%.17g", delimiter=",")
         else:
             write_ply(folder / name, points)
         if seed != 1:  # of that one the face is looked for
@@ -247,16 +247,17 @@ def films(mode: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
 def scans(method: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
     import trimesh
 
-    inputs = " ".join(str(world / "scans" / name) for name in ("a.xyz", "b.npy", "c.ply"))
+    inputs = " ".join(str(world / "scans" / name) for name in ("a.xyz", "b.csv", "c.ply"))
     target = f"--target {world}/clouds/p0_0.ply" if method == "merge-2-faces" else ""
     more = f"--method {method} --degree 20 --points 3000 --seed 7 {target}"
     run(f"pointcloud anonymise {inputs} --quiet {more}", world, out)
-    for name, read in {"a.xyz": np.loadtxt, "b.npy": np.load, "c.ply": trimesh.load}.items():
-        cloud: Any = read(out / name)
-        points = np.round(getattr(cloud, "vertices", cloud), 6)
+    for name in ("a.xyz", "b.csv", "c.ply"):
+        result = out / f"{name[0]}.ply"
+        cloud: Any = trimesh.load(result)
+        points = np.round(cloud.vertices, 6)
         colours = sha(np.asarray(cloud.colors)) if name == "c.ply" else ""
         figures = np.percentile(1000 * points, range(0, 101, 10), axis=0).round(1).tolist()
-        told = stable(json.loads((out / f"{name}.json").read_text()))
+        told = stable(json.loads(Path(f"{result}.json").read_text()))
         yield name, {"points sha": sha(points), "colours sha": colours, "record sha": sha(told), "figures": figures}
 
 

@@ -11,12 +11,9 @@ import pytest
 from PIL import Image
 from stills import ORIENTED, encoded, noise, rewrite, smooth
 
-from ficgan.deidentify.publish import new_photo
 from ficgan.errors import InputError, UsageError
 from ficgan.images import output_suffix
-from ficgan.images.read import read_image
-from ficgan.images.write import conversions, encode_image
-from ficgan.policy import Result
+from ficgan.images.codec import conversions, encode_image, read_image
 
 
 @pytest.mark.parametrize("progressive", [False, True])
@@ -29,17 +26,6 @@ def test_jpeg_quality_is_kept(tmp_path: Path, quality: int, subsampling: int, pr
         assert written.quantization == source.quantization  # type: ignore[attr-defined]
         assert written.layer == source.layer  # type: ignore[attr-defined]  # components and their sampling
         assert ("progressive" in written.info) == progressive
-
-
-def test_grey_and_rgb_coded_jpeg(tmp_path: Path) -> None:
-    Image.fromarray(smooth()[..., 0]).save(tmp_path / "grey.jpg", quality=80)
-    Image.fromarray(smooth()).save(tmp_path / "rgb.jpg", quality=80, keep_rgb=True)
-    for name, mode in (("grey.jpg", "L"), ("rgb.jpg", "RGB")):
-        _, again, _, target = rewrite(tmp_path / name)
-        assert again.mode == mode
-        with Image.open(tmp_path / name) as source, Image.open(target) as written:
-            assert written.quantization == source.quantization  # type: ignore[attr-defined]
-            assert written.info.get("adobe_transform") == source.info.get("adobe_transform")
 
 
 @pytest.mark.parametrize("turn", ORIENTED)
@@ -98,31 +84,3 @@ def test_heic(tmp_path: Path, chroma: int, bits: int) -> None:
     assert np.abs(again.rgb.astype(int) - photo.rgb)[~mask].mean() < 4
     info = pillow_heif.open_heif(target.read_bytes()).info
     assert (info["chroma"], info["bit_depth"]) == (chroma, 8) and b"DigitalSourceType" in target.read_bytes()
-
-
-def test_what_an_avif_hides_is_not_shown() -> None:
-    data = encoded(smooth(), "AVIF")
-    with pytest.raises(InputError, match="hides"):
-        read_image("a.avif", data=data.replace(b"pasp", b"clap") if b"pasp" in data else data + b"clap")
-
-
-@pytest.mark.parametrize("mark", [b"http://ns.adobe.com/hdr-gain-map/1.0/", b"urn:iso:std:iso:ts:21496:-1"])
-def test_a_lost_gain_map_is_said(mark: bytes) -> None:
-    data = encoded(smooth(), "JPEG")
-    assert not read_image("a.jpg", data=data).notes
-    data = data[:2] + b"\xff\xe1" + (len(mark) + 2).to_bytes(2, "big") + mark + data[2:]
-    assert "gain map" in " ".join(read_image("a.jpg", data=data).notes)
-
-
-@pytest.mark.parametrize(("name", "lossy"), [("a.jpg", True), ("a.avif", True), ("a.png", False), ("a.tif", False)])
-def test_what_is_encoded_again_without_need_is_said(name: str, lossy: bool) -> None:
-    formats = {".jpg": "JPEG", ".png": "PNG", ".tif": "TIFF", ".avif": "AVIF"}
-    data = encoded(smooth(), formats[Path(name).suffix])
-    for change in (False, True):
-        made = new_photo(
-            lambda image, key, c=change: Result(255 - image if c else image, [], {}, None),  # type: ignore[misc,arg-type]
-            data,
-            name,
-            max_pixels=10**6,
-        )
-        assert any("again" in note for note in made.notes) == (lossy and not change)

@@ -17,7 +17,7 @@ from network_world import write_network
 from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.cli.evaluate import paper
-from ficgan.deidentify import Ficgan
+from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import UsageError
 from ficgan.lab import papers as published
 from ficgan.lab.attributes import AttributeClassifier

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trimesh
-from PIL import Image
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud, read_cloud, write_cloud
-from ficgan.pointcloud.cloud import WRITERS, check_size
+from ficgan.pointcloud.cloud import check_size
 
 
 def ball(count: int = 500, colors: bool = True) -> Cloud:
@@ -37,27 +36,12 @@ def assert_same(got: Cloud, expected: Cloud, loss: float = 1e-7) -> None:
 
 @pytest.mark.parametrize("unit", ["m", "mm"])
 @pytest.mark.parametrize("colors", [False, True])
-@pytest.mark.parametrize("suffix", WRITERS)
-def test_what_is_written_is_read(tmp_path: Path, suffix: str, colors: bool, unit: str) -> None:
-    cloud, path, notes = ball(colors=colors), tmp_path / f"head{suffix}", list[str]()
-    if suffix == ".npy" and colors:
-        with pytest.raises(UsageError, match="points only"):
-            write_cloud(path, cloud)
-        assert not any(tmp_path.iterdir())
-        return
+def test_what_is_written_is_read(tmp_path: Path, colors: bool, unit: str) -> None:
+    cloud, path, notes = ball(colors=colors), tmp_path / "head.ply", list[str]()
     write_cloud(path, cloud, unit=unit)
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-    assert_same(read_cloud(path, unit=unit, notes=notes), cloud, 0 if suffix == ".npy" and unit == "m" else 1e-7)
+    assert_same(read_cloud(path, unit=unit, notes=notes), cloud, 1e-7)
     assert notes == []
-
-
-@pytest.mark.parametrize("name", ["a.ply", "a.obj"])
-def test_trimesh_reads_what_is_written(tmp_path: Path, name: str) -> None:
-    cloud = ball()
-    write_cloud(tmp_path / name, cloud)
-    got = trimesh.load(tmp_path / name, process=False)
-    np.testing.assert_allclose(got.vertices, cloud.points, atol=1e-7)
-    np.testing.assert_array_equal(np.asarray(got.colors)[:, :3], cloud.colors)
 
 
 def test_nothing_is_overwritten_unasked_and_wrong_calls_write_nothing(tmp_path: Path) -> None:
@@ -94,20 +78,6 @@ def test_the_vertices_of_a_mesh_are_read(tmp_path: Path, kind: str) -> None:
     assert (got.colors is None) == (not colored)
     if colored:
         np.testing.assert_array_equal(got.colors, mesh.visual.vertex_colors[:, :3])
-
-
-SQUARE = "v 0 0 0\nv .2 0 0\nv .2 .2 0\nv 0 .2 0\nvt 0 0\nvt 1 0\nvt 1 1\nvt 0 1\n"
-
-
-def test_texture_of_an_obj(tmp_path: Path) -> None:
-    (tmp_path / "head.obj").write_text(f"mtllib head.mtl\n{SQUARE}usemtl skin\nf 1/1 2/2 3/3\nf 3/3 4/4 1/1\n")
-    (tmp_path / "head.mtl").write_text("newmtl skin\nmap_Kd skin.png\n")
-    picture = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 255]]], np.uint8)
-    notes: list[str] = []
-    assert read_cloud(tmp_path / "head.obj", notes=notes).colors is None and "texture" in notes[1]
-    Image.fromarray(picture.repeat(8, 0).repeat(8, 1)).save(tmp_path / "skin.png")
-    colors = read_cloud(tmp_path / "head.obj").colors
-    np.testing.assert_array_equal(colors, [[0, 0, 255], [255, 255, 255], [0, 255, 0], [255, 0, 0]])  # v goes up
 
 
 POINTS = np.array([[0.1, 0.2, 0.3], [-0.1, 0.0, 0.25], [0.0, 0.05, 0.1]])
@@ -173,8 +143,6 @@ def ply(count: object, body: bytes = b"", form: str = "binary_little_endian") ->
         ("a.xyz", b"\xff\1\2"),
         ("a.xyz", b"# nothing\n"),
         ("a.xyz", b"x y z r g b\n0 0 0 300 0 0\n"),
-        ("a.npy", b"\x93NUMPY\x01\x00"),
-        ("a.npy", b"PK\3\4 no archive"),
         ("a.jpeg", b"0 0 0\n"),
         ("folder.ply", None),
         ("pipe.ply", None),

@@ -88,7 +88,7 @@ def slow_voxels(cloud: Cloud, size: float) -> dict[tuple[float, ...], tuple[int,
     for cell, rows in sorted(members.items()):
         centre = tuple(o + (c + 0.5) * size for o, c in zip(origin, cell, strict=True))
         sums = cloud.colors[rows].astype(int).sum(axis=0)
-        out[centre] = tuple((2 * int(one) + len(rows)) // (2 * len(rows)) for one in sums)
+        out[centre] = tuple((2 * int(each) + len(rows)) // (2 * len(rows)) for each in sums)
     return out
 
 
@@ -241,19 +241,6 @@ def test_degrees_are_those_of_table_4_2(name):
             cls.of_degree(degree)
 
 
-def test_traits_are_what_the_thesis_says():
-    traits = {name: CLOUD_ANONYMIZERS[name].traits for name in TABLE}
-    assert {name for name, one in traits.items() if one.stochastic} == {"uniform-noise", "pmp"}
-    assert {name for name, one in traits.items() if not one.reversible_by} == {"centroid-voxel", "pmp"}
-    assert {name for name, one in traits.items() if one.needs_target} == {"merge-2-faces"}
-    drawn = {name: [CLOUD_ANONYMIZERS[name].of_degree(degree).drawn_with() for degree in DEGREES] for name in TABLE}
-    sizes = {name: [way["point_size"] for way in ways] for name, ways in drawn.items()}
-    assert sizes["centroid-voxel"][0] == pytest.approx(25) and sizes["centroid-voxel"][-1] == pytest.approx(55)
-    assert sizes["centroid-voxel"] == sorted(sizes["centroid-voxel"]) and set(sizes["smooth-knn"]) == {60}
-    assert all(set(sizes[name]) == {25} for name in ("pmp", "merge-2-faces", "tapering", "uniform-noise"))
-    assert [way["order"] for way in drawn["pmp"]] == ["y"] * 13 + ["x"] * 22
-
-
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.usefixtures("aligned")
@@ -321,9 +308,9 @@ def face(seed: int, points: int = 2000) -> Cloud:
     return head.take(farthest_point_sample(head.points, points))
 
 
-def off(one: Cloud, other: Cloud) -> np.ndarray:
+def off(each: Cloud, other: Cloud) -> np.ndarray:
     """Millimetres."""
-    return 1e3 * np.linalg.norm(one.points - other.points, axis=1)
+    return 1e3 * np.linalg.norm(each.points - other.points, axis=1)
 
 
 @given(FEW_POINTS, st.floats(0, 3.5))
@@ -352,17 +339,6 @@ def test_smoothing_is_taken_back_as_by_a_slow_loop(rng: np.random.Generator) -> 
         expected, missing = further, still
     assert expected is not smoothed
     np.testing.assert_allclose(unsmooth(Cloud(smoothed), 9).points, expected, rtol=0, atol=1e-12)
-
-
-@given(FEW_POINTS, FEW_POINTS, st.floats(0, 0.99))
-def test_the_nearest_target_stays_the_nearest_on_the_way(points: np.ndarray, others: np.ndarray, weight: float) -> None:
-    near = np.linalg.norm(points[:, None] - others, axis=2).argmin(axis=1)
-    out = Cloud((1 - weight) * points + weight * others[near])
-    back = unmerge(out, weight, Cloud(others), np.eye(4))
-    # Where two target points are equally near, either may be taken.
-    apart = np.sort(np.linalg.norm(points[:, None] - others, axis=2), axis=1)
-    clear = np.ones(len(points), bool) if len(others) == 1 else apart[:, 1] - apart[:, 0] > 1e-6
-    np.testing.assert_allclose(back.cloud.points[clear], points[clear], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("degree", [20, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (2, 34))])

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
-from ficgan.pointcloud.cloud import (
-    farthest_point_sample,
-    mean_of_neighbours,
-    pca_normals,
-    search,
-    thinned,
-    without_duplicates,
-    without_outliers,
-)
+from ficgan.pointcloud.cloud import farthest_point_sample, mean_of_neighbours, pca_normals, search, without_outliers
 
 
 def surface(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -46,35 +36,12 @@ def test_normals_are_those_of_a_loop_and_face_the_front(rng: np.random.Generator
         assert abs(got[i] @ want) > 1 - 1e-9 and got[i, 0] >= 0
 
 
-@given(st.lists(st.tuples(*[st.sampled_from([-1.0, -0.0, 0.0, 2.5])] * 3), min_size=1, max_size=40))
-def test_each_place_once(rows: list[tuple[float, float, float]]) -> None:
-    """Against a set: the first point of each place stays, with its colour, in order."""
-    colors = np.arange(len(rows), dtype=np.uint8)[:, None].repeat(3, axis=1)
-    cloud = Cloud(np.array(rows), colors)
-    seen: set[tuple[float, ...]] = set()
-    first = [index for index, row in enumerate(rows) if row not in seen and not seen.add(row)]  # type: ignore[func-returns-value]
-    left, count = without_duplicates(cloud)
-    assert left.colors is not None and left.colors[:, 0].tolist() == first and count == len(rows) - len(first)
-    assert count or left is cloud
-
-
 def test_the_sample_is_the_definition(rng: np.random.Generator) -> None:
     points = rng.random((500, 3))
     apart, chosen = cdist(points, points), [0]
     while len(chosen) < 400:
         chosen.append(int(apart[chosen].min(axis=0).argmax()))
     assert farthest_point_sample(points, 400).tolist() == chosen
-
-
-@given(st.integers(1, 2000), st.integers(1, 2000), st.integers(0, 1000), st.booleans())
-def test_no_point_twice(total: int, count: int, seed: int, few_places: bool) -> None:
-    rng = np.random.default_rng(seed)
-    points = rng.integers(0, 3, (total, 3)).astype(float) if few_places else rng.normal(size=(total, 3))
-    count = min(count, total)
-    chosen = farthest_point_sample(points, count)
-    assert len(chosen) == count == len(np.unique(chosen))
-    places = len(np.unique(points, axis=0))
-    assert len(np.unique(points[chosen], axis=0)) == min(places, count)
 
 
 def test_outliers_are_those_of_algorithm_7(rng: np.random.Generator) -> None:
@@ -86,15 +53,6 @@ def test_outliers_are_those_of_algorithm_7(rng: np.random.Generator) -> None:
     left = without_outliers(cloud)
     assert 0 < (~kept).sum() < 100 and left.colors is not None and cloud.colors is not None
     assert (left.colors == cloud.colors[kept]).all() and (left.points == points[kept]).all()
-
-
-def test_thinned_has_the_mean_of_every_cube(rng: np.random.Generator) -> None:
-    points = rng.random((300, 3))
-    cubes: dict[tuple[int, ...], list[np.ndarray]] = {}
-    for point in points:
-        cubes.setdefault(tuple(np.floor((point - points.min(axis=0)) / 0.25).astype(int)), []).append(point)
-    want = np.array([np.mean(cubes[key], axis=0) for key in sorted(cubes)])
-    np.testing.assert_allclose(thinned(points, 0.25), want)
 
 
 def test_refusals(rng: np.random.Generator) -> None:

@@ -79,10 +79,11 @@ def test_points_on_each_other_are_said_and_do_not_hide_that_a_face_is_sparse(hea
     cloud = head.cloud.take(np.repeat(np.arange(1400), 30))
     done = anonymise_scan(cloud, CLOUD_ANONYMIZERS.make("smooth-knn", k=40), landmarks=marks, points=FEW)
     assert done.record["points"]["duplicates"] == 29 * 1400
-    assert any("exactly on others" in one for one in done.warnings)
-    assert any("points where" in one for one in done.warnings)
+    assert any("exactly on others" in each for each in done.warnings)
+    assert any("points where" in each for each in done.warnings)
 
 
+@pytest.mark.slow
 def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
     beside = np.eye(4)
     beside[2, 3] = 0.4
@@ -93,14 +94,6 @@ def test_a_second_face_is_not_left_clear_in_silence(head: MadeHead) -> None:
         anonymise_scan(two, noisy(), landmarks=marks, points=FEW, rest="keep")
     alone = anonymise_scan(two, noisy(), landmarks=marks, points=FEW).cloud
     assert np.linalg.norm(alone.points - other.points.mean(axis=0), axis=1).min() > 0.1
-
-
-def test_a_sparse_face_and_a_weak_degree_are_said(head: MadeHead) -> None:
-    marks = FaceLandmarks.of_points(head.landmarks)
-    done = anonymise_scan(head.cloud, CLOUD_ANONYMIZERS["tapering"].of_degree(1), landmarks=marks)
-    assert any("hardly changed" in one for one in done.warnings) and any("points where" in one for one in done.warnings)
-    assert any("undone" in one for one in done.record["warnings"]) and not done.record["doubtful"]
-    assert done.record["hardly_changed"]
 
 
 # The preparation.
@@ -149,22 +142,3 @@ def test_refusals(dense_head: MadeHead) -> None:
 
 
 # The parts of a face.
-
-
-def test_every_point_by_the_inequalities(rng: np.random.Generator) -> None:
-    cloud = Cloud(rng.uniform(-0.25, 0.25, (4000, 3)), rng.integers(0, 256, (4000, 3), np.uint8))
-    got, rest = segmented(cloud)
-    inner, outer = [], []
-    for row, (x, y, z) in enumerate(cloud.points):
-        if -0.16 <= x <= 0.005 and -0.13 <= y <= 0.17 and -0.12 <= z <= 0.12:
-            (inner if x * x + y * y + z * z <= 0.14**2 else outer).append(row)
-    assert inner and outer
-    np.testing.assert_array_equal(got.points, cloud.points[inner])
-    np.testing.assert_array_equal(rest.points, cloud.points[outer])
-    np.testing.assert_array_equal(got.colors, cloud.colors[inner])
-
-
-def test_the_nose_tip_survives_rounding() -> None:
-    """A frame turns the tip to 1e-17 or, in float32, to 1e-9; neither may cost a face its nose."""
-    tips = np.array([[1e-17, 0, 0], [1e-9, 0, 0], [0.004, 0.09, 0], [0.006, 0.0, 0.0], [-0.01, 0, 0]])
-    np.testing.assert_array_equal(segmented(Cloud(tips))[0].points, tips[[0, 1, 2, 4]])

@@ -53,6 +53,7 @@ def scattered(cloud: Cloud, point_size: float, key: int) -> Image:
     return np.rot90(np.array(Image.open(file).convert("RGB")))[-515:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("point_size", "order"), [(25, "y"), pytest.param(60, "x", marks=pytest.mark.slow)])
 def test_it_is_matplotlibs_picture(rng: np.random.Generator, point_size: float, order: Literal["y", "x"]) -> None:
     structural_similarity = pytest.importorskip("skimage.metrics").structural_similarity
@@ -97,15 +98,6 @@ def test_what_lies_on_top_and_what_yaw_is() -> None:
     assert right == pytest.approx(column + 0.05 * 369.6 / 0.36, abs=0.5) and same == pytest.approx(row, abs=0.5)
     point, turn = np.array([[0.1, 0.02, 0.03]]), Rotation.from_euler("y", 30, degrees=True)
     assert np.array_equal(project(Cloud(turn.apply(point), BLACK)), project(Cloud(point, BLACK), yaw=30))
-
-
-def test_points_beyond_the_limits_are_cut_and_the_border_stays_empty(rng: np.random.Generator) -> None:
-    points = rng.uniform(-2, 2, (4000, 3))
-    picture = project(Cloud(points, np.zeros((4000, 3), np.uint8)))
-    picture[9:505, 9:379] = 255
-    assert (picture == 255).all()
-    beyond = points[(np.abs(points[:, 1]) > 0.26) | (np.abs(points[:, 2]) > 0.19)]
-    assert (project(Cloud(beyond, np.zeros((len(beyond), 3), np.uint8))) == 255).all()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ PEM = serialization.Encoding.PEM
 def actions_of(format_: str, data: bytes) -> tuple[str, list[dict[str, Any]]]:
     """c2pa's verdict, and the actions of the manifest."""
     reader = c2pa.Reader(format_, io.BytesIO(data))
-    (assertion,) = [one for one in reader.get_active_manifest()["assertions"] if one["label"] == "c2pa.actions.v2"]
+    (assertion,) = [each for each in reader.get_active_manifest()["assertions"] if each["label"] == "c2pa.actions.v2"]
     return reader.get_validation_state(), assertion["data"]["actions"]
 
 
@@ -41,25 +41,17 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
     return Credentials(*certificate(tmp_path_factory.mktemp("keys"), KEYS["ec256"]()))
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_kind_of_key_signs(key: str, tmp_path: Path) -> None:
-    data = io.BytesIO()
-    Image.new("RGB", (32, 32), (9, 99, 9)).save(data, "PNG")
-    signed = Credentials(*certificate(tmp_path, KEYS[key]())).photo(data.getvalue(), ".png", ["generated"])
-    assert actions_of("png", signed)[0] == "Valid"
-
-
 @pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "GIF"])
 def test_a_photo_tells_what_was_done_and_changes_no_pixel(format_: str, credentials: Credentials) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)
     data = io.BytesIO()
     Image.fromarray(noise).save(data, format_)
     signed = credentials.photo(data.getvalue(), f".{format_.lower()}", ["generated", "masked", "retried", "kept"])
-    before, after = (np.asarray(Image.open(io.BytesIO(one)).convert("RGB")) for one in (data.getvalue(), signed))
+    before, after = (np.asarray(Image.open(io.BytesIO(each)).convert("RGB")) for each in (data.getvalue(), signed))
     np.testing.assert_array_equal(before, after)
     state, actions = actions_of(format_.lower(), signed)
     assert state == "Valid"
-    assert [one["action"] for one in actions] == ["c2pa.created", *["c2pa.edited"] * 4]
+    assert [each["action"] for each in actions] == ["c2pa.created", *["c2pa.edited"] * 4]
     assert actions[0]["digitalSourceType"].endswith("/compositeWithTrainedAlgorithmicMedia")
     covered = credentials.photo(data.getvalue(), f".{format_.lower()}", ["masked"])
     assert actions_of(format_.lower(), covered)[1][0]["digitalSourceType"].endswith("/humanEdits")
@@ -78,7 +70,7 @@ def test_a_film_is_signed_in_place(credentials: Credentials, tmp_path: Path) -> 
         file.mux(stream.encode(None))
     credentials.film(path, {"generated": 12, "solid": 3, "blurred": 0})
     state, actions = actions_of("mp4", path.read_bytes())
-    assert state == "Valid" and [one["action"] for one in actions] == ["c2pa.created", "c2pa.edited", "c2pa.edited"]
+    assert state == "Valid" and [each["action"] for each in actions] == ["c2pa.created", "c2pa.edited", "c2pa.edited"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["film.mp4"]
     with av.open(str(path)) as file:
         assert sum(1 for _ in file.decode(video=0)) == 5

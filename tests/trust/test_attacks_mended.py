@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import struct
 import subprocess
 import sys
 import time
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from ficgan.anonymizers import Faces
-from ficgan.anonymizers.external import MARKER, External
-from ficgan.cli._console import printable
+from ficgan.cli.main import printable
 from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
@@ -28,7 +24,6 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Alignment, get_recognizer
 from ficgan.faces.detection import PyramidDetector, SearchPlan
-from ficgan.identity.ksame import commitment
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,14 +73,6 @@ def test_faint_finds_in_photos_are_named_or_covered(strict: bool) -> None:
         assert "1 place may be a face and was left as found" in result.audit["notes"][-1]
 
 
-def test_the_second_look_changes_no_find() -> None:
-    detector = drawn_detector()
-    sure, faint = detector.detect_and_doubt(photo_of_two())
-    again = [face.score for face in detector.detect(photo_of_two())]
-    assert again == [face.score for face in sure] == [pytest.approx(0.9)]
-    assert [face.score for face in faint] == [pytest.approx(0.25)]
-
-
 # -- archives ----------------------------------------------------------------------------------------------------------
 
 
@@ -101,17 +88,6 @@ def test_a_bomb_in_an_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -
     with pytest.raises(InputError, match="128 MiB"):
         decode_rgb(open_faces([bomb], resolution=8).blobs[0])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB: not the whole of it
-
-
-def test_a_face_of_too_many_pixels_is_refused_from_its_header(tmp_path: Path) -> None:
-    header = struct.pack(">IIBBBBB", 12000, 12000, 8, 0, 0, 0, 0)
-    chunks = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(1000))), (b"IEND", b""))
-    )
-    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
-    with pytest.raises(InputError, match="megapixels"):
-        decode_rgb(open_faces([tmp_path], resolution=8).blobs[0])
 
 
 # -- source faces in temporary folders ---------------------------------------------------------------------------------
@@ -145,14 +121,8 @@ def test_what_a_killed_external_mode_leaves_is_private_and_purged(tmp_path: Path
     assert done.exit_code == 0 and not left.exists() and (tmp_path / "elsewhere").read_text() == "stays"
 
 
-def test_an_external_mode_leaves_nothing_and_its_marker_is_no_image() -> None:
-    faces = Faces(np.full((2, 8, 8, 3), 9, np.uint8), ("a", "b"))
-    made = External(command="sh -c 'cp $1/* $2' copy {input} {output}")(faces)
-    assert (made == faces.images).all() and MARKER.startswith(".")
-
-
 def test_what_a_terminal_would_obey_is_escaped() -> None:
-    assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\x0d\\x0a\\x9b\\u202eb\\xff é"
+    assert printable("a\x1b[2J\r\n\x9b\u202eb\udcff é") == "a\\x1b[2J\\r\\n\\x9b\\u202eb\\udcff é"
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -204,8 +174,3 @@ def test_a_gate_that_says_the_same_of_everything_is_refused(tmp_path: Path) -> N
     with pytest.raises(InputError, match="says the same of two different pictures"):
         get_recognizer(f"onnx:{recogniser(tmp_path / 'constant.onnx', True)}")
     get_recognizer(f"onnx:{recogniser(tmp_path / 'sound.onnx', False)}")
-
-
-def test_a_short_seed_is_not_committed_to() -> None:
-    assert [commitment(seed, "bank") for seed in (7, "7", -3, 2**50, "secret")] == [None] * 5
-    assert len({commitment(seed, "bank") for seed in (2**64, 2**64 + 1, "a secret of many words")} - {None}) == 3

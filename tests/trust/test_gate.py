@@ -73,6 +73,7 @@ def astronaut() -> np.ndarray:
     return np.ascontiguousarray(data.astronaut()[:220, 120:330])
 
 
+@pytest.mark.slow
 def test_photos_are_retried_until_no_recogniser_matches(astronaut: np.ndarray) -> None:
     easy, hard = Judge("easy"), Judge("onnx:/x/hard.onnx", stubborn=2)
     result = Deidentifier.from_pretrained(recognizer=[easy, hard], seed=1)(astronaut)
@@ -108,5 +109,5 @@ def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None
     audit = result.to_dict() if hasattr(result, "to_dict") else result.audit
     assert audit["gate"] == "dlib, onnx:hard.onnx"
     assert audit["check"]["recognizer"] == "dlib, onnx:hard.onnx"
-    told = json.dumps(audit)
-    assert '"matched_by": ["onnx:hard.onnx"' in told and "/x/" not in told
+    record = json.dumps(audit)
+    assert '"matched_by": ["onnx:hard.onnx"' in record and "/x/" not in record

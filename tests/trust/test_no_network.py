@@ -22,7 +22,6 @@ from texture_world import write_people
 from ficgan import pretrained
 from ficgan.deidentify import load_face_model
 from ficgan.errors import FicganError
-from ficgan.faces import models
 
 ROOT = Path(__file__).resolve().parents[2]
 FORBID = """
@@ -186,25 +185,6 @@ def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "SOCKET" not in err, err
-
-
-def test_an_embedded_network_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = models.wheel_file
-    changed = tmp_path / "gate.onnx"
-    sound = real("ficgan.pretrained", "gate.onnx")
-    assert sound is not None
-    changed.write_bytes(sound.read_bytes()[:-1] + b"x")
-
-    def lookup(package: str, name: str) -> Path | None:
-        return changed if name == "gate.onnx" else real(package, name)
-
-    models.embedded_file.cache_clear()
-    assert models.embedded_file("gate.onnx") == sound
-    models.embedded_file.cache_clear()
-    monkeypatch.setattr(models, "wheel_file", lookup)
-    with pytest.raises(FicganError, match="sha256 differs"):
-        models.embedded_file("gate.onnx")
-    models.embedded_file.cache_clear()
 
 
 @pytest.mark.parametrize(("role", "harm"), [("model", "damaged"), ("bank", "missing")])

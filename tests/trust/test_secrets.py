@@ -297,7 +297,7 @@ def test_a_crash_leaves_no_image_of_the_memory() -> None:
     code = """
 import resource
 resource.setrlimit(resource.RLIMIT_CORE, (hard := resource.getrlimit(resource.RLIMIT_CORE)[1], hard))
-from ficgan.cli._console import handle_errors
+from ficgan.cli.main import handle_errors
 handle_errors(lambda: print(resource.getrlimit(resource.RLIMIT_CORE)[0]))()
 """
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))

@@ -26,11 +26,11 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from ficgan.arrays import content_key
 from ficgan.cli.main import main
 from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
+from ficgan.files import content_key
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
 from ficgan.ui.project import Review, free_name

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw
 from ficgan.cli.train import train_verifier
 from ficgan.data import open_faces
 from ficgan.errors import InputError
-from ficgan.faces.alignment import Alignment
+from ficgan.faces.crops import Alignment
 from ficgan.verification import load_verifier
 from ficgan.verification.sphereface import (
     VerifierTrainer,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.alignment import ARCFACE_POINTS, Alignment, similarity, transform_points
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment, similarity, transform_points
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20, save_sphereface
 from ficgan.verification.verifier import load_onnx

@@ -17,7 +17,8 @@ import yaml
 
 from ficgan import __version__
 from ficgan.anonymizers import AverageFace, Faces
-from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
+from ficgan.deidentify import Deidentifier, refuse_trainer
+from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bars import rows

@@ -16,9 +16,9 @@ from ficgan import __version__
 from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
-from ficgan.faces.alignment import ARCFACE_POINTS
+from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.faces.models import find_model
-from ficgan.images.read import read_image
+from ficgan.images.codec import read_image
 from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
 from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
 from ficgan.lab.readers import Reader, get_readers

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
+from ficgan.deidentify import Deidentifier, refuse_trainer
+from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import ModelInfo, file_digest

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
-from ficgan.arrays import content_key
 from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
+from ficgan.files import content_key
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
