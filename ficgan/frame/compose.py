@@ -21,7 +21,7 @@ Doubles = NDArray[np.float64]
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
 # Longest side at which the outline of a source's face is drawn, and units over which a new face gives way before it.
-_OUTLINE_SIDE, _EDGE = 256, 4.0
+_OUTLINE_SIDE, _EDGE = 256, 1.5
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
 # Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
