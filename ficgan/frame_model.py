@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.crops import SmoothConfig, smooth_middle
-from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
+from ficgan.faces.mesh import FACE_OVAL, LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
@@ -419,6 +419,7 @@ class FrameModel(FaceModel):
             seed=seed,
             grid=made.grid,
             forehead=place.forehead if made.new else None,
+            head=place.moment.read.points[0][FACE_OVAL, :2] if made.new else None,
         )
 
     def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:

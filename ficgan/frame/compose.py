@@ -20,6 +20,8 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
+# Longest side at which the outline of a source's face is drawn, and units over which a new face gives way before it.
+_OUTLINE_SIDE, _EDGE = 256, 1.5
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
 # Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
@@ -262,12 +264,14 @@ def paste_texture(
     seed: int = 0,
     grid: Floats | None = None,
     forehead: Forehead | None = None,
+    head: Doubles | None = None,
 ) -> Paste:
     """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
     Args:
         points: [468,3] of the published mesh, upright units.
         mask: float32 [R,R], weight of the texture.
+        head: [n,2] outline of the source's face, upright units: nothing is drawn beyond it. None: no limit.
         look, seed: grain to add, None: none; and its seed.
         forehead: skin above the mask that is laid on, too.
     """
@@ -299,6 +303,7 @@ def paste_texture(
     packed = np.dstack([at, found])
     scale = np.float32((len(texture) - 1) / (warp.size - 1))
     grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
+    inside = None if head is None else _inside(transform_points(back, head) - (x0, y0), (height, width), back)
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
@@ -308,6 +313,8 @@ def paste_texture(
         new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= np.clip(2 * sure - 1, 0, 1)
+        if inside is not None:
+            share *= inside[strip]
         share[share < 1 / 255] = 0
         if forehead is not None:
             new, share = _with_forehead(new, share, forehead, x0, y0 + first)
@@ -315,6 +322,20 @@ def paste_texture(
             new += grain[strip, :, None]
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
     return mix(photo, x0, y0, pixels, weight)
+
+
+def _inside(outline: Doubles, shape: tuple[int, int], back: Doubles) -> Floats:
+    """Weights [h,w] that fall from 1 inside an outline [n,2] of a patch to 0 on it; `back` brings units to pixels."""
+    import cv2
+
+    unit, height, width = math.sqrt(abs(np.linalg.det(back[:, :2]))), *shape
+    share = min(1.0, _OUTLINE_SIDE / max(shape))
+    small = max(2, round(width * share)), max(2, round(height * share))
+    filled = np.zeros(small[::-1], np.uint8)
+    cv2.fillPoly(filled, [np.rint((outline + 0.5) * share * 16 - 8).astype(np.int32)], 1, shift=4)
+    depth = cv2.distanceTransform(filled, cv2.DIST_L2, 3) / (share * unit)
+    ramp: Any = cv2.resize(np.clip(depth / _EDGE, 0, 1).astype(np.float32), (width, height))
+    return ramp
 
 
 def _with_forehead(new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int) -> tuple[Floats, Floats]:

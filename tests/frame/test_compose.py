@@ -116,6 +116,29 @@ def test_places_are_exact(shape: FaceShape, warp: Warp, mask: Floats, scale: flo
     assert np.abs(error).max() < 2 and np.abs(error.mean(0)).max() < 0.15
 
 
+@pytest.mark.parametrize(("scale", "yaw"), [(0.4, 0.0), (2.5, 0.4)])
+def test_a_wider_face_stays_within_the_outline_of_the_head(
+    shape: FaceShape, warp: Warp, mask: Floats, scale: float, yaw: float
+) -> None:
+    mesh = turned(shape.mean, yaw) * scale
+    mesh = mesh - mesh.min(0) + 40 * scale
+    read, side = shape.read(mesh[None]), int(mesh[:, :2].max() + 40 * scale)
+    photo, texture = np.zeros((side, side, 3), np.uint8), np.ones((SIZE, SIZE, 3), np.float32)
+    upright, points = read.upright[0], read.points[0]
+    wider, outline = points.copy(), points[FACE_OVAL, :2]
+    wider[:, 0] += 0.12 * (points[:, 0] - points[:, 0].mean())
+    free = paste_texture(photo, upright, wider, texture, mask, warp)
+    kept = paste_texture(photo, upright, wider, texture, mask, warp, head=outline)
+    placed = transform_points(invert(upright), outline).astype(np.float32)
+    y, x = np.mgrid[:side, :side]
+    inside = [cv2.pointPolygonTest(placed, (float(u), float(v)), True) for u, v in zip(x.flat, y.flat, strict=True)]
+    depth = np.reshape(inside, x.shape) / scale  # in units
+    pixel = max(1, side / 200) / scale
+    assert free.mask[depth < -pixel].any() and not kept.mask[depth < -pixel].any()
+    deep = depth > 1.5 + pixel
+    assert np.array_equal(kept.mask[deep], free.mask[deep])
+
+
 @pytest.mark.parametrize(("x", "y", "yaw"), [(-180, 0, 0.7), (700, 700, 0.0)])
 def test_at_the_border_and_outside(
     astronaut: Image,
