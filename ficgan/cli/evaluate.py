@@ -18,6 +18,7 @@ from ficgan.cli._files import mirrored
 from ficgan.cli.main import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write
 from ficgan.options import parse_diversity
 
 # Names, each with a line.
@@ -160,6 +161,47 @@ def report(results: tuple[Path, ...], out: Path | None) -> None:
     merged = merge([Results.read(file) for file in files])
     written = write_pages(merged, folder, pictures=[file.parent for file in files])
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
+
+
+@evaluate.command()
+@click.argument("name", metavar="NAME", type=click.Choice(["degrees", "exemplar", "attributes", "swaps", "bands"]))
+@click.argument("photos", nargs=-1, required=True, type=shared.FILE)
+@shared.output("Picture to write (.png).", kind=shared.NEW_FILE)
+@many("--exemplar", "Photo of the other person [default: the next photo]", "exemplars", type=shared.FILE)
+@many("--group", "Group of the bank, such as Male or 'East Asian,-Male'", "groups")
+@shared.options(shared.CHECKPOINT, shared.BANK, shared.DEVICE, shared.SEED, shared.OVERWRITE)
+@count("--k", 3000, "People averaged.", low=2)
+@named(
+    "--diversity", "ψ; 0: the mean of k people, as in the paper; auto: what the model does best with.", default="auto"
+)
+@shared.reporting("sheet")
+def sheet(
+    name: str,
+    photos: tuple[Path, ...],
+    out: Path,
+    exemplars: tuple[Path, ...],
+    groups: tuple[str, ...],
+    overwrite: bool,
+    diversity: str,
+    report: Progress,
+    **model: Any,
+) -> Summary:
+    """Draw a sheet of FICGAN's controls on PHOTOS, as in the paper.
+
+    NAME: degrees (Figure 3, every layer index), exemplar (Figure 5, α of another person), attributes (Figure 6, the
+    --group of people averaged), swaps (Figure 9, another person's code), bands (Figure A, low, middle or high layers).
+    Sheets show first attempts that nothing has checked, and the sources: do not publish them.
+    """
+    from PIL import Image
+
+    from ficgan.lab.papers.sheets import SheetOptions, control_sheet
+
+    shared.refuse_existing(out, overwrite=overwrite)
+    options = SheetOptions(exemplars, groups, {**model, "psi": parse_diversity(diversity)})
+    image = Image.fromarray(control_sheet(name, photos, options, report))
+    with atomic_write(out, overwrite=overwrite) as file:
+        image.save(file, format="PNG")
+    return {"sheet": str(out), "width": image.width, "height": image.height}
 
 
 def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
