@@ -178,6 +178,8 @@ def deid(
                     workers = jobs or (cpus() if cluster else 1)
                     limits = _limits(ready) if sandbox else None
                     run.take(_results(run, ready, setup(), threads, workers, cluster, limits), len(ready))
+                if not dry_run:
+                    run.list_finished()
 
             run.finish(work, started, **({"dry_run": True} if dry_run else {}))
 
@@ -260,6 +262,7 @@ class DeidRun:
     counts: Counter[str] = field(default_factory=Counter)
     objects: Counter[str] = field(default_factory=Counter)
     _finished: set[FileJob] = field(default_factory=set)
+    _unlisted: list[FileJob] = field(default_factory=list)
     _photos_left: int = 0
     _warned_of_voices: bool = False
 
@@ -291,6 +294,8 @@ class DeidRun:
                 raise InputError(why)
             if self.skip_existing and self._is_made(job):
                 self.counts["skipped"] += 1
+                if not self.manifest.tells_of(job.output):
+                    self._unlisted.append(job)
                 if self.linked and not job.film:
                     self._finished.add(job)
                 return False
@@ -507,6 +512,16 @@ class DeidRun:
         print_summary(**more)
         if any(self.counts[name] for name in CHECKS):
             raise SystemExit(EXIT_SOME_FAILED)
+
+    def list_finished(self) -> None:
+        """Lines for results of runs that were killed before they could write one."""
+        if any(isinstance(job.output, Path) for job in self._unlisted):
+            self.manifest.refresh()  # another run may have written them meanwhile
+        for job in self._unlisted:
+            if not self.manifest.tells_of(job.output):
+                record = own_sidecar(job.output) if self.sidecar else None
+                digest = {"input_sha256": record["input_sha256"]} if record and record.get("input_sha256") else {}
+                self.manifest.add(job.output, input=job.name, seconds=None, **digest, state="written", error=None)
 
     def _summary(self) -> dict[str, Any]:
         """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""

@@ -197,6 +197,9 @@ def test_a_run_that_died_between_two_files_is_mended(tmp_path: Path, engine: Sta
     summary, _ = call(tmp_path / "in", "-o", tmp_path / "out", "--skip-existing")
     assert (summary["written"], summary["skipped"]) == (1, 1)
     assert (tmp_path / "out/a.png").stat().st_mtime_ns == before
+    lines = [json.loads(line) for line in (tmp_path / "out" / MANIFEST).read_bytes().splitlines()]
+    assert Counter(line["output"] for line in lines) == {"a.png": 1, "b.png": 1}
+    assert all(line["state"] == "written" and line["input_sha256"] for line in lines)
 
 
 # -- stores -----------------------------------------------------------------------------------------------------------
