@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def _bands(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Sh
     deid = options.deidentifier()
     layers = deid.model.num_layers
     ends = [round(part * layers / 3) for part in range(4)]
-    thirds = [(f"layers {a + 1}-{b}", f"{a + 1}-{b}") for a, b in zip(ends, ends[1:], strict=False)]
+    thirds = [(f"layers {a + 1}-{b}", f"{a + 1}-{b}") for a, b in itertools.pairwise(ends)]
     parts = [_columns(options.deidentifier(band=band), title, photos) for title, band in thirds]
     return [_columns(deid, f"layers 1-{layers}", photos), *parts]
 
