@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.crops import SmoothConfig, smooth_middle
-from ficgan.faces.mesh import FACE_OVAL, LEFT_EYE, RIGHT_EYE
+from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
@@ -37,6 +37,9 @@ BLINK = 0.03
 _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
+
+# Units inside the outline at which half of a new face is seen.
+_INSIDE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +268,7 @@ class FrameModel(FaceModel):
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how bright and which "
-            f"colour the inside of the mouth is, and the outline of the head{stay}. The forehead keeps its "
+            f"colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its "
             f"smooth colours, and hair before it stays. Of {first} k-same draws ({later} where a face was drawn again) "
             "the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
@@ -413,13 +416,13 @@ class FrameModel(FaceModel):
             place.moment.read.upright[0],
             made.points,
             made.texture,
-            (self._mask(mask_scale) * (1 - made.hair)).astype(np.float32),
+            (self._mask(mask_scale) * (self._within if made.new else 1.0) * (1 - made.hair)).astype(np.float32),
             self.model.warp,
             place.look,
             seed=seed,
             grid=made.grid,
             forehead=place.forehead if made.new else None,
-            head=place.moment.read.points[0][FACE_OVAL, :2] if made.new else None,
+            source=place.moment.read.points[0] if made.new else None,
         )
 
     def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
@@ -448,6 +451,11 @@ class FrameModel(FaceModel):
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         take = self.model.bands[[layer - 1 for layer in layers]].any(0)
         return z_id[:, : self.model.code_size][:, take]
+
+    @cached_property
+    def _within(self) -> Floats:
+        """Weights [R,R] that end at the outline of the face, where its surroundings begin."""
+        return frame_mask(self.model.shape.front, self.model.size, inset=_INSIDE, feather=_INSIDE / 2)
 
     def _mask(self, scale: float) -> Floats:
         inset = round(max(self.config.inset + 50 * (1 - scale), 0.0), 2)

@@ -20,8 +20,14 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
-# Longest side at which the outline of a source's face is drawn, and units over which a new face gives way before it.
-_OUTLINE_SIDE, _EDGE = 256, 1.5
+# Units around a face over which its surroundings move with the outline; cells of the grid on which that is computed.
+_REACH, _CELLS = 24.0, 32
+# Units by which points of the outline reach along it.
+_ALONG = 6.0
+# Weight that is stated of surroundings that moved: they are changed, and nothing is hidden by it.
+_MOVED = 0.02
+# Mesh points at the outer corners of the eyes.
+_EYES = (33, 263)
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
 # Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
@@ -264,14 +270,15 @@ def paste_texture(
     seed: int = 0,
     grid: Floats | None = None,
     forehead: Forehead | None = None,
-    head: Doubles | None = None,
+    source: Doubles | None = None,
 ) -> Paste:
     """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
     Args:
         points: [468,3] of the published mesh, upright units.
         mask: float32 [R,R], weight of the texture.
-        head: [n,2] outline of the source's face, upright units: nothing is drawn beyond it. None: no limit.
+        source: [468,≥2] the source's mesh, upright units: its surroundings move with the outline, so that no rim of the
+            source stays beside a slimmer face, and a wider one is no halo. None: they stay.
         look, seed: grain to add, None: none; and its seed.
         forehead: skin above the mask that is laid on, too.
     """
@@ -303,7 +310,6 @@ def paste_texture(
     packed = np.dstack([at, found])
     scale = np.float32((len(texture) - 1) / (warp.size - 1))
     grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
-    inside = None if head is None else _inside(transform_points(back, head) - (x0, y0), (height, width), back)
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
@@ -313,29 +319,59 @@ def paste_texture(
         new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= np.clip(2 * sure - 1, 0, 1)
-        if inside is not None:
-            share *= inside[strip]
         share[share < 1 / 255] = 0
         if forehead is not None:
             new, share = _with_forehead(new, share, forehead, x0, y0 + first)
         if grain is not None:
             new += grain[strip, :, None]
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
-    return mix(photo, x0, y0, pixels, weight)
+    if source is None:
+        return mix(photo, x0, y0, pixels, weight)
+    around = _surroundings(photo, upright, source, points)
+    return around.with_patch(mix(around.image, x0, y0, pixels, weight))
 
 
-def _inside(outline: Doubles, shape: tuple[int, int], back: Doubles) -> Floats:
-    """Weights [h,w] that fall from 1 inside an outline [n,2] of a patch to 0 on it; `back` brings units to pixels."""
+def _surroundings(photo: Image, upright: Doubles, source: Doubles, points: Doubles) -> Paste:
+    """The photo around a face, moved as its outline moves from the source's mesh to the published one."""
     import cv2
 
-    unit, height, width = math.sqrt(abs(np.linalg.det(back[:, :2]))), *shape
-    share = min(1.0, _OUTLINE_SIDE / max(shape))
-    small = max(2, round(width * share)), max(2, round(height * share))
-    filled = np.zeros(small[::-1], np.uint8)
-    cv2.fillPoly(filled, [np.rint((outline + 0.5) * share * 16 - 8).astype(np.int32)], 1, shift=4)
-    depth = cv2.distanceTransform(filled, cv2.DIST_L2, 3) / (share * unit)
-    ramp: Any = cv2.resize(np.clip(depth / _EDGE, 0, 1).astype(np.float32), (width, height))
-    return ramp
+    back = invert(upright)
+    unit = math.sqrt(abs(np.linalg.det(back[:, :2])))
+    # The silhouette: of a turned head the cheek, and not the outline of the face, ends its far side.
+    hull: Any = cv2.convexHull(points[:, :2].astype(np.float32), returnPoints=False)
+    old, new = (_dense(mesh[hull[:, 0], :2]) for mesh in (source, points))
+    place = transform_points(back, new)
+    low, high = np.floor(place.min(0) - _REACH * unit), np.ceil(place.max(0) + _REACH * unit) + 1
+    x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
+    x1, y1 = (int(v) for v in np.clip(high, 0, photo.shape[1::-1]))
+    if x1 - x0 < 2 or y1 - y0 < 2:
+        return nothing(photo)
+    width, height = x1 - x0, y1 - y0
+    x, y = np.meshgrid(np.linspace(x0, x1 - 1, _CELLS), np.linspace(y0, y1 - 1, _CELLS))
+    at = transform_points(upright, np.stack([x, y], -1))
+    apart = np.square(at[:, :, None] - new).sum(-1)
+    share = np.exp((apart.min(-1, keepdims=True) - apart) / _ALONG**2)
+    move = np.einsum("ijn,nc->ijc", share / share.sum(-1, keepdims=True), old - new)
+    far = np.clip(1 - np.sqrt(apart.min(-1)) / _REACH, 0, 1)
+    brows, eyes = (float(source[list(at), 1].mean()) for at in (_BROWS, _EYES))
+    low_down = np.clip((at[..., 1] - brows) / max(eyes - brows, 1.0), 0, 1)  # the forehead and its hair stay
+    move *= (far * far * (3 - 2 * far) * low_down)[..., None]
+    length = np.linalg.norm(move, axis=-1, keepdims=True)
+    move *= np.minimum(1, _REACH / 3 / np.maximum(length, 1e-9))  # nothing folds
+    field: Any = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
+    columns, rows = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
+    region = np.ascontiguousarray(photo[y0:y1, x0:x1])
+    moved: Any = cv2.remap(
+        region, columns + field[..., 0], rows + field[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+    )
+    changed = np.abs(field).max(-1) > 0.02
+    return Paste(photo, x0, y0, np.where(changed[..., None], moved, region), np.float32(_MOVED) * changed)
+
+
+def _dense(outline: Doubles) -> Doubles:
+    """A closed line [n,2] with three points between each two: [4n,2]."""
+    steps = np.arange(0, 1, 0.25)[None, :, None]
+    return (outline[:, None] * (1 - steps) + np.roll(outline, -1, 0)[:, None] * steps).reshape(-1, 2)
 
 
 def _with_forehead(new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int) -> tuple[Floats, Floats]:
