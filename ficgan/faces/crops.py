@@ -218,21 +218,6 @@ class Paste:
         self._region(mask)[:] = self.weight
         return mask
 
-    def with_patch(self, other: Paste) -> Paste:
-        """This patch with another one on top of it, as one."""
-        x0, y0 = min(self.x0, other.x0), min(self.y0, other.y0)
-        x1, y1 = (
-            max(patch.x0 + patch.weight.shape[1] for patch in (self, other)),
-            max(patch.y0 + patch.weight.shape[0] for patch in (self, other)),
-        )
-        both = Paste(self.photo, x0, y0, self.photo[y0:y1, x0:x1].copy(), np.zeros((y1 - y0, x1 - x0), np.float32))
-        for patch in (self, other):
-            rows = slice(patch.y0 - y0, patch.y0 - y0 + patch.weight.shape[0])
-            columns = slice(patch.x0 - x0, patch.x0 - x0 + patch.weight.shape[1])
-            both.pixels[rows, columns] = patch.pixels
-            np.maximum(both.weight[rows, columns], patch.weight, out=both.weight[rows, columns])
-        return both
-
     def _region(self, array: NDArray[Any]) -> NDArray[Any]:
         height, width = self.weight.shape
         return array[self.y0 : self.y0 + height, self.x0 : self.x0 + width]

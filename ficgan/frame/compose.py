@@ -327,12 +327,15 @@ def paste_texture(
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
     if source is None:
         return mix(photo, x0, y0, pixels, weight)
-    around = _surroundings(photo, upright, source, points)
-    return around.with_patch(mix(around.image, x0, y0, pixels, weight))
+    around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1))
+    mix(around.pixels, x0 - around.x0, y0 - around.y0, pixels, weight).onto(around.pixels, around.weight)
+    return around
 
 
-def _surroundings(photo: Image, upright: Doubles, source: Doubles, points: Doubles) -> Paste:
-    """The photo around a face, moved as its outline moves from the source's mesh to the published one."""
+def _surroundings(
+    photo: Image, upright: Doubles, source: Doubles, points: Doubles, patch: tuple[int, int, int, int]
+) -> Paste:
+    """The photo around a face, and its patch x0, y0, x1, y1, moved as the outline moves to the published mesh."""
     import cv2
 
     back = invert(upright)
@@ -342,35 +345,34 @@ def _surroundings(photo: Image, upright: Doubles, source: Doubles, points: Doubl
     old, new = (_dense(mesh[hull[:, 0], :2]) for mesh in (source, points))
     place = transform_points(back, new)
     low, high = np.floor(place.min(0) - _REACH * unit), np.ceil(place.max(0) + _REACH * unit) + 1
-    x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
-    x1, y1 = (int(v) for v in np.clip(high, 0, photo.shape[1::-1]))
-    if x1 - x0 < 2 or y1 - y0 < 2:
-        return nothing(photo)
+    x0, y0 = (int(v) for v in np.minimum(patch[:2], np.clip(low, 0, photo.shape[1::-1])))
+    x1, y1 = (int(v) for v in np.maximum(patch[2:], np.clip(high, 0, photo.shape[1::-1])))
     width, height = x1 - x0, y1 - y0
     x, y = np.meshgrid(np.linspace(x0, x1 - 1, _CELLS), np.linspace(y0, y1 - 1, _CELLS))
     at = transform_points(upright, np.stack([x, y], -1))
-    apart = np.square(at[:, :, None] - new).sum(-1)
-    share = np.exp((apart.min(-1, keepdims=True) - apart) / _ALONG**2)
-    move = np.einsum("ijn,nc->ijc", share / share.sum(-1, keepdims=True), old - new)
-    far = np.clip(1 - np.sqrt(apart.min(-1)) / _REACH, 0, 1)
-    brows, eyes = (float(source[list(at), 1].mean()) for at in (_BROWS, _EYES))
-    low_down = np.clip((at[..., 1] - brows) / max(eyes - brows, 1.0), 0, 1)  # the forehead and its hair stay
-    move *= (far * far * (3 - 2 * far) * low_down)[..., None]
+    apart = np.square(at[..., :1] - new[:, 0]) + np.square(at[..., 1:] - new[:, 1])
+    nearest = apart.min(-1, keepdims=True)
+    share = np.exp(((nearest - apart) / _ALONG**2).astype(np.float32))
+    move = share @ (old - new) / share.sum(-1, keepdims=True)
+    far = np.clip(1 - np.sqrt(nearest[..., 0]) / _REACH, 0, 1)
+    brows, eyes = (float(source[list(marks), 1].mean()) for marks in (_BROWS, _EYES))
+    lower = np.clip((at[..., 1] - brows) / max(eyes - brows, 1.0), 0, 1)  # the forehead and its hair stay
+    move *= (far * far * (3 - 2 * far) * lower)[..., None]
     length = np.linalg.norm(move, axis=-1, keepdims=True)
     move *= np.minimum(1, _REACH / 3 / np.maximum(length, 1e-9))  # nothing folds
     field: Any = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
-    columns, rows = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
+    some = (length[..., 0] > 0).astype(np.float32)
+    changed: Any = np.ceil(cv2.resize(some, (width, height), interpolation=cv2.INTER_LINEAR))
+    field[..., 0] += np.arange(width, dtype=np.float32)
+    field[..., 1] += np.arange(height, dtype=np.float32)[:, None]
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
-    moved: Any = cv2.remap(
-        region, columns + field[..., 0], rows + field[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
-    )
-    changed = np.abs(field).max(-1) > 0.02
-    return Paste(photo, x0, y0, np.where(changed[..., None], moved, region), np.float32(_MOVED) * changed)
+    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(_MOVED) * changed)
 
 
 def _dense(outline: Doubles) -> Doubles:
-    """A closed line [n,2] with three points between each two: [4n,2]."""
-    steps = np.arange(0, 1, 0.25)[None, :, None]
+    """A closed line [n,2] with a point between each two: [2n,2]."""
+    steps = np.arange(0, 1, 0.5)[None, :, None]
     return (outline[:, None] * (1 - steps) + np.roll(outline, -1, 0)[:, None] * steps).reshape(-1, 2)
 
 
