@@ -37,6 +37,7 @@ from ficgan.video.rendered import (
     render_segments,
 )
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
+from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
 
 __all__ = ["analyse_film", "check_frames", "independent_detector", "process_film", "render_film"]
@@ -209,6 +210,7 @@ def _redacted(
     renderer = Renderer(task.tools, settings, plan.reach)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
+    plan = treated(task, plan, renderer, state)
     while True:
         file = render_segments(task, plan, renderer, state, output, encode)
         report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)

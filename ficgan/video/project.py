@@ -43,7 +43,7 @@ from ficgan.folders import (
     to_text,
 )
 from ficgan.video.decisions import Decider, Decision, Decisions, Region
-from ficgan.video.tracks import PADDED, SEEN, Track
+from ficgan.video.tracks import SEEN, UNSURE, Track
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoInfo, VideoSource
@@ -111,7 +111,7 @@ def _track(
     id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], person: int = 0, notes: Sequence[str] = ()
 ) -> Track:
     """A track of whole numbers [n,15], in the units of the file, checked."""
-    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= PADDED)).all():
+    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= UNSURE)).all():
         raise InputError(f"track {id}: the columns are empty, of different lengths, or of no known origin")
     if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
         raise InputError(f"track {id}: a point lies more than {_FURTHEST} px away")
