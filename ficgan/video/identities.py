@@ -140,9 +140,7 @@ class FaceReader:
         self._found |= held
         new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
-        for key, sight, found in zip(
-            new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True
-        ):
+        for key, sight, found in zip(new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True):
             known = self._last.get(key[0])
             if known is not None and key in held:
                 sight = self.model.held(known, found)
@@ -355,8 +353,10 @@ class Identities:
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
     def tried(self, face: FilmFace) -> tuple[bool, bool]:
-        """Draw a face into its `paste` as it shall be for the whole film; whether the gate does not know it, and whether
-        it comes so near that the next frames should be tried, too."""
+        """Draw a face into its `paste` as it shall be for the whole film.
+
+        Returns whether the gate does not know it, and whether it comes so near that the next frames should be tried.
+        """
         identity = self.people[face.person]
         if identity.styles is None or face.sight.problem:
             return False, False

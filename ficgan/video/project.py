@@ -94,6 +94,7 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
         try:
             with safe_open(str(path), framework="np") as file:
                 head = check_schema(file.metadata(), TRACKS_SCHEMA, "head")
+                analysis = str(head["analysis"])
                 pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
             ends = table[:, 2].cumsum()
             if (table < (1, 0, 1)).any() or len(rows) != len(origin) or ends[-1:].tolist() not in ([], [len(rows)]):
@@ -104,7 +105,7 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
             raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
         except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"is damaged ({error}); analyse the film again") from None
-    return pts, str(head["analysis"]), tracks
+    return pts, analysis, tracks
 
 
 def _track(

@@ -48,6 +48,8 @@ __all__ = [
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
 # 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
 LEAST_FACE = 0.9
+# Most dropped finds whose frames a note names.
+NAMED = 8
 # Standard deviation of the blur as a fraction of the face's longer side.
 BLUR = 0.15
 # Overlap of a mesh with the box of its track from which on it is this face's.
@@ -190,7 +192,8 @@ class Renderer:
                 _overlay(paste, out)
                 self.note(job.frame.index, appearance, "generated", made)
             else:
-                self.causes["beside its place"] += paste is not None
+                if paste is not None:
+                    self.causes["beside its place"] += 1
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
                 done = self.covers(out, face, mode, track, appearance.person, views)
                 self.note(job.frame.index, appearance, done)
@@ -428,6 +431,8 @@ class VideoResult:
         exemptions: see `Decider.exemptions`.
         edits: what the project of a reviewed film says beyond its default, a sentence each.
         review: places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each.
+        dropped: finds that nothing confirmed and that stay as they are: `first` and `last` frame, `time` in seconds,
+            `box` and `score` of the best sighting of each.
         objects: of what is no face, by name: `tracks` that are covered, finds of single frames `covered` and `kept`.
         notes, damage: what is worth knowing; where the source was cut or damaged; each a sentence.
         account: of the k-same draws and the model, as for a photo.
@@ -446,6 +451,7 @@ class VideoResult:
     edits: tuple[str, ...] = ()
     check: CheckReport | None = None
     review: Sequence[Mapping[str, Any]] = ()
+    dropped: Sequence[Mapping[str, Any]] = ()
     objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
@@ -480,6 +486,7 @@ class VideoResult:
             "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
             "review": list(self.review),
+            "dropped": list(self.dropped),
             **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
             "audio": "copied" if self.has_audio else "none",
             "synthetic_tag": self.synthetic,
@@ -495,6 +502,10 @@ def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: Chec
     causes = Counter(plan.fallbacks) + renderer.causes
     if rows := causes.total() - causes["pad"]:
         notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
+    if dropped := plan.film.settings.get("dropped", ()):
+        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
+        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
+        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
     if report is not None and report.unchecked:
         notes.append(f"The result was not checked: {report.unchecked}.")
     if file.frames != total:

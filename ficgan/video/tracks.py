@@ -27,6 +27,7 @@ __all__ = [
     "PADDED",
     "PLACE",
     "SEEN",
+    "UNCONFIRMED",
     "UNSURE",
     "KalmanState",
     "Sighting",
@@ -147,6 +148,8 @@ COVERED = 0.7
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
+# Note of a tracklet of weak finds that nothing else takes for a face.
+UNCONFIRMED = "unconfirmed"
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,7 +85,7 @@ class TrackSurvey:
         return row >= self._due
 
     def tried(self, row: int, every: int, *, shown: bool, near: bool) -> None:
-        """A new face was tried in a row; it speaks for those around, and where it comes near, the next is tried, too."""
+        """A new face was tried in a row; it speaks for those around. Where it comes near, the next is tried, too."""
         if not shown:
             before = row if self._tried is None else (self._tried + row) // 2 + 1
             self.refused[before : row + (0 if near else every // 2) + 1] = True
@@ -159,9 +159,7 @@ def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState)
     return _one_treatment(plan, fallback, model, surveys)
 
 
-def _known_on(
-    plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Identities
-) -> dict[int, set[str]]:
+def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Identities) -> dict[int, set[str]]:
     """Frame → people to be tried again: those known somewhere, there and on the frames of their first trial."""
     known: dict[str, list[int]] = {}
     for number, seen in surveys.items():
@@ -215,9 +213,7 @@ class _TrackState:
     padded: Flags
 
     @classmethod
-    def of(
-        cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float
-    ) -> _TrackState:
+    def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
         bare, held = np.zeros(len(track), bool), np.zeros(len(track), bool)
@@ -305,8 +301,8 @@ def _held_places(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel)
     for first, last in _runs(rows):
         before, after = seen.found.get(first - 1), seen.found.get(last + 1)
         ends = (first - 1 if before is not None else last + 1), (last + 1 if after is not None else first - 1)
-        sides = [side if side is not None else other for side, other in ((before, after), (after, before))]
+        start, end = before if before is not None else after, after if after is not None else before
         for row in range(first, last + 1):
             share = (row - first + 1) / (last - first + 2) if before is not None and after is not None else 0.0
-            places[row] = model.between(*sides, share, middles[row] - middles[list(ends)])
+            places[row] = model.between(start, end, share, middles[row] - middles[list(ends)])
     return places

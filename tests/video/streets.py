@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import cv2
 import numpy as np
-from compositor import Actor, Area, Bar, Head, Image, Scene, background
+from compositor import Actor, Area, Bar, Head, Image, Scene
 
 SIZE = (640, 360)
 
@@ -39,10 +39,17 @@ def _played(scene: Scene, rate: int) -> Played:
 
 def _street(people: Sequence[Head], rng: np.random.Generator, frames: int, rate: int) -> Scene:
     sizes = np.sort(np.exp(rng.uniform(np.log(30), np.log(130), len(people))))
-    actors = [Actor(head, _walk(rng, size, frames, rate), turn=_turns(rng, rate)) for head, size in zip(people, sizes)]
+    actors = [
+        Actor(head, _walk(rng, size, frames, rate), turn=_turns(rng, rate))
+        for head, size in zip(people, sizes.tolist(), strict=True)
+    ]
     bars = []
     if rng.random() < 0.5:  # a passer-by without a face, nearer than all
-        begin, speed, width = int(rng.integers(frames)), float(rng.uniform(150, 400)) / rate, float(rng.uniform(60, 150))
+        begin, speed, width = (
+            int(rng.integers(frames)),
+            float(rng.uniform(150, 400)) / rate,
+            float(rng.uniform(60, 150)),
+        )
 
         def passer(n: int) -> tuple[float, float, float, float]:
             x = (n - begin) * speed - width
@@ -152,7 +159,9 @@ def call(people: Sequence[Head], rng: np.random.Generator, frames: int, rate: in
         size = float(rng.uniform(0.3, 0.5)) * min(width, height)
         x, y, phase = width / 2 + rng.uniform(-20, 20), height / 2 + rng.uniform(-10, 10), rng.uniform(0, 6)
 
-        def path(n: int, x: float = x, y: float = y, size: float = size, phase: float = phase) -> tuple[float, float, float]:
+        def path(
+            n: int, x: float = x, y: float = y, size: float = size, phase: float = phase
+        ) -> tuple[float, float, float]:
             return x + 0.1 * size * np.sin(n / rate + phase), y + 0.05 * size * np.sin(2.1 * n / rate + phase), size
 
         actor = Actor(head, path, turn=_turns(rng, rate))
