@@ -214,13 +214,11 @@ def treatment(area: Area, done: list[tuple[Appearance, str, Any]]) -> tuple[str,
         for appearance, what, place in done
         if (appearance.face.box[:2] <= middle).all() and (middle <= appearance.face.box[2:]).all()
     ]
-    if any(what != "generated" for what, _, _ in here):  # covers lie on top
-        return "cover", None
     if not here:
         return "", None
-    # Of two faces the larger one lies on top.
-    _, place, face = max(here, key=lambda one: float(np.prod(one[2].face.box[2:] - one[2].face.box[:2])))
-    return face.person, place
+    # Of two the larger one lies on top.
+    what, place, face = max(here, key=lambda one: float(np.prod(one[2].face.box[2:] - one[2].face.box[:2])))
+    return (face.person if what == "generated" else "cover"), place
 
 
 def people_film(number: int, kind: str, given: argparse.Namespace, people: list[Head]) -> dict[str, Any]:

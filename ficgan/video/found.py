@@ -29,7 +29,7 @@ from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklet
 from ficgan.video.project import Project, Source
 from ficgan.video.read import Frame
 from ficgan.video.settings import FilmTask, Rules
-from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured
+from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured, without_double_pads
 
 __all__ = ["DetectionLog", "FieldSearch", "find_faces", "look"]
 
@@ -80,7 +80,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     dropped = [tracklet for tracklet in tracklets if id(tracklet) in gone.keys() - stay]
     tracklets = [tracklet for tracklet in tracklets if id(tracklet) not in gone.keys() - stay]
     found = [chain for chain in found if not is_unconfirmed(chain)]
-    tracks = fill_tracks(tracklets, cuts, clock, pace.pad)
+    tracks = without_double_pads(fill_tracks(tracklets, cuts, clock, pace.pad))
     likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
     tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
     for name, ended in objects.items():

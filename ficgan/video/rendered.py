@@ -179,8 +179,8 @@ class Renderer:
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
-        # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
-        for appearance, made in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
+        # Largest last, as the nearer face hides the farther one, whatever is done to the two.
+        for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views = partial(_views, near, job.frame.index, track)
             if appearance.kind:
@@ -486,7 +486,7 @@ class VideoResult:
             "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
             "review": list(self.review),
-            "dropped": list(self.dropped),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
             **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
             "audio": "copied" if self.has_audio else "none",
             "synthetic_tag": self.synthetic,

@@ -286,6 +286,29 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
     return tracks
 
 
+def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
+    """Tracks without the outer rows of pads that lie in another track's box, which covers that head already."""
+    known = TrackSet(tracks)
+
+    def doubled(track: Track, row: int) -> bool:
+        return bool(track.origin[row] == PADDED) and any(
+            other.id != track.id and other.origin[n] <= FILLED and _share(track.boxes[row], other.boxes[n]) >= COVERED
+            for other, n in known.at(track.first + row)
+        )
+
+    trimmed = []
+    for track in tracks:
+        first, last = 0, len(track) - 1
+        while first < last and doubled(track, first):
+            first += 1
+        while last > first and doubled(track, last):
+            last -= 1
+        rows = slice(first, last + 1)
+        columns = {name: getattr(track, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
+        trimmed.append(replace(track, first=track.first + first, **columns))
+    return trimmed
+
+
 def fill_half_seen(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
