@@ -290,18 +290,20 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
     """Tracks without the outer rows of pads that lie in another track's box, which covers that head already."""
     known = TrackSet(tracks)
 
-    def doubled(track: Track, row: int) -> bool:
+    def doubled(track: Track, row: int, end: int) -> bool:
+        # A pad's box has grown by what is not known of its place; the other track knows it.
+        box = track.boxes[np.flatnonzero(track.origin != PADDED)[end]]
         return bool(track.origin[row] == PADDED) and any(
-            other.id != track.id and other.origin[n] <= FILLED and _share(track.boxes[row], other.boxes[n]) >= COVERED
+            other.id != track.id and other.origin[n] <= FILLED and _share(box, other.boxes[n]) >= COVERED
             for other, n in known.at(track.first + row)
         )
 
     trimmed = []
     for track in tracks:
         first, last = 0, len(track) - 1
-        while first < last and doubled(track, first):
+        while first < last and doubled(track, first, 0):
             first += 1
-        while last > first and doubled(track, last):
+        while last > first and doubled(track, last, -1):
             last -= 1
         rows = slice(first, last + 1)
         columns = {name: getattr(track, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
