@@ -291,10 +291,13 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
     known = TrackSet(tracks)
 
     def doubled(track: Track, row: int, end: int) -> bool:
-        # A pad's box has grown by what is not known of its place; the other track knows it.
+        # The last box before a pad has grown to twice its area, by what is not known of the place then.
         box = track.boxes[np.flatnonzero(track.origin != PADDED)[end]]
         return bool(track.origin[row] == PADDED) and any(
-            other.id != track.id and other.origin[n] <= FILLED and _share(box, other.boxes[n]) >= COVERED
+            other.id != track.id
+            and other.origin[n] <= FILLED
+            and _share(other.boxes[n], box) >= COVERED
+            and _share(box, other.boxes[n]) >= COVERED / 2
             for other, n in known.at(track.first + row)
         )
 

@@ -32,6 +32,8 @@ HELD, HELD_END = 1.0, 0.4
 HELD_COST, COVER_COST = 0.5, 1.0
 # Seconds between two frames on which the survey tries a person's new face.
 TRIED = 0.5
+# Rows between two tries on a track on which one came near.
+OFTEN = 3
 # Frames on which the gate knew a face and others are tried.
 MORE = 6
 # Share of a box that lies in another track's box, from which on that one may hide it.
@@ -59,6 +61,7 @@ class TrackSurvey:
     _last: tuple[int, Any] | None = None
     _tried: int | None = None
     _due: int = 0
+    _near: bool = False
 
     @classmethod
     def of(cls, track: Track) -> TrackSurvey:
@@ -89,7 +92,8 @@ class TrackSurvey:
         if not shown:
             before = row if self._tried is None else (self._tried + row) // 2 + 1
             self.refused[before : row + (0 if near else every // 2) + 1] = True
-        self._tried, self._due = row, row + (1 if near else every)
+        self._tried, self._due = row, row + (1 if near else OFTEN if self._near else every)
+        self._near |= near
 
 
 def survey(
