@@ -191,34 +191,39 @@ def second_look(
 
 
 class LoggedRenderer(Renderer):
-    """Logs for each frame what was done to its faces: the appearance, what, and the place [2] of its new face."""
+    """Logs for each frame what was done to its faces: the appearance, what, and the new face."""
 
-    log: ClassVar[dict[int, list[tuple[Appearance, str, Any]]]] = {}
+    log: ClassVar[dict[int, list[tuple[Appearance, str, FilmFace | None]]]] = {}
 
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         super().note(frame, appearance, done, made)
-        place = None if made is None or made.sight.landmarks is None else made.sight.landmarks.mean(0)
-        self.log.setdefault(frame, []).append((appearance, done, place))
+        self.log.setdefault(frame, []).append((appearance, done, made))
 
     def restart(self) -> None:
         super().restart()
         self.log.clear()
 
 
-def treatment(area: Area, done: list[tuple[Appearance, str, Any]]) -> tuple[str, Any]:
+def treatment(area: Area, done: list[tuple[Appearance, str, FilmFace | None]]) -> tuple[str, Any]:
     """What one sees on a face: the key of a person for a new face, "cover", "" for neither; and its place."""
     ys, xs = np.nonzero(area.mask)
     middle = np.array([area.x0 + xs.mean(), area.y0 + ys.mean()])
-    here = [
-        (what, place, appearance)
-        for appearance, what, place in done
-        if (appearance.face.box[:2] <= middle).all() and (middle <= appearance.face.box[2:]).all()
-    ]
+
+    def lies_here(appearance: Appearance, made: FilmFace | None) -> bool:
+        if made is None or made.paste is None:
+            box = appearance.face.box
+            return bool((box[:2] <= middle).all() and (middle <= box[2:]).all())
+        x, y = np.rint(middle).astype(int)
+        return bool(made.paste.mask[y, x] > 0.5)
+
+    here = [(appearance, made) for appearance, _, made in done if lies_here(appearance, made)]
     if not here:
         return "", None
     # Of two the larger one lies on top.
-    what, place, face = max(here, key=lambda one: float(np.prod(one[2].face.box[2:] - one[2].face.box[:2])))
-    return (face.person if what == "generated" else "cover"), place
+    face, made = max(here, key=lambda one: float(np.prod(one[0].face.box[2:] - one[0].face.box[:2])))
+    if made is None:
+        return "cover", None
+    return face.person, None if made.sight.landmarks is None else made.sight.landmarks.mean(0)
 
 
 def people_film(number: int, kind: str, given: argparse.Namespace, people: list[Head]) -> dict[str, Any]:
