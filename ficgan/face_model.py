@@ -48,6 +48,7 @@ class FaceReading:
         problem, note: why no face can be generated here; a remark for a person who looks at the result.
         doubt: why this may be no face of a person.
         outline, landmarks: [n,2] and [5,2] of a mesh, where one was found; a detector's may lie far off.
+        sure: whether that mesh tells better where the face is than a box that was not seen in this frame.
     """
 
     z_id: Floats
@@ -57,6 +58,7 @@ class FaceReading:
     doubt: str = ""
     outline: Floats | None = None
     landmarks: Floats | None = None
+    sure: bool = False
 
 
 def read_kinds(
@@ -130,6 +132,22 @@ class FaceModel(ABC):
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
         """Positions of the parts of each face, which films smooth over time; None where the model finds none itself."""
         return [None] * len(pairs)
+
+    def problem(self, face: Face, found: Any) -> str:
+        """Why no face can be generated where `find` found this, "" where one can."""
+        return "" if self.alignment.fits(face.landmarks) else NO_FACE
+
+    def is_sure(self, found: Any) -> bool:
+        """Whether a finding alone says that there is a face."""
+        return False
+
+    def between(self, before: Any, after: Any, share: float, moves: NDArray[Any]) -> Any:
+        """What `find` would find `share` of the way from one finding to another, moved by `moves` [2,2] px before."""
+        return before
+
+    def held(self, reading: FaceReading, found: Any) -> FaceReading:
+        """A reading as it would look with another finding of `between`: the same light and look, another place."""
+        return replace(reading, problem=reading.problem or NO_FACE)
 
     def smoothed(self, found: Sequence[Any], at: int) -> Any:
         """The finding of frame `at` of consecutive ones, without its tremble."""

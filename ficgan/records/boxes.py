@@ -68,9 +68,9 @@ def of_records(records: Iterable[Record]) -> tuple[list[Picture], list[str]]:
 
 def of_project(project: Project) -> list[Picture]:
     """Every frame of a film with its tracks; frames without a face are there, too."""
-    from ficgan.video.tracks import FILLED, PADDED, TrackSet
+    from ficgan.video.tracks import FILLED, PADDED, UNSURE, TrackSet
 
-    origins = {FILLED: "filled", PADDED: "padded"}
+    origins = {FILLED: "filled", PADDED: "padded", UNSURE: "padded"}
     size, tracks = (project.source.width, project.source.height), TrackSet(project.tracks)
     pictures = []
     for frame in range(len(project.pts)):

@@ -20,7 +20,7 @@ from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.read import Frame
 from ficgan.video.settings import HOLD, VideoSettings
-from ficgan.video.tracks import PADDED, SEEN, Track, TrackSet
+from ficgan.video.tracks import PADDED, SEEN, UNSURE, Track, TrackSet
 
 __all__ = [
     "Appearance",
@@ -46,7 +46,8 @@ AUDITIONS = (3, 8)
 class Appearance:
     """One face of one frame, and what shall happen to it.
 
-    `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays.
+    `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `held`
+    stands for what the model would find where it cannot read the face.
     """
 
     track: int
@@ -54,6 +55,7 @@ class Appearance:
     face: Face
     mode: str
     kind: str = ""
+    held: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,7 @@ class FilmPlan:
         modes: track → mode of each row, str [n].
         people: track → key of its person in the k-same draw.
         fallbacks: why faces fall back → rows.
+        held: track → row → what stands for what the model would find there, where it cannot read the face.
     """
 
     film: Project
@@ -115,6 +118,7 @@ class FilmPlan:
     modes: Mapping[int, NDArray[np.str_]]
     people: Mapping[int, str]
     fallbacks: Mapping[str, int]
+    held: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
 
     @property
     def reach(self) -> int:
@@ -124,7 +128,12 @@ class FilmPlan:
     def job(self, frame: Frame) -> FrameJob:
         faces = [
             Appearance(
-                track.id, self.people[track.id], track.face(frame.index), str(self.modes[track.id][row]), track.kind
+                track.id,
+                self.people[track.id],
+                track.face(frame.index),
+                str(self.modes[track.id][row]),
+                track.kind,
+                self.held.get(track.id, {}).get(row),
             )
             for track, row in self.tracks.at(frame.index)
         ]
@@ -194,7 +203,7 @@ class FilmPlan:
 
 
 def decide(film: Project, settings: VideoSettings) -> FilmPlan:
-    """The rules of a film applied to its tracks, with fallbacks where a generated face cannot stand."""
+    """The rules of a film applied to its tracks; where another person may be, a new face falls back."""
     decider, scope = film.decider(), film.source.fingerprint or "film"
     people: dict[int, str] = {}
     modes: dict[int, NDArray[np.str_]] = {}
@@ -204,8 +213,9 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
         if track.kind:
             modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
             continue
-        modes[track.id], reasons = effective_modes(track, decided, settings.fallback, film.rate)
-        fallbacks.update(reasons)
+        unsure = (decided == "ficgan") & (track.origin == UNSURE)
+        modes[track.id] = np.where(unsure, settings.fallback, decided)
+        fallbacks.update({"unsure": int(unsure.sum())} if unsure.any() else {})
         linked = settings.link != "none" and track.person > 0
         where = "job" if settings.link == "job" and linked else scope
         people[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector, matching, public_name
+from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
+from ficgan.video.confirm import independent_detector
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, cover_findings, decide
 from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces
@@ -37,9 +38,10 @@ from ficgan.video.rendered import (
     render_segments,
 )
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
+from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
 
-__all__ = ["analyse_film", "check_frames", "independent_detector", "process_film", "render_film"]
+__all__ = ["analyse_film", "check_frames", "process_film", "render_film"]
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
@@ -209,6 +211,7 @@ def _redacted(
     renderer = Renderer(task.tools, settings, plan.reach)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
+    plan = treated(task, plan, renderer, state)
     while True:
         file = render_segments(task, plan, renderer, state, output, encode)
         report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
@@ -235,6 +238,7 @@ def _redacted(
         exemptions=film.decider().exemptions(faces),
         check=report,
         review=film.settings.get("review", ()),
+        dropped=film.settings.get("dropped", ()),
         objects=plan.objects(),
         notes=film_notes(plan, renderer, file, report),
         damage=file.damage,
@@ -266,15 +270,6 @@ def _file_state(path: PathLike) -> tuple[int, int, str] | None:
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------
-
-# Detectors for the check, the best first.
-_CHECKERS = ("insightface", "yunet", "centerface")
-
-
-def independent_detector(used: str, size: int) -> FaceDetector:
-    """A detector of another kind than `used`, that searches at a longest side of `size` pixels; two are embedded."""
-    other = next(name for name in _CHECKERS if not used.startswith(name) and detector_missing(name) is None)
-    return DetectAt(get_detector(other, scale=1.0), (size, size), enlarge=False)
 
 
 def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) -> CheckReport | None:

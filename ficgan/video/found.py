@@ -22,13 +22,14 @@ from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import overlaps
 from ficgan.faces.objects import ObjectDetector
 from ficgan.video.association import Associator, chains, half_seen, lost
+from ficgan.video.confirm import FindConfirmer, is_unconfirmed
 from ficgan.video.cuts import with_cuts
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
 from ficgan.video.read import Frame
 from ficgan.video.settings import FilmTask, Rules
-from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured
+from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured, without_double_pads
 
 __all__ = ["DetectionLog", "FieldSearch", "find_faces", "look"]
 
@@ -43,6 +44,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     photos = {**rules.keep, **rules.only}
     references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
+    confirm = FindConfirmer(task.tools.detector, settings.detect_size)
     follow, doubt = Associator(pace.patience), Associator(pace.patience)
     step = task.step("analysing", source.info.frames)
     pts, times, cuts, looks = list[int](), list[float](), list[int](), list[int]()
@@ -62,16 +64,23 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
             for name, associator in followed.items():
                 objects[name] += associator.step(frame.index, frame.time, others.get(name), cut)[1]
             reader(frame.index, frame.image, faces or (), ids)
+            confirm(frame.image, faces or (), ids)
             step(frame.index)
     if not pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
     seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
+    confirm.mark(seen)
     seen = reader.hand_over(seen)
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
     tracklets = link_tracklets(seen, people, clock)
-    tracks = fill_tracks(tracklets, cuts, clock, pace.pad)
     found = chains(tracklets, faint, looks, clock, pace.patience)
+    gone = {id(owner): owner for chain in found if is_unconfirmed(chain) for owner in chain.owners}
+    stay = {id(owner) for chain in found if not is_unconfirmed(chain) for owner in chain.owners}
+    dropped = [tracklet for tracklet in tracklets if id(tracklet) in gone.keys() - stay]
+    tracklets = [tracklet for tracklet in tracklets if id(tracklet) not in gone.keys() - stay]
+    found = [chain for chain in found if not is_unconfirmed(chain)]
+    tracks = without_double_pads(fill_tracks(tracklets, cuts, clock, pace.pad))
     likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
     tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
     for name, ended in objects.items():
@@ -86,12 +95,32 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         }
         for sighting, reason in lost(found, cuts, looks, clock, pace.pad, size)
     ]
+    lost_finds = [_dropped(tracklet, times) for tracklet in dropped]
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
     decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
     film = Source.of(task.path, source.info)
-    return Project(film, np.array(pts, np.int64), tracks, {**facts, "review": review}, tuple(cuts), decisions)
+    return Project(
+        film,
+        np.array(pts, np.int64),
+        tracks,
+        {**facts, "review": review, "dropped": lost_finds},
+        tuple(cuts),
+        decisions,
+    )
+
+
+def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
+    """What the record says of a tracklet that nothing confirms."""
+    best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
+    return {
+        "first": tracklet.first,
+        "last": tracklet.last,
+        "time": round(times[best.frame], 3),
+        "box": [round(float(value), 1) for value in best.face.box],
+        "score": round(float(best.face.score), 3),
+    }
 
 
 def _decisions(

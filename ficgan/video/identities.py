@@ -32,6 +32,7 @@ MARGIN = 1.1
 CHECK = 0.5
 # A face is read on every frame when a reading lies within so many times the margin above the limit.
 WATCH = 1.5
+NEAR = 1 + WATCH * (MARGIN - 1)
 # Attempts that come near on this share of frames more than the best are as good as it.
 LEVEL = 0.1
 # Share of the frames on which each face of the kind must come near before one of any kind is tried.
@@ -120,6 +121,8 @@ class FaceReader:
         self.model, self.reach = model, reach
         self._found: dict[FaceKey, Any] = {}
         self._sights: dict[FaceKey, FaceReading] = {}
+        # Track → the last reading of the face itself, which is held over moments that cannot be read.
+        self._last: dict[int, FaceReading] = {}
 
     def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
         """The faces of the jobs that shall be generated."""
@@ -131,11 +134,19 @@ class FaceReader:
             if appearance.mode == "ficgan"
         }
         faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
-        new = [key for key in faces if key not in self._found]
+        held = {key: appearance.held for key, (_, appearance) in shown.items() if appearance.held is not None}
+        new = [key for key in faces if key not in self._found and key not in held]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
+        self._found |= held
         new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
-        self._sights |= zip(new, self.model.see([faces[key] for key in new], smoothed), strict=True)
+        for key, sight, found in zip(new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True):
+            known = self._last.get(key[0])
+            if known is not None and key in held:
+                sight = self.model.held(known, found)
+            elif not sight.problem:
+                self._last[key[0]] = sight
+            self._sights[key] = sight
         wanted = [
             FilmFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
             for key, (frame, appearance) in shown.items()
@@ -188,6 +199,8 @@ class Identities:
         self.people: dict[str, FilmIdentity] = {}
         # Track → second at which it could last not be read.
         self.lost: dict[int, float] = {}
+        # Whether a survey has chosen the faces that can be read.
+        self.surveyed = False
         self.attempts: list[Attempt] = []
         # How many of the attempts photos have, too, and how many keep the kind as far as the user wants it.
         self._of_photos = self._of_kind = 0
@@ -339,6 +352,19 @@ class Identities:
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 
+    def tried(self, face: FilmFace) -> tuple[bool, bool]:
+        """Draw a face into its `paste` as it shall be for the whole film.
+
+        Returns whether the gate does not know it, and whether it comes so near that the next frames should be tried.
+        """
+        identity = self.people[face.person]
+        if identity.styles is None or face.sight.problem:
+            return False, False
+        made = self._model.render(identity.styles, [face.sight])[0]
+        face.paste = self._model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+        ratio = self._read(face, identity)[1]
+        return ratio >= 1, ratio < NEAR
+
     def draw(self, faces: Sequence[FilmFace]) -> dict[FaceKey, FilmFace]:
         """Draw the faces of a chunk into their `paste`; returns those that are shown."""
         model = self._model
@@ -362,7 +388,12 @@ class Identities:
         return {face.key: face for face in faces if face.paste is not None}
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
-        """Faces that get a new one: not those that cannot be read, nor what is within `HOLD` seconds of them."""
+        """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of
+        them."""
+        if self.surveyed:
+            kept = [face for face in seen if not face.sight.problem]
+            self.causes += Counter(unread=len(seen) - len(kept))
+            return kept
         lost: dict[int, list[float]] = {track: [time] for track, time in self.lost.items()}
         for face in seen:
             if face.sight.problem:
@@ -411,15 +442,15 @@ class Identities:
 
         A near reading is followed by one of every frame, until all of a chunk are far.
         """
-        track, near = faces[0].track, 1 + WATCH * (MARGIN - 1)
+        track = faces[0].track
         watched = track in identity.watched
         readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
-        if readings and (watched or readings[0][1] < near):
+        if readings and (watched or readings[0][1] < NEAR):
             readings += [self._read(face, identity) for face in faces[1:]]
         if not readings:
             return
         least = min(ratio for _, ratio in readings)
-        (identity.watched.add if least < near else identity.watched.discard)(track)
+        (identity.watched.add if least < NEAR else identity.watched.discard)(track)
         if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):
             identity.hidden.add(track)
             for face in faces:

@@ -15,7 +15,7 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import Link
 from ficgan.video.association import ONCE
-from ficgan.video.tracks import PLACE, Sighting, Tracklet, measured, smooth
+from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, smooth
 
 __all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]
 
@@ -221,7 +221,11 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
         sightings=[*earlier.sightings, *later.sightings],
         embeddings=embeddings,
         quality=np.concatenate(quality).astype(np.float32) if parts else None,
-        notes=[note for note in dict.fromkeys([*earlier.notes, *later.notes]) if note != ONCE],
+        notes=[
+            note
+            for note in dict.fromkeys([*earlier.notes, *later.notes])
+            if note != ONCE and (note != UNCONFIRMED or (note in earlier.notes and note in later.notes))
+        ],
     )
 
 

@@ -43,7 +43,7 @@ from ficgan.folders import (
     to_text,
 )
 from ficgan.video.decisions import Decider, Decision, Decisions, Region
-from ficgan.video.tracks import PADDED, SEEN, Track
+from ficgan.video.tracks import SEEN, UNSURE, Track
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoInfo, VideoSource
@@ -94,6 +94,7 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
         try:
             with safe_open(str(path), framework="np") as file:
                 head = check_schema(file.metadata(), TRACKS_SCHEMA, "head")
+                analysis = str(head["analysis"])
                 pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
             ends = table[:, 2].cumsum()
             if (table < (1, 0, 1)).any() or len(rows) != len(origin) or ends[-1:].tolist() not in ([], [len(rows)]):
@@ -104,14 +105,14 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
             raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
         except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"is damaged ({error}); analyse the film again") from None
-    return pts, str(head["analysis"]), tracks
+    return pts, analysis, tracks
 
 
 def _track(
     id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], person: int = 0, notes: Sequence[str] = ()
 ) -> Track:
     """A track of whole numbers [n,15], in the units of the file, checked."""
-    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= PADDED)).all():
+    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= UNSURE)).all():
         raise InputError(f"track {id}: the columns are empty, of different lengths, or of no known origin")
     if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
         raise InputError(f"track {id}: a point lies more than {_FURTHEST} px away")

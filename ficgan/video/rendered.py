@@ -22,22 +22,38 @@ from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, public_name, solid_mask
 from ficgan.faces.crops import Colour
+from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.policy import covered
-from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
 from ficgan.video.read import Frame
 from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
-__all__ = ["Covers", "JobState", "Renderer", "VideoResult", "choose_faces", "hides", "render_segments"]
+__all__ = [
+    "Covers",
+    "JobState",
+    "Renderer",
+    "VideoResult",
+    "as_analysed",
+    "audition",
+    "choose_faces",
+    "hides",
+    "render_segments",
+    "stands",
+]
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
 # 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
 LEAST_FACE = 0.9
+# Most dropped finds whose frames a note names.
+NAMED = 8
 # Standard deviation of the blur as a fraction of the face's longer side.
 BLUR = 0.15
+# Overlap of a mesh with the box of its track from which on it is this face's.
+NEARBY = 0.3
 Image = NDArray[np.uint8]
 
 
@@ -112,13 +128,27 @@ def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArr
     return covered(mask, face.landmarks, box, coverage, outline)
 
 
+def stands(made: FilmFace, coverage: float) -> bool:
+    """Whether a new face that was drawn hides the source's."""
+    assert made.paste is not None
+    face, sight, mask = made.appearance.face, made.sight, made.paste.mask
+    outline = None if made.appearance.held is not None else sight.outline
+    if hides(mask, face, coverage, outline):
+        return True
+    if face.score or not sight.sure or outline is None or sight.landmarks is None:
+        return False
+    # Where nobody saw the face in this frame, a sure mesh knows its place better than a box between two sightings.
+    own = Face(np.concatenate([outline.min(0), outline.max(0)]), sight.landmarks, 0.0)
+    return overlaps(own.box, face.box)[0, 0] >= NEARBY and hides(mask, own, coverage, outline)
+
+
 class Renderer:
     """Redacts frames, a chunk at a time, in order; `reach`: frames on either side over which faces are smoothed."""
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
         self.tools, self.settings = tools, settings
-        # Faces of single frames by what was done to them, and by why they are not, or not simply, generated: "unread"
-        # and "known", see `Identities`; "roughly placed": new faces over a cover.
+        # Faces of single frames by what was done to them, and by why they are not generated: "unread" and "known", see
+        # `Identities`; "beside its place": the new face would not hide the source.
         self.counts: Counter[str] = Counter()
         self.causes: Counter[str] = Counter()
         self.identities = Identities(tools, settings.mask_scale, self.causes)
@@ -141,37 +171,40 @@ class Renderer:
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
-        source, settings, count = job.frame.image, self.settings, self.counts
+        source, settings = job.frame.image, self.settings
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
-            count.update("kept" for appearance in job.appearances if not appearance.kind)
+            for appearance in job.appearances:
+                if not appearance.kind:
+                    self.note(job.frame.index, appearance, "kept")
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
-        # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
-        for appearance, made in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
+        # Largest last, as the nearer face hides the farther one, whatever is done to the two.
+        for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views = partial(_views, near, job.frame.index, track)
             if appearance.kind:
                 if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
                     self.covers(out, _without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
-                count["kept"] += 1
-            elif made and paste and hides(paste.mask, face, coverage, made.sight.outline):
+                self.note(job.frame.index, appearance, "kept")
+            elif made and paste and stands(made, coverage):
                 _overlay(paste, out)
-                count["generated"] += 1
-            elif paste and hides(paste.mask, _scaled(face, 0.5), coverage):
-                # The place is known roughly: what the new face leaves of the box is covered like a pad.
-                self.covers(out, _scaled(face, 0.8), settings.fallback, track, views=views)  # 1.3 times as large
-                _overlay(paste, out)
-                count["generated"] += 1
-                self.causes["roughly placed"] += 1
+                self.note(job.frame.index, appearance, "generated", made)
             else:
+                if paste is not None:
+                    self.causes["beside its place"] += 1
                 mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
-                count[self.covers(out, face, mode, track, appearance.person, views)] += 1
+                done = self.covers(out, face, mode, track, appearance.person, views)
+                self.note(job.frame.index, appearance, done)
         for box, mode, number in job.regions:
             self.covers(out, _without_landmarks(box), mode, -1 - number)
-            count["region"] += 1
+            self.counts["region"] += 1
         return out
+
+    def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
+        """Count what was done to a face in a frame; `made` is its new one."""
+        self.counts[done] += 1
 
 
 def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
@@ -193,11 +226,6 @@ def _area(face: Face) -> float:
     return float(np.prod(face.box[2:] - face.box[:2]))
 
 
-def _scaled(face: Face, share: float) -> Face:
-    margin = (face.box[2:] - face.box[:2]) * (1 - share) / 2
-    return Face(np.concatenate([face.box[:2] + margin, face.box[2:] - margin]), face.landmarks, face.score)
-
-
 def _overlay(paste: Paste, out: Image) -> None:
     """Put a patch into a picture others may have changed: what it mixes with is what is there now, not the source."""
     height, width = paste.weight.shape
@@ -217,12 +245,16 @@ _STATE = "ficgan-state.json"
 
 
 class _Facts(BaseModel):
-    """ficgan-state.json: a hash of all that shapes the result, seeds, the check's findings, what the renderer knew."""
+    """ficgan-state.json: a hash of all that shapes the result, seeds, the check's findings, what the renderer knew.
+
+    `chosen`: no other new face is tried for anybody.
+    """
 
     identity: str
     seed: int | None = None
     methods_seed: int
     analysed: bool = False
+    chosen: bool = False
     findings: list[FilmFinding] = []
     drawn: dict[str, Any] | None = None
 
@@ -300,7 +332,13 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
     for person in set().union(*wanted.values()) & set(known):
         identities.people[person] = identities.identity(person, *known[person])
         identities.people[person].settled = True
-    wanted = {frame: people - set(identities.people) for frame, people in wanted.items()}
+    audition(task, plan, identities, {frame: people - set(identities.people) for frame, people in wanted.items()})
+    known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
+    state.save(renderer, 0)
+
+
+def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Mapping[int, set[str]]) -> None:
+    """Choose the identities of people on single frames, by frame."""
 
     def jobs(people: Collection[str]) -> Iterator[FrameJob]:
         frames = {frame: wanted[frame] & set(people) for frame in wanted if wanted[frame] & set(people)}
@@ -310,7 +348,7 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
             step(frame)
             return frame in frames
 
-        for frame in _as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
+        for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
             job = plan.job(frame)
             yield replace(
                 job,
@@ -318,8 +356,6 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
             )
 
     identities.choose(jobs, set().union(*wanted.values()))
-    known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
-    state.save(renderer, 0)
 
 
 def render_segments(
@@ -353,7 +389,7 @@ def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, w
 
     with writer:
         # A few frames before the first are read again, so that an interrupted film becomes the same one.
-        for frame in _as_analysed(task, plan, task.source.frames(first=max(0, begin - ahead))):
+        for frame in as_analysed(task, plan, task.source.frames(first=max(0, begin - ahead))):
             jobs.append(plan.job(frame))
             if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
                 flush()
@@ -362,7 +398,7 @@ def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, w
     state.save(renderer, writer.next_frame)
 
 
-def _as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:
+def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:
     """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
     film, times = plan.film, plan.film.times
     tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if len(times) > 1 else 0.002
@@ -395,6 +431,8 @@ class VideoResult:
         exemptions: see `Decider.exemptions`.
         edits: what the project of a reviewed film says beyond its default, a sentence each.
         review: places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each.
+        dropped: finds that nothing confirmed and that stay as they are: `first` and `last` frame, `time` in seconds,
+            `box` and `score` of the best sighting of each.
         objects: of what is no face, by name: `tracks` that are covered, finds of single frames `covered` and `kept`.
         notes, damage: what is worth knowing; where the source was cut or damaged; each a sentence.
         account: of the k-same draws and the model, as for a photo.
@@ -413,6 +451,7 @@ class VideoResult:
     edits: tuple[str, ...] = ()
     check: CheckReport | None = None
     review: Sequence[Mapping[str, Any]] = ()
+    dropped: Sequence[Mapping[str, Any]] = ()
     objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
@@ -447,6 +486,7 @@ class VideoResult:
             "edits": list(self.edits),
             "check": None if self.check is None else self.check.to_dict(),
             "review": list(self.review),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
             **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
             "audio": "copied" if self.has_audio else "none",
             "synthetic_tag": self.synthetic,
@@ -460,8 +500,12 @@ def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: Chec
     """What is worth knowing of a film, each a sentence."""
     notes, total = list(file.notes), len(plan.film.pts)
     causes = Counter(plan.fallbacks) + renderer.causes
-    if rows := causes.total() - causes["roughly placed"] - causes["pad"]:
+    if rows := causes.total() - causes["pad"]:
         notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
+    if dropped := plan.film.settings.get("dropped", ()):
+        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
+        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
+        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
     if report is not None and report.unchecked:
         notes.append(f"The result was not checked: {report.unchecked}.")
     if file.frames != total:

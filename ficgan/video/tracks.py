@@ -21,7 +21,20 @@ from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.crops import smooth_landmarks
 
-__all__ = ["FILLED", "LOG_SIZE", "PADDED", "PLACE", "SEEN", "KalmanState", "Sighting", "Track", "TrackSet", "Tracklet"]
+__all__ = [
+    "FILLED",
+    "LOG_SIZE",
+    "PADDED",
+    "PLACE",
+    "SEEN",
+    "UNCONFIRMED",
+    "UNSURE",
+    "KalmanState",
+    "Sighting",
+    "Track",
+    "TrackSet",
+    "Tracklet",
+]
 
 Floats = NDArray[np.float64]
 
@@ -132,8 +145,11 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
-# How a track knows its place: the detector saw it; between two sightings; before the first or after the last.
-SEEN, FILLED, PADDED = 0, 1, 2
+# How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
+# or where another person may be.
+SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
+# Note of a tracklet of weak finds that nothing else takes for a face.
+UNCONFIRMED = "unconfirmed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +199,7 @@ class Track:
         boxes: [n,4] x0, y0, x1, y1.
         landmarks: [n,5,2].
         scores: [n] of the detector; 0 where it did not see the face.
-        origin: [n] SEEN, FILLED or PADDED.
+        origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
     """
@@ -265,15 +281,43 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
             tracklet.sightings, first, last, pad, pad, clock, id=number, person=tracklet.person, notes=tracklet.notes
         )
         if tracklet.sure is not None:  # from there to the next person's first sighting nobody gets a face
-            track.origin[tracklet.sure + 1 - track.first :] = PADDED
+            track.origin[tracklet.sure + 1 - track.first :] = UNSURE
         tracks.append(track)
     return tracks
+
+
+def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
+    """Tracks without the outer rows of pads that lie in another track's box, which covers that head already."""
+    known = TrackSet(tracks)
+
+    def doubled(track: Track, row: int, end: int) -> bool:
+        # The last box before a pad has grown to twice its area, by what is not known of the place then.
+        box = track.boxes[np.flatnonzero(track.origin != PADDED)[end]]
+        return bool(track.origin[row] == PADDED) and any(
+            other.id != track.id
+            and other.origin[n] <= FILLED
+            and _share(other.boxes[n], box) >= COVERED
+            and _share(box, other.boxes[n]) >= COVERED / 2
+            for other, n in known.at(track.first + row)
+        )
+
+    trimmed = []
+    for track in tracks:
+        first, last = 0, len(track) - 1
+        while first < last and doubled(track, first, 0):
+            first += 1
+        while last > first and doubled(track, last, -1):
+            last -= 1
+        rows = slice(first, last + 1)
+        columns = {name: getattr(track, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
+        trimmed.append(replace(track, first=track.first + first, **columns))
+    return trimmed
 
 
 def fill_half_seen(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
-    """Tracks of tracklets with weaker finds, where `tracks` do not cover them; their rows count as pads."""
+    """Tracks of tracklets with weaker finds, where `tracks` do not cover them; all their rows are unsure."""
     known = TrackSet(tracks)
     found: list[Track] = []
     for track in fill_tracks(tracklets, cuts, times, pad):
@@ -291,7 +335,7 @@ def fill_half_seen(
                     boxes=track.boxes[rows],
                     landmarks=track.landmarks[rows],
                     scores=np.zeros(len(rows), np.float32),
-                    origin=np.full(len(rows), PADDED, np.uint8),
+                    origin=np.full(len(rows), UNSURE, np.uint8),
                 )
             )
     return found

@@ -18,6 +18,10 @@ LEAST = 0.3
 """Share of a face's inner ellipse that must be seen, not hidden by a bar, a nearer face or the border, to count."""
 
 
+# id of a head's picture → the picture, and the heads turned by degrees.
+_TURNED: dict[int, tuple[Image, dict[int, Head]]] = {}
+
+
 @dataclass(frozen=True, eq=False)
 class Head:
     """A head cut out of a picture: soft at its edge, with the ellipse of its face."""
@@ -30,6 +34,26 @@ class Head:
     """Of the face's inner ellipse, brow to lip, eye to eye."""
     height: float
     """Of the face, brow to chin."""
+    inner: NDArray[np.float32] | None = None
+    """[h,w], 1 on the pixels of the inner ellipse of a turned head."""
+
+    def turned(self, degrees: float) -> Head:
+        """The head turned to the right of the picture, as if it were painted on an upright cylinder."""
+        if not degrees:
+            return self
+        key = round(degrees)
+        known = _TURNED.setdefault(id(self.image), (self.image, {}))[1]
+        if key not in known:
+            rows, columns = np.mgrid[: self.image.shape[0], : self.image.shape[1]].astype(np.float32)
+            radius = float(np.flatnonzero(self.alpha.max(0) > 0).size) / 2
+            angle = np.arcsin(np.clip((columns - self.centre[0]) / radius, -1, 1)) - np.radians(key)
+            seen = np.abs(angle) < np.pi / 2
+            back = self.centre[0] + radius * np.sin(np.clip(angle, -1.4, 1.4)).astype(np.float32)
+            image = cv2.remap(self.image, back, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            away = np.hypot((back - self.centre[0]) / self.half[0], (rows - self.centre[1]) / self.half[1])
+            inner = (seen & (away <= 1)).astype(np.float32)
+            known[key] = Head(image, self.alpha, self.centre, self.half, self.height, inner)
+        return known[key]
 
     @classmethod
     def of(cls, image: Image, box: Sequence[float], reach: float = 1.55) -> Head:
@@ -54,6 +78,8 @@ class Actor:
 
     head: Head
     path: Path3
+    turn: Callable[[int], float] = field(default=lambda number: 0.0, kw_only=True)
+    """Frame → degrees to the right."""
     shutter: int = 1
     """Places averaged in one frame, over half its time: motion blur."""
 
@@ -155,7 +181,7 @@ def _draw(
     image: Image, actor: Actor, number: int, place: tuple[float, float, float]
 ) -> tuple[int, int, NDArray[np.bool_], NDArray[np.bool_], int] | None:
     """Draw a head; its corner, its face's inner pixels, all its pixels, and how many the first are without border."""
-    head, (x, y, size) = actor.head, place
+    head, (x, y, size) = actor.head.turned(actor.turn(number)), place
     scale = size / head.height
     h, w = head.alpha.shape
     after = actor.path(number + 1) or place
@@ -181,6 +207,9 @@ def _draw(
     half = head.half[0] * scale, head.half[1] * scale
     inner = np.hypot((columns + x0 - x) / half[0], (rows + y0 - y) / half[1]) <= 1
     full = int(inner.sum())
+    if head.inner is not None:
+        move = np.array([[scale, 0, x - x0 - head.centre[0] * scale], [0, scale, y - y0 - head.centre[1] * scale]])
+        inner = cv2.warpAffine(head.inner, move, shape) > 0.5
     left, top = max(0, -x0), max(0, -y0)
     right, bottom = min(shape[0], image.shape[1] - x0), min(shape[1], image.shape[0] - y0)
     if right <= left or bottom <= top:
@@ -223,6 +252,29 @@ def uncovered(source: Image, result: Image, area: Area, mode: str) -> bool:
         near = np.abs(before - after).max(-1) <= 24
         return bool(near.mean() > 0.5)
     return _detail(result, area) > 0.5 * _detail(source, area)
+
+
+def changed(source: Image, result: Image, area: Area) -> float:
+    """Share of the pixels of a face around which nothing of the source's fine detail is left as it was.
+
+    A new face in the same light may have its colours; what tells it from the source is its detail.
+    """
+    height, width = area.mask.shape
+    parts = [
+        image[area.y0 : area.y0 + height, area.x0 : area.x0 + width].astype(np.float32).mean(2)
+        for image in (source, result)
+    ]
+    rows = np.flatnonzero(area.mask.any(1))
+    side = max(3, int(0.25 * (rows[-1] - rows[0] + 1)) | 1)
+
+    def mean(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.asarray(cv2.blur(values, (side, side)))
+
+    means = [mean(part) for part in parts]
+    spread = [mean(part * part) - middle * middle + 6.0 for part, middle in zip(parts, means, strict=True)]
+    common = mean(parts[0] * parts[1]) - means[0] * means[1] + 6.0
+    same = (common / np.sqrt(spread[0] * spread[1]) > 0.9) & (np.abs(parts[0] - parts[1]) <= 16)
+    return float(1 - same[area.mask].mean())
 
 
 def _detail(image: Image, area: Area) -> float:

@@ -10,7 +10,7 @@ import pytest
 from worlds import RATE, Actor, World, box_at, covered, face_at
 
 from ficgan.video.association import CAME, HALF, LOST, ONCE, Associator, chains, half_seen, lost
-from ficgan.video.tracks import PADDED, Sighting, Tracklet, fill_half_seen, fill_tracks
+from ficgan.video.tracks import UNSURE, Sighting, Tracklet, fill_half_seen, fill_tracks
 
 Path = Callable[[float], tuple[float, float, float]]
 
@@ -137,7 +137,7 @@ def test_weaker_finds_cover_a_face_between_two_sightings() -> None:
     assert (found.person, found.notes) == (7, [HALF])
     more = fill_half_seen([found], tracks, [], CLOCK, 0.4)
     assert [one.id for one in more] == [2, 3][: len(more)] and all(one.first > 9 and one.last < 30 for one in more)
-    assert all((one.origin == PADDED).all() for one in more)  # a pad's cover: no new face of what is hardly seen
+    assert all((one.origin == UNSURE).all() for one in more)  # no new face of what is hardly seen
     assert all(covered(box_at(*way(n / RATE)), [*tracks, *more], n) for n in range(40))
 
 

@@ -14,7 +14,7 @@ from scipy.signal import savgol_filter
 from worlds import MARKS, RATE, box_at, face_at
 
 from ficgan.faces.crops import SmoothConfig, jitter, smooth_landmarks, smooth_middle
-from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, fill_track, smooth
+from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, Track, fill_track, smooth, without_double_pads
 
 
 def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sighting:
@@ -169,3 +169,17 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
 
 
 # A real film
+
+
+def test_a_pad_in_the_box_of_another_track_is_left_out() -> None:
+    """One head whose track ended and began again has one cover; a pad elsewhere stays."""
+
+    def line(number: int, first: int, last: int, x: float) -> Track:
+        sightings = [Sighting(frame, face_at(box_at(x, 100, 60))) for frame in range(first, last + 1)]
+        return fill_track(sightings, 0, 99, 0.4, 0.4, 25.0, id=number)
+
+    early, late, beside = line(1, 20, 40, 100), line(2, 43, 60, 102), line(3, 43, 60, 300)
+    made = {track.id: track for track in without_double_pads([early, late, beside])}
+    assert (made[1].first, made[1].last) == (10, 42) and (made[2].first, made[2].last) == (41, 70)
+    assert (made[3].first, made[3].last) == (33, 70)
+    assert all(len(track.boxes) == len(track.origin) == len(track.landmarks) for track in made.values())

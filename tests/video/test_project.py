@@ -236,7 +236,7 @@ ROW_MISTAKES: list[tuple[Callable[[dict[str, Any], dict[str, str]], Any], str]] 
     (lambda parts, head: parts.update(rows=parts["rows"][1:]), "damaged"),
     (lambda parts, head: parts["rows"].__setitem__((0, 0), 10_000_001), "px away"),
     (lambda parts, head: parts["rows"].__setitem__((3, 0), 5000), "frame 3"),
-    (lambda parts, head: parts["origin"].__setitem__(0, 3), "origin"),
+    (lambda parts, head: parts["origin"].__setitem__(0, 4), "origin"),
     (lambda parts, head: parts["tracks"].__setitem__((0, 1), -1), "damaged"),
 ]
 

@@ -23,7 +23,7 @@ from ficgan.faces import Alignment, Face
 from ficgan.folders import hold, remove_folder, work_folder, working
 from ficgan.policy import Policy
 from ficgan.video import film as module
-from ficgan.video import identities
+from ficgan.video import identities, treatment
 from ficgan.video.film import process_film
 from ficgan.video.people import People
 from ficgan.video.read import open_video
@@ -234,6 +234,7 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
             return 0.51 if 8 <= frame < 16 else super().distance(a, b)
 
     monkeypatch.setattr(identities, "CHECK", 0.0)
+    monkeypatch.setattr(treatment, "TRIED", 100.0)  # only rendering shows these moments
     how = {"settings": {"segment": 0.2}, "seed": 7, "gate": Lingering()}
     expected = process(film, tmp_path / "whole.mp4", **how)
     assert expected.faces == {"generated": FRAMES - 16, "plain": 16}

@@ -1,0 +1,312 @@
+"""One treatment a head: within a shot a track has a new face in all of its frames, or a cover in all of them.
+
+A survey reads, before anything is drawn, where a new face could stand on each track. Where it could not for a moment
+only, the face of before and after is held; else a track changes its treatment only where that spares many seconds of
+the worse one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.face_model import FaceModel
+from ficgan.video.decided import SMALL, FilmPlan
+from ficgan.video.identities import FilmFace, Identities
+from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
+from ficgan.video.settings import FilmTask
+from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet
+
+__all__ = ["TrackSurvey", "survey", "treated"]
+
+# Seconds of a worse treatment that a change of treatment must spare.
+CHANGE = 3.0
+# Seconds over which a new face is held where the source's cannot be read, with both sides known, and with one.
+HELD, HELD_END = 1.0, 0.4
+# What a second costs in which a held face is shown, and in which a face is covered that could be drawn small.
+HELD_COST, COVER_COST = 0.5, 1.0
+# Seconds between two frames on which the survey tries a person's new face.
+TRIED = 0.5
+# Rows between two tries on a track on which one came near.
+OFTEN = 3
+# Frames on which the gate knew a face and others are tried.
+MORE = 6
+# Share of a box that lies in another track's box, from which on that one may hide it.
+HIDDEN = 0.4
+_NEVER = 1e6
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(eq=False)
+class TrackSurvey:
+    """Where a new face could stand on a track.
+
+    Args:
+        readable: [n], whether the model can read the face.
+        refused: [n], whether a new face that was tried would not hide the source, or the gate would know it.
+        found: row → what the model found, beside rows that cannot be read.
+        known: frames on which the gate knew the face behind the new one.
+    """
+
+    readable: Flags
+    refused: Flags
+    found: dict[int, Any] = field(default_factory=dict)
+    known: list[int] = field(default_factory=list)
+    _last: tuple[int, Any] | None = None
+    _tried: int | None = None
+    _due: int = 0
+    _near: bool = False
+
+    @classmethod
+    def of(cls, track: Track) -> TrackSurvey:
+        return cls(np.zeros(len(track), bool), np.zeros(len(track), bool))
+
+    def see(self, row: int, found: Any, readable: bool) -> None:
+        """What the model found in the next row that was looked at."""
+        last, self.readable[row] = self._last, readable
+        if readable:
+            if last is None or last[0] != row - 1:
+                self.found[row] = found
+            self._last = row, found
+        elif last is not None and last[0] == row - 1:
+            self.found[last[0]] = last[1]
+
+    def end(self) -> None:
+        """All rows were looked at."""
+        if self._last is not None:
+            self.found[self._last[0]] = self._last[1]
+            self._last = None
+
+    def is_due(self, row: int) -> bool:
+        """Whether a new face shall be tried in a row."""
+        return row >= self._due
+
+    def tried(self, row: int, every: int, *, shown: bool, near: bool) -> None:
+        """A new face was tried in a row; it speaks for those around. Where it comes near, the next is tried, too."""
+        if not shown:
+            before = row if self._tried is None else (self._tried + row) // 2 + 1
+            self.refused[before : row + (0 if near else every // 2) + 1] = True
+        self._tried, self._due = row, row + (1 if near else OFTEN if self._near else every)
+        self._near |= near
+
+
+def survey(
+    task: FilmTask, plan: FilmPlan, identities: Identities, people: Collection[str] | None = None
+) -> dict[int, TrackSurvey]:
+    """Read the faces of a film that shall be new, and try the new ones twice a second; of all `people` or of some."""
+    model = task.tools.face_model
+    assert model is not None
+    surveys = {
+        track.id: TrackSurvey.of(track)
+        for track in plan.tracks
+        if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people)
+    }
+    every = max(1, round(TRIED * plan.film.rate))
+    step = task.step("choosing faces", len(plan.film.pts))
+
+    def is_wanted(frame: int) -> bool:
+        step(frame)
+        return any(
+            track.id in surveys and plan.modes[track.id][row] == "ficgan" for track, row in plan.tracks.at(frame)
+        )
+
+    for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if surveys else ():
+        job = plan.job(frame)
+        faces = [one for one in job.appearances if one.mode == "ficgan" and one.track in surveys]
+        found = model.find([(frame.image, one.face) for one in faces])
+        for one, mesh in zip(faces, found, strict=True):
+            track = next(track for track, _ in plan.tracks.at(frame.index) if track.id == one.track)
+            row, seen = frame.index - track.first, surveys[track.id]
+            readable = not model.problem(one.face, mesh)
+            seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
+            if one.person in identities.people and seen.readable[row] and seen.is_due(row):
+                face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
+                passes, near = identities.tried(face)
+                seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
+                if not passes:
+                    seen.known.append(frame.index)
+    for seen in surveys.values():
+        seen.end()
+    return surveys
+
+
+def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> FilmPlan:
+    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it.
+
+    For people whom the gate knew on some frames other faces are tried, once, on these frames, too.
+    """
+    model, fallback = task.tools.face_model, task.settings.fallback
+    plan = _one_treatment(plan, fallback)
+    if model is None:
+        return plan
+    identities = renderer.identities
+    surveys, identities.surveyed = survey(task, plan, identities), True
+    if not state.facts.chosen and task.settings.link != "job":
+        wanted = _known_on(plan, surveys, identities)
+        people = set[str]().union(*wanted.values())
+        before = {person: identities.people[person] for person in people}
+        if people:
+            audition(task, plan, identities, wanted)
+            for person, one in before.items():
+                if identities.people[person].styles is None:  # on its worst frames alone nobody is judged
+                    identities.people[person] = one
+            changed = {person for person in people if identities.people[person] is not before[person]}
+            surveys |= survey(task, plan, identities, changed) if changed else {}
+        state.save(renderer, 0)
+        state.note(chosen=True)
+    return _one_treatment(plan, fallback, model, surveys)
+
+
+def _known_on(plan: FilmPlan, surveys: Mapping[int, TrackSurvey], identities: Identities) -> dict[int, set[str]]:
+    """Frame → people to be tried again: those known somewhere, there and on the frames of their first trial."""
+    known: dict[str, list[int]] = {}
+    for number, seen in surveys.items():
+        one = identities.people.get(plan.people[number])
+        if seen.known and one is not None and one.styles is not None:
+            known.setdefault(plan.people[number], []).extend(seen.known)
+    wanted = {frame: people & set(known) for frame, people in plan.auditions().items()}
+    for person, frames in known.items():
+        frames.sort()
+        for place in np.linspace(0, len(frames) - 1, min(len(frames), MORE)):
+            wanted.setdefault(frames[round(float(place))], set()).add(person)
+    return {frame: people for frame, people in wanted.items() if people}
+
+
+def _one_treatment(
+    plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Mapping[int, TrackSurvey] | None = None
+) -> FilmPlan:
+    """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
+    modes, held, reasons = dict(plan.modes), dict[int, dict[int, Any]](), Counter(plan.fallbacks)
+    for track in plan.tracks:
+        wanted = modes[track.id] == "ficgan"
+        if track.kind or not wanted.any():
+            continue
+        seen = None if surveys is None else surveys[track.id]
+        state = _TrackState.of(track, wanted, seen, plan.tracks, plan.film.rate)
+        shown = state.solved(plan.film.rate)
+        modes[track.id] = np.where(wanted & ~shown, fallback, modes[track.id])
+        reasons.update(state.reasons(wanted & ~shown))
+        if seen is not None and model is not None:
+            held[track.id] = _held_places(track, shown & state.held, seen, model)
+    return replace(plan, modes=modes, held=held, fallbacks=reasons)
+
+
+@dataclass(eq=False)
+class _TrackState:
+    """Rows of a track [n] by what a new face would be there.
+
+    Args:
+        wanted: shall be new.
+        small: is smaller than `SMALL`.
+        bare: cannot be read, and nobody saw a face: most likely there is none, or another hides it.
+        held: cannot be read for a moment, and the face of before or after can be held.
+        never: else.
+    """
+
+    wanted: Flags
+    small: Flags
+    bare: Flags
+    held: Flags
+    never: Flags
+    padded: Flags
+
+    @classmethod
+    def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
+        small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
+        never = wanted & (track.origin == UNSURE)
+        bare, held = np.zeros(len(track), bool), np.zeros(len(track), bool)
+        if seen is not None:
+            never |= wanted & seen.refused & (seen.readable | ~padded)
+            lost = wanted & ~seen.readable & ~never
+            crossed = np.zeros(len(track), bool)
+            for row in np.flatnonzero((lost | padded) & wanted):
+                crossed[row] = _is_crossed(track, int(row), tracks)
+            bare = (padded & (lost | crossed) & ~never) | (lost & crossed)
+            for first, last in _runs(lost & ~bare):
+                known = [
+                    0 <= row < len(track) and wanted[row] and seen.readable[row] and not never[row]
+                    for row in (first - 1, last + 1)
+                ]
+                length = (last - first + 1) / rate
+                if any(known) and length <= (HELD if all(known) else HELD_END):
+                    held[first : last + 1] = True
+                elif (track.origin[first : last + 1] == FILLED).all():
+                    bare[first : last + 1] = True
+                else:
+                    never[first : last + 1] = True
+        return cls(wanted, small, bare, held, never, padded)
+
+    def solved(self, rate: float) -> Flags:
+        """[n], whether a new face is shown, with the least cost of covers, held faces and changes (Viterbi)."""
+        shown = np.zeros(len(self.wanted), bool)
+        free = ~self.wanted | self.bare
+        costs = np.zeros((len(shown), 2))  # of a cover, of a new face
+        costs[:, 0] = np.where(free | self.never | self.small, 0.0, np.where(self.held, HELD_COST, COVER_COST)) / rate
+        costs[:, 1] = np.where(free, 0.0, np.where(self.small, COVER_COST, np.where(self.held, HELD_COST, 0.0))) / rate
+        costs[self.never, 1] = _NEVER
+        for first, last in _runs(self.wanted):
+            shown[first : last + 1] = _cheapest(costs[first : last + 1])
+        return shown & ~free & ~self.never
+
+    def reasons(self, covered: Flags) -> dict[str, int]:
+        """Why rows are covered."""
+        rows = {
+            "pad": self.padded & ~self.small,
+            "small": self.small,
+            "unread": (self.bare | self.never | self.held) & ~self.padded & ~self.small,
+        }
+        rows["with its track"] = ~(rows["pad"] | rows["small"] | rows["unread"])
+        return {reason: int((flags & covered).sum()) for reason, flags in rows.items() if (flags & covered).any()}
+
+
+def _cheapest(costs: NDArray[np.float64]) -> Flags:
+    """The cheapest way through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
+    total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
+    for row in range(1, len(costs)):
+        moved = total[::-1] + CHANGE
+        back[row] = np.where(moved < total, [1, 0], [0, 1])
+        total = np.minimum(total, moved) + costs[row]
+    way = np.empty(len(costs), bool)
+    state = int(total[1] < total[0])
+    for row in range(len(costs) - 1, -1, -1):
+        way[row] = bool(state)
+        state = int(back[row, state])
+    return way
+
+
+def _runs(flags: Flags) -> list[tuple[int, int]]:
+    """First and last of each run of true ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
+
+
+def _is_crossed(track: Track, row: int, tracks: TrackSet) -> bool:
+    """Whether another face that was found lies before this one."""
+    box = track.boxes[row]
+    area = max(float((box[2:] - box[:2]).prod()), 1e-6)
+    for other, there in tracks.at(track.first + row):
+        if other.id != track.id and not other.kind and other.origin[there] <= FILLED:
+            common = (np.minimum(box[2:], other.boxes[there][2:]) - np.maximum(box[:2], other.boxes[there][:2])).clip(0)
+            if float(common.prod()) >= HIDDEN * area:
+                return True
+    return False
+
+
+def _held_places(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:
+    """Row → what the model would have found, from before and after; both move with the track's box."""
+    places: dict[int, Any] = {}
+    middles = (track.boxes[:, :2] + track.boxes[:, 2:]) / 2
+    for first, last in _runs(rows):
+        before, after = seen.found.get(first - 1), seen.found.get(last + 1)
+        ends = (first - 1 if before is not None else last + 1), (last + 1 if after is not None else first - 1)
+        start, end = before if before is not None else after, after if after is not None else before
+        for row in range(first, last + 1):
+            share = (row - first + 1) / (last - first + 2) if before is not None and after is not None else 0.0
+            places[row] = model.between(start, end, share, middles[row] - middles[list(ends)])
+    return places
