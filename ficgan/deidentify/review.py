@@ -25,9 +25,8 @@ from ficgan.face_model import FaceReading
 from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
-from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.policy import Result
-from ficgan.video.decisions import Cover
+from ficgan.video.decisions import Drawing
 
 __all__ = [
     "CHOICES",
@@ -47,31 +46,6 @@ SCHEMA = "ficgan-photo-decisions/1"
 CHOICES = (*HIDING, "keep")
 # Engines with controls of single faces that are kept.
 ENGINES_KEPT = 8
-
-
-class Drawing(Strict):
-    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
-
-    k: int = Field(3000, ge=2)
-    layer: int = Field(0, ge=0)
-    psi: float | Literal["auto"] = "auto"
-    attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
-    fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
-
-    def applied(self, engine: Deidentifier) -> Deidentifier:
-        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
-        controls = self.model_dump(include=set(Drawing.model_fields))
-        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
 
 
 @dataclass(frozen=True)

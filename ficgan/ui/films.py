@@ -222,7 +222,7 @@ class DeskFilms:
             # Somebody who is not known is decided on track by track.
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                mode = "" if choice is None else _shown(choice.mode)
+                mode = "" if choice is None else _shown(choice.mode or "")
                 people.append({"person": person, "mode": mode, "tracks": list(map(about, group))})
         return {
             "width": film.source.width,

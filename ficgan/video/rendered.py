@@ -25,13 +25,26 @@ from ficgan.faces.blend import Colour
 from ficgan.files import atomic_write
 from ficgan.policy import covered
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video.decisions import Drawing
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
 from ficgan.video.read import Frame
 from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
-__all__ = ["Covers", "JobState", "Renderer", "VideoResult", "choose_faces", "hides", "render_segments"]
+__all__ = [
+    "Covers",
+    "JobState",
+    "Renderer",
+    "VideoResult",
+    "choose_faces",
+    "chunks",
+    "colour_views",
+    "hides",
+    "job_of",
+    "render_segments",
+    "without_landmarks",
+]
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
 # 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
@@ -113,15 +126,22 @@ def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArr
 
 
 class Renderer:
-    """Redacts frames, a chunk at a time, in order; `reach`: frames on either side over which faces are smoothed."""
+    """Redacts frames, a chunk at a time, in order.
 
-    def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
-        self.tools, self.settings = tools, settings
+    Args:
+        reach: frames on either side over which faces are smoothed.
+        drawings: of people, by their keys, how their faces are drawn where it is not as all others.
+    """
+
+    def __init__(
+        self, tools: VideoTools, settings: VideoSettings, reach: int = 0, drawings: Mapping[str, Drawing] | None = None
+    ) -> None:
+        self.tools, self.settings, self._drawings = tools, settings, drawings or {}
         # Faces of single frames by what was done to them, and by why they are not, or not simply, generated: "unread"
         # and "known", see `Identities`; "roughly placed": new faces over a cover.
         self.counts: Counter[str] = Counter()
         self.causes: Counter[str] = Counter()
-        self.identities = Identities(tools, settings.mask_scale, self.causes)
+        self.identities = Identities(tools, settings.mask_scale, self.causes, self._drawings)
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         self._reader = None if tools.face_model is None else FaceReader(tools.face_model, reach)
 
@@ -141,7 +161,7 @@ class Renderer:
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
-        source, settings, count = job.frame.image, self.settings, self.counts
+        source, count = job.frame.image, self.counts
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             count.update("kept" for appearance in job.appearances if not appearance.kind)
             return source
@@ -150,10 +170,11 @@ class Renderer:
         # Largest last, as the nearer face hides the farther one; covers after generated faces, which must not poke out.
         for appearance, made in sorted(faces, key=lambda pair: (pair[1] is None, _area(pair[0].face))):
             face, paste, track = appearance.face, made and made.paste, appearance.track
-            views = partial(_views, near, job.frame.index, track)
+            views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
+            fallback = self.settings.fallback if drawing is None else drawing.fallback
             if appearance.kind:
                 if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
-                    self.covers(out, _without_landmarks(face.box), appearance.mode, track, views=views)
+                    self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
                 count["kept"] += 1
             elif made and paste and hides(paste.mask, face, coverage, made.sight.outline):
@@ -161,20 +182,21 @@ class Renderer:
                 count["generated"] += 1
             elif paste and hides(paste.mask, _scaled(face, 0.5), coverage):
                 # The place is known roughly: what the new face leaves of the box is covered like a pad.
-                self.covers(out, _scaled(face, 0.8), settings.fallback, track, views=views)  # 1.3 times as large
+                self.covers(out, _scaled(face, 0.8), fallback, track, views=views)  # 1.3 times as large
                 _overlay(paste, out)
                 count["generated"] += 1
                 self.causes["roughly placed"] += 1
             else:
-                mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
+                mode = fallback if appearance.mode == "ficgan" else appearance.mode
                 count[self.covers(out, face, mode, track, appearance.person, views)] += 1
         for box, mode, number in job.regions:
-            self.covers(out, _without_landmarks(box), mode, -1 - number)
+            face = without_landmarks(box)
+            self.covers(out, face, mode, -1 - number, views=partial(_alone, source, face))
             count["region"] += 1
         return out
 
 
-def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
+def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
     """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
     return [
         (job.frame.image, appearance.face)
@@ -185,7 +207,11 @@ def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image
     ]
 
 
-def _without_landmarks(box: NDArray[np.float32]) -> Face:
+def _alone(source: Image, face: Face) -> list[tuple[Image, Face]]:
+    return [(source, face)]
+
+
+def without_landmarks(box: NDArray[np.float32]) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
@@ -311,15 +337,17 @@ def choose_faces(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobS
             return frame in frames
 
         for frame in _as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
-            job = plan.job(frame)
-            yield replace(
-                job,
-                appearances=[appearance for appearance in job.appearances if appearance.person in frames[frame.index]],
-            )
+            yield job_of(plan, frame, frames[frame.index])
 
     identities.choose(jobs, set().union(*wanted.values()))
     known |= {person: (one.z_id, one.attempt, one.kind) for person, one in identities.people.items()}
     state.save(renderer, 0)
+
+
+def job_of(plan: FilmPlan, frame: Frame, people: Collection[str]) -> FrameJob:
+    """A frame with the faces of some people alone."""
+    job = plan.job(frame)
+    return replace(job, appearances=[appearance for appearance in job.appearances if appearance.person in people])
 
 
 def render_segments(
@@ -334,31 +362,41 @@ def render_segments(
     return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
 
 
-def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
-    begin, ahead = writer.next_frame, 2 * plan.reach
-    jobs: deque[FrameJob] = deque()
-    step = task.step("rendering", len(plan.film.pts))
+def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tuple[list[FrameJob], list[FrameJob]]]:
+    """The frames from `begin` on, a chunk at a time, each with frames around it, as a `Renderer` takes them.
 
-    def flush() -> None:
+    `frames` begin twice the reach before `begin`, where there are as many: so a film that is drawn from its middle on
+    becomes the same one.
+    """
+    ahead = 2 * plan.reach
+    jobs: deque[FrameJob] = deque()
+
+    def chunk() -> tuple[list[FrameJob], list[FrameJob]]:
         before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
         now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
-        if not now:
-            return
-        if writer.ends_before(now[0].frame):
-            writer.close()
-            state.save(renderer, writer.next_frame)
-        for job, image in zip(now, renderer(now, [*before, *jobs]), strict=True):
-            writer.write(job.frame, image)
-            step(job.frame.index)
+        return now, [*before, *jobs]
 
+    for frame in frames:
+        jobs.append(plan.job(frame))
+        if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
+            yield chunk()
+    while jobs:
+        now, around = chunk()
+        if now:
+            yield now, around
+
+
+def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
+    begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
-        # A few frames before the first are read again, so that an interrupted film becomes the same one.
-        for frame in _as_analysed(task, plan, task.source.frames(first=max(0, begin - ahead))):
-            jobs.append(plan.job(frame))
-            if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
-                flush()
-        while jobs:
-            flush()
+        frames = _as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
+        for now, around in chunks(plan, frames, begin):
+            if writer.ends_before(now[0].frame):
+                writer.close()
+                state.save(renderer, writer.next_frame)
+            for job, image in zip(now, renderer(now, around), strict=True):
+                writer.write(job.frame, image)
+                step(job.frame.index)
     state.save(renderer, writer.next_frame)
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError
 from ficgan.folders import MARKER, kind_of, make_private_folder
-from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, RegionKey, SpanRule
+from ficgan.video.decisions import BoxKey, BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.project import Project, Source
 from ficgan.video.read import VideoInfo
 from ficgan.video.tracks import Track
@@ -64,7 +64,7 @@ def a_project(**changes: Any) -> Project:
                 first=0,
                 last=50,
                 mode="blur",
-                keys=(RegionKey(frame=0, box=(9, 9, 20, 20)), RegionKey(frame=50, box=(19, 9, 40, 20))),
+                keys=(BoxKey(frame=0, box=(9, 9, 20, 20)), BoxKey(frame=50, box=(19, 9, 40, 20))),
             ),
         ),
     }
