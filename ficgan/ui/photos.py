@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,7 +15,7 @@ from ficgan.folders import checked
 from ficgan.images import output_suffix
 from ficgan.ui.items import FaceEntry, Item, PossibleFace
 from ficgan.ui.project import free_name
-from ficgan.ui.tasks import jpeg
+from ficgan.ui.tasks import CUT, around, jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ __all__ = ["DeskPhotos"]
 
 # What was done to a face that got a new one.
 NEW = ("generated", "retried")
-# Longest side of a picture of a face that was drawn before, px.
-CUT = 112
 
 
 class DeskPhotos:
@@ -195,8 +192,7 @@ class DeskPhotos:
     def cut(self, item: Item, face: int, draw: int) -> Path:
         """Where the picture of a draw of a face is, if it was kept."""
         entry, usual = item.faces[face], self.review.controls_of(item).drawing
-        basis = repr((entry.box, draw, entry.drawing or usual))
-        return self.review.folder / f"draw-{item.id}-{hashlib.sha256(basis.encode()).hexdigest()[:16]}.jpg"
+        return self.work.draw_file(item.id, (entry.box, draw, entry.drawing or usual))
 
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
         """Keep the faces as they are drawn now, before others take their place."""
@@ -205,13 +201,8 @@ class DeskPhotos:
         after = np.asarray(Image.open(self.review.picture("after", item.id)).convert("RGB"))
         for n in faces:
             if item.faces[n].action in NEW:
-                x0, y0, x1, y1 = (np.array(item.faces[n].box) * after.shape[1] / item.width).tolist()
-                side = 0.7 * max(x1 - x0, y1 - y0)
-                x, y = (x0 + x1) / 2, (y0 + y1) / 2
-                left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
-                self.review.write_file(
-                    self.cut(item, n, item.faces[n].draw).name, jpeg(after[top:low, left:right], CUT)
-                )
+                box = np.array(item.faces[n].box) * after.shape[1] / item.width
+                self.review.write_file(self.cut(item, n, item.faces[n].draw).name, jpeg(around(after, box), CUT))
 
     # -- results ------------------------------------------------------------------------------------------------------
 

@@ -141,7 +141,10 @@ class Session(Workplace):
         if number is not None:
             self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
-        self.review.set_controls(controls)
+        step, mode = self.review.set_controls(controls), controls.mode
+        for item in self.review.items():
+            if item.kind == "film" and item.state == "ready":
+                self.films.edit(item.id, {"default": mode}, step)
         self._redraw_all(self.review.items())
         return None
 
@@ -156,8 +159,6 @@ class Session(Workplace):
             if item.kind == "photo" and item.state == "ready":
                 self.review.change(item.id, quiet=True, changed=True)
                 self.photos.redraw(item.id, LATER)
-            elif item.kind == "film" and item.state == "ready":
-                self.films.edit(item.id, default=self.review.controls.mode)
 
     def undo(self, *, redo: bool = False) -> list[str]:
         """Take back the last action, whatever files it changed, or do it again; returns the files."""

@@ -9,7 +9,6 @@ import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,13 +27,16 @@ from ficgan.workers import is_cancelled, report
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
     from ficgan.deidentify.review import Retouch
+    from ficgan.video.preview import Preview
     from ficgan.video.read import VideoSource
 
-__all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
+__all__ = ["CUT", "ModelTasks", "PictureTasks", "around", "jpeg", "model_setup", "picture_setup", "write_new"]
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
 PREVIEW, THUMBNAIL = 1600, 320
+# Longest side of a picture of a face that was drawn, px, and its margin in sizes of the box.
+CUT, MARGIN = 112, 0.2
 # Suffixes of photos that are films where they are animated.
 ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
 # Photos kept open, engines with controls of their own.
@@ -122,6 +124,15 @@ class _OpenPhoto:
     result: Result | None = None
 
 
+@dataclass
+class _OpenFilm:
+    """A film whose frames are drawn, what it is drawn from, and the stamp of its decisions."""
+
+    basis: Any
+    preview: Preview
+    stamp: Any = None
+
+
 class ModelTasks(PictureTasks):
     """Tasks that need the model.
 
@@ -134,6 +145,7 @@ class ModelTasks(PictureTasks):
         self.engine = engine
         self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
         self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
+        self._preview: _OpenFilm | None = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the model, for the page and for side-cars."""
@@ -280,29 +292,35 @@ class ModelTasks(PictureTasks):
 
     def preview(
         self,
-        film: Mapping[str, Any],
-        key: str,
-        faces: Sequence[Any],
-        names: Sequence[str],
-        boxes: Sequence[Any],
-        modes: Sequence[str],
+        path: Path,
+        folder: Path,
+        stamp: Any,
+        at: int,
+        numbers: Mapping[str, Any],
         drawing: Mapping[str, Any],
-    ) -> bytes:
-        """A frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify.review import CHOICES, Choice, Retouch
+        cuts: Sequence[int],
+    ) -> dict[str, Any]:
+        """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
+        from ficgan.video.preview import Preview
+        from ficgan.video.project import Project
+        from ficgan.video.settings import VideoSettings
 
-        image = self._frame(**film)
-        # What is no face is among the tracks.
-        places = [_face(*face) for face in faces]
-        retouch = Retouch(self._engine_with(drawing), image, key=key, faces=places, objects={})
-        retouch.names = dict(enumerate(names))
-        chosen = list(modes[: len(faces)])
-        for box, mode in zip(boxes, modes[len(faces) :], strict=True):
-            with suppress(InputError):  # it has left the picture
-                retouch.add(box, search=False)
-                chosen.append(mode)
-        result = retouch.render([Choice(mode if mode in CHOICES else "plain") for mode in chosen])
-        return jpeg(result.image, PREVIEW, 85)
+        basis = [str(path), numbers, drawing]
+        if self._preview is None or self._preview.basis != basis:
+            settings = VideoSettings(**numbers)
+            drawn = Preview(self._engine_with(drawing).video_tools(settings), settings, path)
+            self._preview = _OpenFilm(basis, drawn)
+        kept = self._preview
+        if kept.stamp != stamp:
+            kept.preview.decide(Project.load(folder))
+            kept.stamp = stamp
+        image, plan = kept.preview(at, lambda done, total: report(done, total, "drawing this frame")), kept.preview.plan
+        faces = {
+            str(track.id): jpeg(around(image, track.boxes[row]), CUT)
+            for track, row in plan.tracks.at(at)
+            if track.id in cuts and plan.modes[track.id][row] == "ficgan"
+        }
+        return {"picture": jpeg(image, PREVIEW, 85), "cuts": faces}
 
 
 def _is_film(path: Path) -> bool:
@@ -319,6 +337,14 @@ def _face(box: Sequence[float], landmarks: Sequence[Sequence[float]], score: flo
     from ficgan.faces import Face
 
     return Face(np.array(box, np.float32), np.array(landmarks, np.float32), score)
+
+
+def around(image: Image, box: Sequence[float]) -> Image:
+    """The square part of a picture around a box, with a margin."""
+    x0, y0, x1, y1 = (float(value) for value in box)
+    side, x, y = (0.5 + MARGIN) * max(x1 - x0, y1 - y0), (x0 + x1) / 2, (y0 + y1) / 2
+    left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
+    return image[top:low, left:right]
 
 
 class _FrameReader:

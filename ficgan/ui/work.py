@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import queue
 import threading
@@ -164,6 +165,10 @@ class Workplace:
             self.review.change(number, quiet=True, state="failed", error=text)
             with suppress(InputError):  # the disk is full: tried again at the next start
                 self.review.change(number)
+
+    def draw_file(self, number: str, basis: tuple[Any, ...]) -> Path:
+        """Where the picture of a face as it was drawn once is, by what it was drawn from."""
+        return self.review.folder / f"draw-{number}-{hashlib.sha256(repr(basis).encode()).hexdigest()[:16]}.jpg"
 
     def options(self, item: Item) -> dict[str, Any]:
         """What a side-car states of the controls."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -238,6 +238,9 @@ class Project:
     regions: tuple[Region, ...] = ()
     analysis: str = field(default_factory=lambda: secrets.token_hex(8))
     found: Sequence[Track] | None = None
+
+    # What `changed` can change.
+    DECIDED: ClassVar[frozenset[str]] = frozenset(_DecisionsFile.model_fields) - {"schema_", "analysis"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))

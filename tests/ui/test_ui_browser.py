@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from desks import PHOTO, ROOT, pixels
 from PIL import Image
-from test_ui_server import PHOTO, ROOT, pixels
 
 pytest.importorskip("starlette")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")

@@ -8,9 +8,7 @@ import json
 import os
 import stat
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,8 @@ import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from desks import HOST, PHOTO, ROOT, TOKEN, Desk, pixels
 from PIL import Image
-
-pytest.importorskip("starlette")
-pytest.importorskip("httpx")
-
 from starlette.testclient import TestClient
 
 from ficgan.arrays import content_key
@@ -33,113 +28,10 @@ from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_de
 from ficgan.errors import InputError, UsageError
 from ficgan.records.sidecars import read_folder
 from ficgan.ui import server
+from ficgan.ui.guard import open_socket
 from ficgan.ui.project import Review, free_name
-from ficgan.ui.server import HEADER, Guard, make_app, open_socket
-from ficgan.ui.session import Session
 from ficgan.ui.tasks import PictureTasks
-from ficgan.workers import Limits, Workers, _packed, _unpacked
-
-ROOT = Path(__file__).resolve().parents[2]
-PHOTO = ROOT / "tools" / "astronaut.jpg"
-HOST, TOKEN = "127.0.0.1:4321", "a-secret"
-
-
-@pytest.fixture(autouse=True)
-def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.ui.tasks.os.nice", lambda _: 0)
-
-
-@pytest.fixture(scope="session")
-def engine() -> Deidentifier:
-    """The embedded model, without the gate: it is tested elsewhere."""
-    return Deidentifier.from_pretrained(seed=7, verify=False)
-
-
-@pytest.fixture(scope="module")
-def png() -> bytes:
-    """The photo without loss, so that pixels can be compared."""
-    buffer = io.BytesIO()
-    Image.open(PHOTO).convert("RGB").save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-class Inline:
-    """`Workers` without a process: a task is done by the thread that asks."""
-
-    def __init__(self, setup: Callable[[], Any]) -> None:
-        self._setup, self._work, self.cancelled = setup, None, False
-
-    def do(self, task: Any, progress: Callable[..., object] | None = None) -> Any:
-        if self._work is None:
-            self._work = self._setup()
-        return json.loads(json.dumps(self._work(task), default=_packed), object_hook=_unpacked)
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-    def close(self) -> None:
-        pass
-
-
-class Desk:
-    """A review with its server, as a test sees it."""
-
-    def __init__(
-        self, folder: Path, make: Callable[[int], Any], root: Path | None = None, start: Callable[..., Any] = Inline
-    ) -> None:
-        self.review = Review(folder / "review", root, folder / "out")
-        self.review.output.mkdir(exist_ok=True)
-        self.session = Session(self.review, make, start)
-        if root is not None:
-            self.session.open_folder()
-        app = Guard(make_app(self.session), TOKEN, HOST)
-        self.web = TestClient(app, base_url=f"http://{HOST}", headers={HEADER: TOKEN})
-
-    def upload(self, data: bytes, name: str = "photo.png", code: int = 201) -> dict[str, Any]:
-        answer = self.web.post("/api/upload", params={"name": name}, content=data)
-        assert answer.status_code == code, answer.text
-        return answer.json()
-
-    def wait(self, number: str, seconds: float = 240) -> dict[str, Any]:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            item = self.web.get(f"/api/items/{number}").json()
-            if item["state"] in ("ready", "failed") and not item["progress"]:
-                return item
-            time.sleep(0.05)
-        raise AssertionError(f"still at work: {item}")
-
-    def ask(self, method: str, path: str, body: Any = None, code: int = 200) -> dict[str, Any]:
-        answer = self.web.request(method, f"/api/{path}", json=body)
-        assert answer.status_code == code, answer.text
-        return answer.json()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, engine: Deidentifier) -> Iterator[Desk]:
-    made = Desk(tmp_path, lambda seed: engine)
-    yield made
-    made.session.close()
-
-
-@pytest.fixture
-def idle(tmp_path: Path) -> Iterator[Desk]:
-    """A review whose model is never loaded."""
-    never = threading.Event()
-
-    def wait(seed: int) -> Any:
-        never.wait(60)
-        raise InputError("no model here")
-
-    made = Desk(tmp_path, wait)
-    yield made
-    never.set()
-    made.session.close()
-
-
-def pixels(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path).convert("RGB"))
-
+from ficgan.workers import Limits, Workers
 
 # -- who is let in ----------------------------------------------------------------------------------------------------
 
@@ -635,94 +527,3 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, png: bytes) -> No
     assert item["state"] == "failed" and item["error"] == "the bank is of another model"
     assert desk.ask("GET", "state")["model"] == "the bank is of another model"
     desk.session.close()
-
-
-# -- films ------------------------------------------------------------------------------------------------------------
-
-
-def make_film(path: Path, frames: int = 12) -> Path:
-    """A pan over the photo: a face that moves, two pixels a frame."""
-    import av
-
-    photo = np.asarray(Image.open(PHOTO).convert("RGB"))
-    with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=10, width=256, height=256)
-        stream.pix_fmt, stream.codec_context.options = "yuv420p", {"crf": "8"}
-        for n in range(frames):
-            image = np.ascontiguousarray(photo[20:276, 60 + 2 * n : 316 + 2 * n])
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
-        out.mux(stream.encode(None))
-    return path
-
-
-def frames_of(path: Path) -> list[np.ndarray]:
-    from ficgan.video.read import open_video
-
-    with open_video(path) as source:
-        return [frame.image.astype(int) for frame in source.frames()]
-
-
-@pytest.mark.slow
-def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = make_film(tmp_path / "film.mp4")
-    number = desk.upload(source.read_bytes(), "film.mp4")["id"]
-    item, one = desk.wait(number), f"items/{number}"
-    assert (item["state"], item["kind"], item["people"]) == ("ready", "film", 1), item["error"]
-    film = desk.ask("GET", f"{one}/film")
-    assert film["frames"] == 12 and len(film["people"]) == 1
-    bar = film["people"][0]["tracks"][0]
-    assert (bar["first"], bar["last"]) == (0, 11)  # one bar, no gaps
-    place = desk.ask("GET", f"{one}/at?time=0.55")
-    assert place["frame"] == 5 and len(place["boxes"]) == 1
-    assert desk.ask("GET", f"{one}/at?frame=99")["frame"] == 11
-    shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5").content))).astype(int)
-    before = frames_of(source)
-    assert np.abs(shown - before[5]).mean() < 4 < np.abs(shown - before[0]).mean()
-    preview = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/5?after").content))).astype(int)
-    x0, y0, x1, y1 = (int(value) for value in place["boxes"][0]["box"])
-    assert np.abs(preview - before[5])[y0:y1, x0:x1].mean() > 8
-    part = desk.web.get(f"/api/{one}/video", headers={"range": "bytes=0-9"})
-    assert part.status_code == 206 and part.content == source.read_bytes()[:10]
-    assert desk.web.get(f"/api/{one}/video?after").status_code == 404
-
-    # Keep the person, cover a box.
-    assert desk.ask("PATCH", f"{one}/film", {"people": {"1": "keep"}})["people"][0]["mode"] == "keep"
-    x, y = 150, 190
-    region = {"box": [x, y, x + 60, y + 50], "frame": 6, "from": 0, "to": 1.2, "mode": "solid"}
-    assert desk.ask("POST", f"{one}/regions", region)["regions"][0]["from"] == 0
-    for bad in ({"people": {"7": "keep"}}, {"people": {"1": "vanish"}}, {"people": {"x": "keep"}}, {"speed": 2}):
-        assert desk.ask("PATCH", f"{one}/film", bad, code=422)["error"]
-    assert desk.ask("POST", f"{one}/regions", {**region, "box": [1, 1, 2, 2]}, code=422)["error"]
-    assert desk.ask("POST", f"{one}/regions", {**region, "mode": "keep"}, code=422)["error"]
-
-    # The export is what `ficgan render --decisions` takes.
-    (tmp_path / "decisions.json").write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    project = desk.session.films.load(number)
-    assert project.apply_decisions(tmp_path / "decisions.json").decisions == project.decisions
-
-    # The disk is full: the decisions stay, and it can be rendered again.
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("ficgan.video.film.render_film", full)
-        desk.ask("POST", f"{one}/save")
-        missed = desk.wait(number)
-    assert missed["state"] == "ready" and "No space left on device; free space" in missed["error"]
-    assert not missed["saved"] and not list(desk.review.output.iterdir())
-
-    assert desk.ask("POST", f"{one}/save")["state"] == "working"
-    done = desk.wait(number)
-    assert done["saved"] == "film.mp4" and not done["changed"], done["error"]
-    after = frames_of(desk.review.output / "film.mp4")
-    assert len(after) == 12
-    for n, (old, new) in enumerate(zip(before, after, strict=True)):
-        assert new[y + 5 : y + 45, x + 5 : x + 55].max() < 60, n
-        assert np.abs(old - new)[y0:y1, x0:x1].mean() < 6, n  # the face is as it was
-    for n in (0, 5, 11):
-        shown = np.asarray(Image.open(io.BytesIO(desk.web.get(f"/api/{one}/frame/{n}?result").content))).astype(int)
-        assert np.abs(shown - after[n]).mean() < 3, n  # of the file, not a preview
-    side = json.loads((desk.review.output / "film.mp4.json").read_text())
-    jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
-    assert side["edits"]
-    assert desk.web.get(f"/api/{one}/video?after").status_code == 200
