@@ -47,7 +47,7 @@ export function photoEditor(id) {
     button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"}), button("Fit", "The whole picture (double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
 
   const draw = h("button", {type: "button", title: "D"}, "Draw a box over a missed face");
-  const stop = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}));
+  const {stop} = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}), () => item.controls.fallback);
   const all = mode => button({"": "Replace all", keep: "Keep all", plain: "Cover all"}[mode], "", () => edit("PATCH", "/faces", {mode}));
   const maybe = button("", "Finds that are too weak for a face (P)", () => takePossible(), {hidden: true});
   const save = h("button", {type: "button", class: "primary", id: "save", title: "S", onclick: () => edit("POST", "/save", {})}, "Save");
