@@ -225,7 +225,7 @@ class DeskFilms:
                 "to": float(ends[track.last]),
                 "score": round(float(track.scores.max()), 2),
                 "best": track.first + int(track.scores.argmax()),
-                "keys": [frame for frame, _ in track.keys],
+                "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
                 "after": self.strip(number, track.id, after=True).exists(),
             }
 

@@ -15,6 +15,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 from desks import PHOTO, Desk
+from tabs import CHROMIUM, PATIENCE, Program, start
 
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError
@@ -59,3 +60,42 @@ def idle(tmp_path: Path) -> Iterator[Desk]:
     yield made
     never.set()
     made.session.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, where there is one."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"needs {CHROMIUM} (or set FICGAN_CHROMIUM)")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=str(CHROMIUM),
+            timeout=PATIENCE,
+            args=["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    running = start(tmp_path_factory.mktemp("ui") / "photos")
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def page(browser: Any, program: Program) -> Iterator[Any]:
+    context = browser.new_context(viewport={"width": 1366, "height": 768}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE)
+    made = context.new_page()
+    problems: list[str] = []
+    made.on("pageerror", lambda error: problems.append(str(error)))
+    made.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
+    made.on("request", lambda r: None if r.url.startswith(("http://127.0.0.1:", "blob:")) else problems.append(r.url))
+    made.goto(program.address)
+    made.wait_for_selector("#status:not(:empty)")
+    yield made
+    context.close()
+    assert problems == []
