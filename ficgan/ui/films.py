@@ -252,7 +252,9 @@ class DeskFilms:
                         "mode": "" if choice is None else _shown(choice.mode or ""),
                         "draw": draw,
                         "draws": item.draws.get(key, (draw,)),
-                        "pictures": [n for n in item.draws.get(key, (draw,)) if self._cut(number, group[0], n).exists()],
+                        "pictures": [
+                            n for n in item.draws.get(key, (draw,)) if self._cut(number, group[0], n).exists()
+                        ],
                         "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
                         "tracks": list(map(about, group)),
                         "spans": [span for track in group for span in spans(track)],

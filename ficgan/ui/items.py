@@ -60,7 +60,7 @@ class FaceEntry(ReviewedFace):
     @property
     def decided(self) -> tuple[Any, ...]:
         """What was decided on it."""
-        return self.box, self.mode, self.draw, self.drawing
+        return self.box, self.mode, self.draw, self.drawing, self.person
 
 
 class PossibleFace(Strict):

@@ -169,6 +169,17 @@ class Review:
             changed = changed or item.changed
             return self.change(number, **values, past=past, future=future, changed=changed)
 
+    def undo_step(self, number: str, *, redo: bool = False) -> list[str]:
+        """`undo` of a file, and of the files that the same action changed and nothing else since; returns them all."""
+        with self.lock:
+            source = "future" if redo else "past"
+            steps = getattr(self[number], source)
+            step = steps[-1].number if steps else None
+            others = [item.id for item in self.items() if (s := getattr(item, source)) and s[-1].number == step]
+            for one in [number, *(other for other in others if other != number)]:
+                self.undo(one, redo=redo)
+            return others
+
     def undoable(self, *, redo: bool = False) -> int | None:
         """The number of the action that `undo_all` takes back next; None where there is none.
 

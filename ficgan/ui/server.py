@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -74,6 +74,9 @@ class _Routes:
             ("POST", f"{item}/possible", self.take_possible),
             ("POST", f"{item}/undo", self.undo),
             ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
+            ("GET", "/api/people", self.people),
+            ("POST", "/api/people", self.link),
+            ("GET", f"{item}/faces/{{face:int}}/picture", self.face_picture),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
             ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
             ("GET", f"{item}/film", self.film),
@@ -129,6 +132,7 @@ class _Routes:
             "undo": len(item.past),
             "redo": len(item.future),
             "drawn": _time_of(self.review.picture("result", item.id)),
+            "linked": sum(face.person > 0 for face in item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
@@ -230,6 +234,22 @@ class _Routes:
             drawing = checked(Drawing, given["drawing"], "the settings")
             await run_in_threadpool(self.session.check, drawing)
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
+
+    async def people(self, request: Request) -> Response:
+        """Who is in several photos."""
+        return JSONResponse(self.photos.people.rows())
+
+    async def link(self, request: Request) -> Response:
+        """Compare the faces of all photos."""
+        count = await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))
+        return JSONResponse({"people": count})
+
+    async def face_picture(self, request: Request) -> Response:
+        item, face = self._item(request), request.path_params["face"]
+        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
+        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
+            return _sorry("There is no such face.", 404)
+        return Response(await run_in_threadpool(self.photos.face_picture, item, face, kind), media_type="image/jpeg")
 
     async def decide_faces(self, request: Request) -> Response:
         """One mode for all faces of a photo."""

@@ -26,6 +26,7 @@ from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
+    from ficgan.deidentify.photos import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
     from ficgan.video.preview import Preview
     from ficgan.video.read import VideoSource
@@ -146,6 +147,8 @@ class ModelTasks(PictureTasks):
         self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
         self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
         self._preview: _OpenFilm | None = None
+        self.people: dict[str, NewIdentity] = {}  # who are in several photos
+        self._meeting: Linked | None = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the model, for the page and for side-cars."""
@@ -184,7 +187,8 @@ class ModelTasks(PictureTasks):
         shared = 0 if kept is None or places is None else min(len(places), len(kept.places))
         if not shared or kept is None or kept.stamp != photo["stamp"] or places[:shared] != kept.places[:shared]:
             image = read_image(photo["path"]).rgb
-            retouch = Retouch(self.engine, image, faces=None if places is None else [_face(*place) for place in places])
+            known = None if places is None else [_face(*place) for place in places]
+            retouch = Retouch(self.engine, image, faces=known, people=self.people)
             kept = _OpenPhoto(photo["stamp"], [], retouch)
         else:
             kept.retouch.forget(shared)
@@ -212,14 +216,19 @@ class ModelTasks(PictureTasks):
         return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
+        from ficgan.deidentify.photos import NewIdentity
         from ficgan.deidentify.review import Choice, Drawing
 
         retouch, kept = self._open(photo), self._photos[photo["id"]]
         basis = [photo["places"], photo["choices"], drawing]
         if kept.result is None or kept.basis != basis:
             choices = [
-                Choice(mode, draw, None if own is None else Drawing(**own)) for mode, draw, own in photo["choices"]
+                Choice(mode, draw, None if own is None else Drawing(**own), person)
+                for mode, draw, own, person in photo["choices"]
             ]
+            for name, (code, kind, step) in photo["people"].items():
+                kept_kind = None if kind is None else np.array(kind, np.float32)
+                self.people.setdefault(name, NewIdentity(np.array(code, np.float32), kept_kind, step))
             kept.result, kept.basis = retouch.render(choices, self._engine_with(drawing)), basis
         return kept.result
 
@@ -235,7 +244,25 @@ class ModelTasks(PictureTasks):
         ]
         pictures = {"after": jpeg(result.image, PREVIEW), "result": jpeg(result.image, THUMBNAIL, 80)}
         places = [not is_replaced(result.mask, _face(*place)) for place in photo["possible"]]
-        return {**pictures, "faces": faces, "open": places}
+        people = {
+            name: [one.code.tolist(), None if one.kind is None else one.kind.tolist(), one.step]
+            for name, one in self.people.items()
+            if name not in photo["people"] and name in photo["named"]
+        }
+        return {**pictures, "faces": faces, "open": places, "people": people}
+
+    def meet(self, photo: Mapping[str, Any], first: bool) -> list[int]:
+        """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
+        from ficgan.deidentify.photos import FaceJob, Linked
+
+        if first or self._meeting is None:
+            films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
+            assert films.recognizer is not None
+            self._meeting = Linked(films.recognizer, None)
+        retouch = self._open(photo)
+        jobs = [FaceJob(face, "", 0.0) for face in retouch.faces]
+        self._meeting.meet(retouch.image, jobs)
+        return [int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs]
 
     def save(
         self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any

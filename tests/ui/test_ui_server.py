@@ -216,6 +216,54 @@ def test_an_action_on_several_files_is_one_step(desk: Desk, png: bytes) -> None:
 
 
 @pytest.mark.slow
+def test_one_person_over_a_folder_is_one_person(tmp_path: Path, engine: Deidentifier, png: bytes) -> None:
+    """Two photos of one face and one of none: linked, decided on once, undone, and the same face after a restart."""
+    desk, photo = Desk(tmp_path, lambda seed: engine), Image.open(io.BytesIO(png))
+    pictures = {"a": photo, "b": photo.resize((420, 420)), "c": photo.crop((0, 300, 512, 512))}
+    ids = {}
+    for name, image in pictures.items():
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG")
+        ids[name] = desk.upload(buffer.getvalue(), f"{name}.png")["id"]
+    for number in ids.values():
+        desk.wait(number)
+    assert desk.web.get("/api/people").json() == []
+    assert desk.ask("POST", "people", {})["people"] == 1
+    a, b, c = (desk.wait(ids[name]) for name in "abc")
+    assert [face["person"] for item in (a, b) for face in item["list"]] == [1, 1] and not c["linked"]
+    (row,) = desk.web.get("/api/people").json()
+    assert [face["id"] for face in row["faces"]] == [ids["a"], ids["b"]]
+    for face in row["faces"]:
+        answer = desk.web.get(f"/api/items/{face['id']}/faces/{face['face']}/picture?after")
+        assert answer.headers["content-type"] == "image/jpeg"
+    # What is decided in one photo counts in both, and is one step.
+    desk.ask("PATCH", f"items/{ids['a']}/faces/0", {"draw": 1})
+    desk.ask("PATCH", f"items/{ids['b']}/faces/0", {"mode": "black"})
+    assert [desk.wait(ids[name])["list"][0][key] for name in "ab" for key in ("mode", "draw")] == ["black", 1] * 2
+    desk.ask("POST", f"items/{ids['a']}/undo")
+    assert [desk.wait(ids[name])["list"][0]["mode"] for name in "ab"] == ["", ""]
+    # The new face is one face, nearer than to that of another draw, and the same after a restart.
+    for name in "ab":
+        desk.session.photos.redraw(ids[name]).result(60)
+
+    def shown(desk: Desk, name: str) -> np.ndarray:
+        data = desk.web.get(f"/api/items/{ids[name]}/picture/after").content
+        return np.asarray(Image.open(io.BytesIO(data)).convert("RGB").resize((420, 420))).astype(int)
+
+    x0, y0, x1, y1 = (int(value * 420 / 512) for value in a["list"][0]["box"])
+    first, second = (shown(desk, name)[y0:y1, x0:x1] for name in "ab")
+    apart = np.abs(first - second).mean()
+    desk.session.close()
+    desk = Desk(tmp_path, lambda seed: engine)
+    desk.ask("PATCH", f"items/{ids['b']}/faces/0", {"mode": "keep"})
+    desk.ask("POST", f"items/{ids['b']}/undo")
+    assert np.abs(shown(desk, "b")[y0:y1, x0:x1] - second).mean() < 1
+    desk.ask("PATCH", f"items/{ids['a']}/faces/0", {"draw": 2})
+    assert apart < np.abs(shown(desk, "a")[y0:y1, x0:x1] - second).mean() / 1.5
+    desk.session.close()
+
+
+@pytest.mark.slow
 def test_possible_faces_are_named_and_covered(desk: Desk, png: bytes) -> None:
     """A small face among noise is too weak for a find; covering it leaves none open, and undo opens it again."""
     source = np.asarray(Image.open(io.BytesIO(png)))

@@ -1,6 +1,6 @@
 // The card of a face: it before and after, what was done to it, and what may be decided.
 
-import {ACTION_WORDS, MODE_WORDS, h} from "./base.js";
+import {ACTION_WORDS, MODE_WORDS, desk, h} from "./base.js";
 import {buildControls} from "./controls.js";
 
 /** The part of a picture around a box, which is in pixels of the photo. */
@@ -43,8 +43,17 @@ export function ownDrawing(name, title, drawing, usual, set, back) {
   return details;
 }
 
-export function faceCard(tag, {item, n, before, after, modes, set, remove, show}) {
-  const face = item.list[n], words = ACTION_WORDS[face.action] ?? face.action;
+/** The faces of one person in all photos; a click opens a photo. */
+export function faceRow(person, open, version) {
+  return h("div", {class: "draws row-of", role: "group", "aria-label": `Person ${person.person} in all photos`}, ...person.faces.map(one => {
+    const node = h("button", {type: "button", title: one.name, "aria-label": `Person ${person.person} in ${one.name}`, onclick: () => open(one)}, maybePicture(`/api/items/${one.id}/faces/${one.face}/picture?after&v=${version(one.id)}`));
+    node.dataset.key = `person${person.person}-${one.id}`;
+    return node;
+  }));
+}
+
+export function faceCard(tag, {people, item, n, before, after, modes, set, remove, show}) {
+  const face = item.list[n], other = face.person ? people.find(one => one.person === face.person) : null, words = ACTION_WORDS[face.action] ?? face.action;
   const select = h("select", {"aria-label": `What happens to face ${n + 1}`, onchange: event => set({mode: event.target.value})});
   for (const [name, word] of [["", "As all others"], ...modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === face.mode}, word));
   select.dataset.key = "mode" + n;
@@ -57,6 +66,7 @@ export function faceCard(tag, {item, n, before, after, modes, set, remove, show}
         h("span", {class: "hint"}, face.possible ? "was a possible face, score " + face.score.toFixed(2) : face.drawn ? (face.score ? "drawn, found on a closer look" : "drawn by hand") : "score " + face.score.toFixed(2)),
         face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
         face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
+    other ? h("div", {class: "stack"}, h("span", {class: "hint"}, `Person ${face.person}: what is decided here counts in ${other.faces.length} photos`), faceRow(other, one => desk.show(one.id), id => desk.items.get(id)?.drawn)) : "",
     h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
     drawRow(`Faces drawn for face ${n + 1}`, n, face.draws, face.draw, number => number === face.draw ? cut(after, face.box, item) : maybePicture(`/api/items/${item.id}/draws/${n}/${number}`), set),
     ownDrawing(item.id + face.box, `How face ${n + 1} is drawn`, face.drawing, item.controls, set, "As the others of this photo"));
