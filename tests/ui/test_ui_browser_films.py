@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from desks import frames_of, make_film
+from desks import PHOTO, frames_of, make_film
 from tabs import Program, card, draw, drop, settled, start, until
 
 from ficgan.faces import Face, blur_face, mosaic_face, plain_mask, solid_mask
@@ -32,6 +34,57 @@ def drag(page: Any, box: dict[str, float], by: tuple[float, float]) -> None:
     page.mouse.down()
     page.mouse.move(x + by[0], y + by[1], steps=4)
     page.mouse.up()
+
+
+# The file of axe-core, which looks for what people with impairments cannot use.
+AXE = os.environ.get("FICGAN_AXE", "")
+
+
+@pytest.mark.skipif(not AXE, reason="needs axe.min.js of axe-core; name it in FICGAN_AXE")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1366), ("dark", 390)])
+def test_axe_finds_nothing_on_any_page(page: Any, tmp_path: Any, scheme: str, width: int) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 768})
+
+    def clean(where: str) -> None:
+        page.evaluate(Path(AXE).read_text())
+        found = page.evaluate("axe.run(document).then(told => told.violations.map(one => [one.id, one.nodes[0].html]))")
+        assert not found, where
+
+    if not page.locator(".card").count():
+        drop(page, PHOTO, "me.jpg")
+        drop(page, PHOTO, "again.jpg")
+        drop(page, make_film(tmp_path / "film.mp4", 6), "short.mp4")
+    until(page, "document.querySelectorAll('.card[data-state=ready]').length >= 3")
+    page.get_by_role("button", name="Link people").click()
+    page.locator(".team li").first.wait_for()
+    page.get_by_text("Settings for all files").click()
+    clean("all files")
+    card(page, "me.jpg").click()
+    page.wait_for_selector(".face canvas")
+    settled(page)
+    page.keyboard.press("j")
+    page.get_by_text("How new faces are drawn").click()
+    clean("a photo")
+    page.keyboard.press("f")
+    clean("faces side by side")
+    page.keyboard.press("f")
+    page.keyboard.press("?")
+    clean("keys")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="All files", exact=True).click()
+    card(page, "short.mp4").click()
+    page.wait_for_selector(".lane .bar")
+    settled(page)
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    clean("a box that is drawn")
+    page.keyboard.press("Enter")
+    page.locator(".box.region").first.wait_for()
+    settled(page)
+    page.get_by_text("How Person 1 is drawn").click()
+    page.get_by_text("How new faces of this film are drawn").click()
+    clean("a film")
 
 
 COVERS = {"plain": plain_mask, "black": solid_mask, "blur": blur_face, "mosaic": mosaic_face}
