@@ -5,6 +5,7 @@
       ui.json              settings for all files, the seed of the draws
       item-ID.json         a file: where it is, its faces, what was decided on each
       source-ID.jpg        a file that was dropped into the page
+      people.json            how people who are in several photos were drawn, with identity codes
       thumb-, before-, after-, result-, draw-ID….jpg      pictures for the page
       film-ID/             the project of a film, as `ficgan analyse` makes it
 

@@ -261,6 +261,8 @@ def test_one_person_over_a_folder_is_one_person(tmp_path: Path, engine: Deidenti
     desk.ask("PATCH", f"items/{ids['a']}/faces/0", {"draw": 2})
     assert apart < np.abs(shown(desk, "a")[y0:y1, x0:x1] - second).mean() / 1.5
     desk.session.close()
+    outcome = CliRunner().invoke(main, ["purge", str(desk.review.folder)])  # identity codes go, too
+    assert outcome.exit_code == 0 and not desk.review.folder.exists(), outcome.output
 
 
 @pytest.mark.slow
