@@ -42,7 +42,9 @@ class Program:
                 os.killpg(self.process.pid, signal.SIGKILL)
         else:
             self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 def start(folder: Path) -> Program:

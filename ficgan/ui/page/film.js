@@ -172,10 +172,12 @@ export function filmEditor(id) {
 
   /** New faces that were drawn just now, in the cards. */
   function showFaces() {
+    const fresh = now.boxes.filter(box => box.mode === "ficgan").map(box => entry(keyOf(box))).filter(one => one && !one.pictures.includes(one.draw));
+    for (const one of fresh) one.pictures.push(one.draw);
     drawn += 1;
+    if (fresh.length) return build();
     for (const box of now.boxes) if (box.mode === "ficgan") for (const holder of list.querySelectorAll(`[data-one="${keyOf(box)}"] .now`)) {
       const one = entry(keyOf(box));
-      if (!one.pictures.includes(one.draw)) one.pictures.push(one.draw);
       holder.replaceChildren(maybePicture(`/api/items/${id}/people/${one.key}/${one.draw}?v=${version}-${drawn}`));
     }
   }

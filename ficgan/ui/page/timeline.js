@@ -66,7 +66,7 @@ export function timeline({seek, step: stepFrames, choose}) {
       rows = new Map();
       ruler.setAttribute("aria-valuemax", film.duration.toFixed(2));
       const every = step(film.duration), times = Array.from({length: Math.floor(film.duration / every) + 1}, (_, n) => n * every);
-      ruler.replaceChildren(...times.filter(time => share(time) < 0.97).map(time => at(h("span", {class: "tick"}, clock(time).replace(/\.0$/, "")), time)),
+      ruler.replaceChildren(...times.filter(time => share(time) < 0.92).map(time => at(h("span", {class: "tick"}, clock(time).replace(/\.0$/, "")), time)),
         ...film.cuts.map(cut => at(h("div", {class: "cut"}), cut)), ...film.findings.map(one => at(h("div", {class: "finding", title: `${clock(one.time)}: ${one.reason}`}), one.time)));
       const empty = list.length ? null : h("p", {class: "hint"}, "No face was found in this film.");
       lanes.replaceChildren(h("div", {class: "lane ruler"}, h("span", {class: "who"}), ruler), ...list.map(lane), playhead);
