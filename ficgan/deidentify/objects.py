@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ __all__ = ["FoundObjects", "count_objects", "cover_objects", "load_objects"]
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
-_COVERS = dict(zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True))
+_MASKS: tuple[Callable[..., Paste], ...] = (plain_mask, solid_mask, blur_face, mosaic_face)
+_COVERS = dict(zip(COVERS, _MASKS, strict=True))
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:

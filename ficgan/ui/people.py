@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ficgan.errors import InputError
 from ficgan.ui.items import Item
-from ficgan.ui.work import SOON
-
-if TYPE_CHECKING:
-    from ficgan.ui.photos import DeskPhotos
+from ficgan.ui.work import SOON, Queue, Workplace
 
 __all__ = ["DeskPeople"]
 
@@ -23,10 +20,21 @@ FILE = "people.json"
 
 
 class DeskPeople:
-    """The people of the photos of a review."""
+    """The people of the photos of a review.
 
-    def __init__(self, photos: DeskPhotos) -> None:
-        self.photos, self.review = photos, photos.review
+    Args:
+        meet: who the faces of a photo are among those of all photos since the first, which the flag says.
+        redraw: draws a photo again.
+    """
+
+    def __init__(
+        self,
+        work: Workplace,
+        queue: Queue,
+        meet: Callable[[Item, bool], list[int]],
+        redraw: Callable[[str, float], object],
+    ) -> None:
+        self.work, self.review, self._queue, self._meet, self._redraw = work, work.review, queue, meet, redraw
         self.identities: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             self.identities = dict(json.loads((self.review.folder / FILE).read_text()))
@@ -60,7 +68,7 @@ class DeskPeople:
         items = [item for item in self.review.items() if item.kind == "photo" and item.state == "ready" and item.faces]
         if not items:
             raise InputError("no photo with a face was looked at yet; wait for it")
-        work = self.photos.work
+        work = self.work
         for item in items:
             work.progress[item.id] = (0, None, "comparing faces")
 
@@ -68,7 +76,7 @@ class DeskPeople:
             try:
                 met: dict[str, list[int]] = {}
                 for n, item in enumerate(items):
-                    met[item.id] = self.photos.meet(self.review[item.id], first=n == 0)
+                    met[item.id] = self._meet(self.review[item.id], n == 0)
                     work.progress.pop(item.id, None)
                     self.review.touch(item.id)
             finally:
@@ -77,7 +85,7 @@ class DeskPeople:
                     self.review.touch(item.id)
             return self._number(met)
 
-        return self.photos.queue.put(compare, SOON)
+        return self._queue.put(compare, SOON)
 
     def _number(self, met: Mapping[str, list[int]]) -> int:
         """Give the people who were met the numbers that they have; returns how many are in several photos."""
@@ -109,5 +117,5 @@ class DeskPeople:
                     entries[n] = face.model_copy(update={"person": name, **same})
                 if entries != list(known[number]):
                     self.review.decide(number, step, faces=tuple(entries))
-                    self.photos.redraw(number, SOON)
+                    self._redraw(number, SOON)
             return len(groups)

@@ -35,7 +35,7 @@ class DeskPhotos:
         self.work, self.review = work, work.review
         self.queue = Queue("photos", work.changed, prepare)
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
-        self.people = DeskPeople(self)
+        self.people = DeskPeople(work, self.queue, self._meet, self.redraw)
 
     def _do(self, task: str, item: Item, **given: Any) -> Any:
         """A task of the worker on a photo as it is decided."""
@@ -205,7 +205,7 @@ class DeskPhotos:
         drawing = self.review.controls_of(item).drawing.model_dump()
         return self.queue.put(lambda: self._do("whole", item, drawing=drawing), NOW)
 
-    def meet(self, item: Item, *, first: bool) -> list[int]:
+    def _meet(self, item: Item, first: bool) -> list[int]:
         """Who the faces of a photo are among those of all photos since the `first`."""
         return list(self._do("meet", item, first=first))
 
