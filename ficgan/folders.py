@@ -38,7 +38,8 @@ _OURS = {
     "project": _PROJECT_FILES,
     "work": rf"{_PROJECT_FILES}|ficgan-[\w.-]+",
     "external": r"program\.log",
-    "ui": rf"ui\.json|(item|source|before|after|result|draw|thumb|exemplar)-[0-9a-f]{{10,}}[\w.-]*|{_TEMPORARY}",
+    "ui": r"(ui|people)\.json|(item|source|before|after|result|draw|thumb|exemplar)-[0-9a-f]{10,}[\w.-]*"
+    rf"|{_TEMPORARY}",
 }
 _THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
 _FILM = r"film-[0-9a-f]{10,}"

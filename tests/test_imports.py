@@ -89,7 +89,7 @@ NETWORKS = {
     "huggingface_hub",
     "gdown",
 }
-LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.server"}
+LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.guard", "ficgan.ui.server"}
 FETCHERS = {
     "load_state_dict_from_url",
     "load_url",

@@ -143,13 +143,14 @@ def ui(
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     opts.share_processors()
-    from ficgan.ui import server
+    from ficgan.ui.guard import open_socket, serve
     from ficgan.ui.project import Review
+    from ficgan.ui.server import make_app
     from ficgan.ui.session import Session
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
-    listener, token = server.open_socket(port), secrets.token_urlsafe(24)
+    listener, token = open_socket(port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
     is_new = not review.output.exists()
     try:
@@ -168,7 +169,7 @@ def ui(
 
         webbrowser.open(address)
     try:
-        server.serve(session, listener, token)
+        serve(make_app(session), listener, token)
     except KeyboardInterrupt:
         pass
     finally:

@@ -18,9 +18,8 @@ __all__ = ["FoundObjects", "cover_objects", "load_objects"]
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
-_COVERS: dict[str, Callable[..., Paste]] = dict(
-    zip(COVERS, (plain_mask, solid_mask, blur_face, mosaic_face), strict=True)
-)
+_MASKS: tuple[Callable[..., Paste], ...] = (plain_mask, solid_mask, blur_face, mosaic_face)
+_COVERS = dict(zip(COVERS, _MASKS, strict=True))
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:

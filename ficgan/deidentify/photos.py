@@ -49,6 +49,7 @@ __all__ = [
     "Image",
     "Linked",
     "Mask",
+    "NewIdentity",
     "Photos",
     "checked_faces",
     "detect_and_doubt",
@@ -406,9 +407,9 @@ class Photos:
             job.kind = kind
         if self.linked is not None:
             self.linked.meet(image, pending)
-            for job in pending:
-                if job.identity is not None:
-                    job.kind, job.step = job.identity.kind, min(job.identity.step, len(ladder(job)) - 1)
+        for job in pending:
+            if job.identity is not None:
+                job.kind, job.step = job.identity.kind, min(job.identity.step, len(ladder(job)) - 1)
         while True:
             for own in dict.fromkeys(job.own for job in pending):
                 group = [job for job in pending if job.own == own]

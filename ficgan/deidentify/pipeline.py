@@ -373,6 +373,7 @@ class Deidentifier:
                 self._thorough,
                 self.gate,
                 self.photos.objects,
+                lambda drawing: drawing.applied(self).films,
             )
         return self._films
 

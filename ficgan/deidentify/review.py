@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.deidentify.objects import FoundObjects
-from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, checked_faces, detect_and_doubt, doubts
+from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, detect_and_doubt, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
@@ -24,10 +24,9 @@ from ficgan.faces import Face
 from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.files import content_key
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
-from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.options import HIDING, OPAQUE
 from ficgan.policy import Result
-from ficgan.video.decisions import Cover
+from ficgan.video.decisions import Drawing
 
 __all__ = [
     "CHOICES",
@@ -39,6 +38,7 @@ __all__ = [
     "ReviewedFace",
     "as_tree",
     "deciding",
+    "person_key",
     "read_decisions",
 ]
 
@@ -49,31 +49,6 @@ CHOICES = (*HIDING, "keep")
 ENGINES_KEPT = 8
 
 
-class Drawing(Strict):
-    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
-
-    k: int = Field(3000, ge=2)
-    layer: int = Field(0, ge=0)
-    psi: float | Literal["auto"] = "auto"
-    attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
-    fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
-
-    def applied(self, engine: Deidentifier) -> Deidentifier:
-        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
-        controls = self.model_dump(include=set(Drawing.model_fields))
-        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
-
-
 @dataclass(frozen=True)
 class Choice:
     """The decision on one face.
@@ -82,11 +57,13 @@ class Choice:
         mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
         draw: number of the draw; another one gives another face.
         drawing: how its new face is drawn; None: as those of the photo.
+        person: number of somebody who has one new face in all photos; 0: in this photo alone.
     """
 
     mode: str = "ficgan"
     draw: int = 0
     drawing: Drawing | None = None
+    person: int = 0
 
     def __post_init__(self) -> None:
         if self.mode not in CHOICES:
@@ -102,6 +79,7 @@ class Retouch:
         key: names the photo in the keyed draw; None: a hash of the pixels.
         faces: known from before; None: they are looked for.
         objects: what is no face and is covered; None: it is looked for.
+        people: how people who are in several photos were drawn, by `person_key`; new ones are added.
     """
 
     def __init__(
@@ -112,6 +90,7 @@ class Retouch:
         key: str | None = None,
         faces: Sequence[Face] | None = None,
         objects: FoundObjects | None = None,
+        people: dict[str, NewIdentity] | None = None,
     ) -> None:
         if engine.mode != "ficgan":
             raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
@@ -121,7 +100,7 @@ class Retouch:
         self._objects = engine.photos.objects_in(image) if objects is None else objects
         self.faces = checked_faces(found, image.shape, engine.detector.name)
         self.possible = checked_faces(possible, image.shape, engine.detector.name)  # weak finds, which stay as they are
-        self.names: dict[int, str] = {}  # in the keyed draw, by the number of the face; others go by their number
+        self.people: dict[str, NewIdentity] = {} if people is None else people
         self._readings: dict[int, FaceReading] = {}
         self._sources: dict[int, NDArray[np.float32]] = {}
         self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
@@ -182,6 +161,10 @@ class Retouch:
             jobs[n].take(self._readings[n])
         result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
         self._sources |= {n: job.source for n, job in enumerate(jobs) if job.source is not None}
+        for job, choice in zip(jobs, choices, strict=True):
+            if choice.person and job.reading is not None and job.generated is not None:
+                identity = NewIdentity(job.reading.z_id, job.kind, job.step)
+                self.people.setdefault(person_key(choice.person, choice.draw, choice.drawing), identity)
         return result
 
     def _job(self, engine: Deidentifier, number: int, choice: Choice) -> FaceJob:
@@ -190,8 +173,9 @@ class Retouch:
         if choice.drawing is not None:
             engine = self._engines(choice.drawing)
             own = engine.face_model, engine.layer
-        key = f"{self.key}/{self.names.get(number, number)}" + (f"~{choice.draw}" if choice.draw else "")
-        psi = engine.photos.auto_psi(len(self.faces))
+        name = f"person {choice.person}" if choice.person else f"{self.key}/{number}"
+        key = name + (f"~{choice.draw}" if choice.draw else "")
+        psi = engine.photos.auto_psi(2 if choice.person else len(self.faces))
         job = FaceJob(
             face,
             key,
@@ -203,7 +187,14 @@ class Retouch:
             by_hand=cover,
         )
         job.source, job.own = self._sources.get(number), own
+        if choice.person:
+            job.identity = self.people.get(person_key(choice.person, choice.draw, choice.drawing))
         return job
+
+
+def person_key(person: int, draw: int, drawing: Drawing | None) -> str:
+    """What names a new face of a person who is in several photos."""
+    return f"{person}~{draw} {'' if drawing is None else drawing.model_dump_json()}".strip()
 
 
 # -- decisions as a file ----------------------------------------------------------------------------------------------
@@ -217,6 +208,7 @@ class ReviewedFace(Strict):
         mode: one of `CHOICES`; "": as all others.
         draw: number of the draw. It gives the same face again only with the seed of the review.
         drawing: how its new face is drawn; None: as those of the photo.
+        person: as of `Choice`.
     """
 
     box: Box
@@ -225,6 +217,7 @@ class ReviewedFace(Strict):
     mode: str = ""
     draw: NonNegativeInt = 0
     drawing: Drawing | None = None
+    person: NonNegativeInt = 0
 
     @field_validator("mode")
     @classmethod
@@ -275,6 +268,7 @@ def read_decisions(path: Path) -> dict[str, PhotoDecisions]:
 def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> Callable[..., Result]:
     """What is called like a `Deidentifier` and does what was decided; other photos are refused."""
     engines: dict[Drawing | None, Deidentifier] = {None: engine}
+    people: dict[str, NewIdentity] = {}
 
     def decide(image: Image, *, key: str) -> Result:
         photo = decisions.get(key)
@@ -286,7 +280,7 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
             Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
             for face in photo.faces
         ]
-        choices = [Choice(face.mode or photo.default, face.draw, face.drawing) for face in photo.faces]
-        return Retouch(engine, image, key=key, faces=faces).render(choices, engines[photo.drawing])
+        choices = [Choice(face.mode or photo.default, face.draw, face.drawing, face.person) for face in photo.faces]
+        return Retouch(engine, image, key=key, faces=faces, people=people).render(choices, engines[photo.drawing])
 
     return decide

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,23 @@ import numpy as np
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
+from ficgan.records.sidecars import sidecar_path
 from ficgan.ui.items import Item
 from ficgan.ui.project import free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
+    from ficgan.video.decided import FilmPlan
     from ficgan.video.project import Project
+    from ficgan.video.settings import VideoSettings
+    from ficgan.video.tracks import Track
 
 __all__ = ["DeskFilms"]
 
-
-@lru_cache(maxsize=2)
-def _load(folder: Path, stamp: int) -> Project:
-    """A project as it was at a time; that of a long film takes seconds to read."""
-    from ficgan.video.project import Project
-
-    return Project.load(folder)
+# Films that are kept in memory; that of a long one takes seconds to read.
+FILMS_KEPT = 2
+# Smallest side of a box that is drawn, px.
+SMALLEST = 4
 
 
 class DeskFilms:
@@ -42,6 +43,10 @@ class DeskFilms:
         self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
         self.queue = Queue("films", work.changed, work.loaded.wait)
         self._cancelled: set[str] = set()
+        self._loaded: OrderedDict[str, tuple[Any, Project]] = OrderedDict()
+        self._plans: dict[str, tuple[VideoSettings, FilmPlan]] = {}
+        self._asked: dict[str, int] = {}  # the frame of a film that was asked for last, drawn
+        self.review.change_film = self._change
 
     def analyse(self, number: str) -> Item:
         """Find the faces and people of a film."""
@@ -79,78 +84,78 @@ class DeskFilms:
 
     def load(self, number: str) -> Project:
         """The project of a film; an InputError where it was not analysed yet, or its files are damaged."""
+        from ficgan.video.project import Project
+
         document = self.review.film_folder(number) / "project.json"
         if not document.exists():
             raise InputError(f"{self.review[number].name}: was not analysed yet; wait for it")
-        return _load(document.parent, document.stat().st_mtime_ns)
-
-    def edit(
-        self,
-        number: str,
-        *,
-        default: str | None = None,
-        people: Mapping[str, str | None] | None = None,
-        tracks: Mapping[str, str | None] | None = None,
-        link: Mapping[str, int] | None = None,
-    ) -> None:
-        """Change the decisions on a film, by the numbers of people and tracks: "" or None removes one."""
-        from ficgan.folders import checked
-        from ficgan.video.decisions import Decisions
-
-        try:
-            chosen = [("people", str(int(who)), mode) for who, mode in (people or {}).items()]
-            chosen += [("tracks", str(int(who)), mode) for who, mode in (tracks or {}).items()]
-            links = {int(track): int(person) for track, person in (link or {}).items()}
-        except (ValueError, TypeError, AttributeError):
-            raise InputError("people and tracks go by their numbers") from None
+        stamp = _stamp(document)
         with self.review.lock:
-            film = self.load(number)
-            tree = film.decisions.model_dump(mode="json", by_alias=True)
-            for key, who, mode in chosen:
-                tree[key].pop(who, None)
-                if mode:
-                    tree[key][who] = {"mode": mode, "reason": "chosen in the review"}
-            if default is not None:
-                tree["default"] = default
-            linked = [replace(track, person=links.get(track.id, track.person)) for track in film.tracks]
-            self._keep(number, replace(film, tracks=linked, decisions=checked(Decisions, tree, "the decision")))
+            if self._loaded.get(number, (None,))[0] != stamp:
+                self._remember(number, stamp, Project.load(document.parent))
+            return self._loaded[number][1]
 
-    def _keep(self, number: str, film: Project) -> None:
-        film.save_document(self.review.film_folder(number))
-        self.review.change(number, changed=True)
+    def _remember(self, number: str, stamp: Any, film: Project) -> None:
+        self._loaded[number] = stamp, film
+        self._loaded.move_to_end(number)
+        while len(self._loaded) > FILMS_KEPT:
+            self._loaded.popitem(last=False)
 
-    def add_region(self, number: str, frame: int, box: Iterable[float], start: float, end: float, mode: str) -> None:
-        """Cover a box that was drawn in a frame, from one second to another."""
-        from ficgan.folders import checked
-        from ficgan.video.decisions import Region
+    def _settings(self, number: str) -> VideoSettings:
+        """The numbers of the analysis, with the fallback of the controls."""
+        from ficgan.video.settings import VideoSettings
 
+        found = self.load(number).settings
+        numbers = {name: found[name] for name in ("stride", "pad", "link") if name in found}
+        return VideoSettings(**numbers, fallback=self.review.controls_of(self.review[number]).fallback)
+
+    def plan(self, number: str) -> FilmPlan:
+        """What happens to each face of a film when it is rendered, the check left out."""
+        from ficgan.video.decided import decide
+
+        film, settings = self.load(number), self._settings(number)
+        known = self._plans.get(number)
+        if known is None or known[0] != settings or known[1].film is not film:
+            known = self._plans[number] = settings, decide(film, settings)
+        return known[1]
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def edit(self, number: str, given: Mapping[str, Any], step: int | None = None) -> None:
+        """Change what was decided on a film, in the form of its decisions.json; `step` as of `Review.decide`.
+
+        Raises:
+            InputError: a wrong value, or it cannot be written; nothing has changed then.
+        """
         with self.review.lock:
-            film, corners = self.load(number), np.asarray(list(box), np.float32)
-            size = np.array([film.source.width, film.source.height] * 2, np.float32)
-            corners = np.clip(corners, 0, size) if corners.shape == (4,) else np.zeros(4, np.float32)
-            if not (corners[2:] - corners[:2] >= 4).all():
-                raise InputError("the box lies outside of the picture or is smaller than 4 pixels; draw a larger one")
-            if not 0 <= frame < len(film.pts):
-                raise InputError(f"there is no frame {frame}; the film has {len(film.pts)}")
-            first, last = (int(np.searchsorted(film.times, time)) for time in (start, end))
-            tree = {
-                "first": min(first, frame),
-                "last": min(max(last, frame), len(film.pts) - 1),
-                "box": [round(float(value), 1) for value in corners],
-                "mode": mode,
-                "reason": "drawn in the review",
-            }
-            region = checked(Region, tree, "the decision")
-            self._keep(number, replace(film, regions=(*film.regions, region)))
+            film, item = self.load(number), self.review[number]
+            change = _completed(film, given)
+            new = film.changed(change, "the decision")
+            if new.decisions_tree() == film.decisions_tree():
+                return
+            draws = dict(item.draws)
+            for name, sign in (("people", ""), ("tracks", "-")):
+                for who, choice in change.get(name, {}).items():
+                    shown = (choice or {}).get("draw") or 0
+                    draws[sign + who] = tuple(dict.fromkeys((*draws.get(sign + who, (0,)), shown)))
+            self.review.decide(number, step, film=_before(film, change), draws=draws)
+            try:
+                self._write(number, new)
+            except OSError:
+                values = {name: getattr(item, name) for name in ("past", "future", "draws", "changed")}
+                self.review.change(number, quiet=True, **values)
+                raise
 
-    def remove_region(self, number: str, region: int) -> None:
-        """Take back a box."""
-        with self.review.lock:
-            film = self.load(number)
-            if not 0 <= region < len(film.regions):
-                raise InputError(f"there is no box number {region + 1}")
-            regions = film.regions[:region] + film.regions[region + 1 :]
-            self._keep(number, replace(film, regions=regions))
+    def _change(self, number: str, change: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a project as a step of undo says; returns what leads back."""
+        film = self.load(number)
+        self._write(number, film.changed(change, "the step"))
+        return _before(film, change)
+
+    def _write(self, number: str, film: Project) -> None:
+        folder = self.review.film_folder(number)
+        film.save_document(folder)
+        self._remember(number, _stamp(folder / "project.json"), film)
 
     def save(self, number: str) -> Future[Any]:
         """Render a film into the output folder when its turn comes."""
@@ -163,9 +168,8 @@ class DeskFilms:
         """The film as decided, into the output folder."""
         from ficgan.folders import work_folder
 
-        item, film = self.review[number], self.load(number)
+        item = self.review[number]
         source, controls = self.review.source(item), self.review.controls_of(item)
-        numbers = {name: film.settings[name] for name in ("stride", "pad", "link") if name in film.settings}
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
         try:
@@ -178,7 +182,7 @@ class DeskFilms:
                 output=path,
                 place=place,
                 drawing=controls.drawing.model_dump(),
-                numbers={**numbers, "fallback": controls.fallback},
+                numbers=self._numbers(number),
                 audio=controls.audio,
                 options=self.work.options(item),
             )
@@ -197,14 +201,20 @@ class DeskFilms:
             notes.insert(0, "A source face is still recognised; look at the result before you publish it.")
         return self.review.change(number, state="ready", error="", saved=place, changed=False, notes=tuple(notes))
 
+    def _numbers(self, number: str) -> dict[str, Any]:
+        """The settings, for a worker."""
+        settings = self._settings(number)
+        return {name: getattr(settings, name) for name in ("stride", "pad", "link", "fallback")}
+
     # -- for the page -------------------------------------------------------------------------------------------------
 
     def describe(self, number: str) -> dict[str, Any]:
-        """People, boxes and cuts of a film, for the page."""
-        film = self.load(number)
+        """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
+        film, plan, item = self.load(number), self.plan(number), self.review[number]
         times, decisions = film.times, film.decisions
+        ends = np.append(times[1:], _length(film))
 
-        def about(track: Any) -> dict[str, Any]:
+        def about(track: Track) -> dict[str, Any]:
             return {
                 "id": track.id,
                 "first": track.first,
@@ -212,31 +222,69 @@ class DeskFilms:
                 "notes": track.notes,
                 "kind": track.kind,
                 "from": float(times[track.first]),
-                "to": float(times[track.last]),
+                "to": float(ends[track.last]),
                 "score": round(float(track.scores.max()), 2),
+                "best": track.first + int(track.scores.argmax()),
+                "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
                 "after": self.strip(number, track.id, after=True).exists(),
             }
+
+        def spans(track: Track) -> list[list[Any]]:
+            modes = plan.modes[track.id]
+            starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist()]
+            last = [*(start - 1 for start in starts[1:]), len(modes) - 1]
+            return [
+                [float(times[track.first + a]), float(ends[track.first + b]), _shown(str(modes[a]))]
+                for a, b in zip(starts, last, strict=True)
+            ]
 
         people = []
         for person, tracks in film.people.items():
             # Somebody who is not known is decided on track by track.
             for group in [tracks] if person else [[track] for track in tracks]:
                 choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                mode = "" if choice is None else _shown(choice.mode)
-                people.append({"person": person, "mode": mode, "tracks": list(map(about, group))})
+                key = str(person or -group[0].id)
+                draw = 0 if choice is None else choice.draw or 0
+                people.append(
+                    {
+                        "person": person,
+                        "key": key,
+                        "mode": "" if choice is None else _shown(choice.mode or ""),
+                        "draw": draw,
+                        "draws": item.draws.get(key, (draw,)),
+                        "pictures": [
+                            n for n in item.draws.get(key, (draw,)) if self._cut(number, group[0], n).exists()
+                        ],
+                        "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
+                        "tracks": list(map(about, group)),
+                        "spans": [span for track in group for span in spans(track)],
+                    }
+                )
         return {
             "width": film.source.width,
             "height": film.source.height,
             "frames": len(film.pts),
-            "duration": float(times[-1]) if len(times) else 0.0,
+            "rate": film.rate,
+            "duration": _length(film),
             "default": _shown(decisions.default),
             "people": people,
             "regions": [
-                {"from": float(times[region.first]), "to": float(times[region.last]), "mode": _shown(region.mode)}
+                region.model_dump(mode="json") | {"from": float(times[region.first]), "to": float(ends[region.last])}
                 for region in film.regions
             ],
             "cuts": [float(times[cut]) for cut in film.cuts],
+            "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
+
+    def _findings(self, number: str) -> Iterator[dict[str, Any]]:
+        """Places that a person should look at: of the analysis, and of the check of the last result."""
+        for place in self.load(number).settings.get("review", ()):
+            yield {name: place[name] for name in ("time", "reason")}
+        path = self.review.result(self.review[number])
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            check = json.loads(sidecar_path(path).read_text())["check"] if path is not None else None
+            for finding in check["findings"] if check else ():
+                yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
 
     def strip(self, number: str, track: int, *, after: bool) -> Path:
         """Where the thumbnails of a track are, if they were made."""
@@ -246,25 +294,27 @@ class DeskFilms:
 
     def at(self, number: str, *, time: float | None = None, frame: int = 0) -> dict[str, Any]:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
-        from ficgan.video.tracks import TrackSet
-
-        film = self.load(number)
+        film, plan = self.load(number), self.plan(number)
         if not len(film.pts):
             raise InputError("the film has no frames")
         if time is not None:
             frame = int((film.times <= time + 1e-4).sum()) - 1
         frame = min(max(frame, 0), len(film.pts) - 1)
-        decider = film.decider()
         boxes = [
             {
                 "track": track.id,
                 "person": track.person,
-                "mode": _shown(str(decider.mode_of(track, frame))),
+                "mode": _shown(str(plan.modes[track.id][row])),
                 "box": [float(value) for value in track.boxes[row]],
+                "marks": [] if track.kind else track.landmarks[row].tolist(),
+                "key": frame in dict(track.keys),
             }
-            for track, row in TrackSet(film.tracks).at(frame)
+            for track, row in plan.tracks.at(frame)
         ]
-        regions = [{"box": [float(v) for v in box], "mode": mode} for box, mode, _ in film.regions_at(frame)]
+        regions = [
+            {"number": number, "box": [float(v) for v in box], "mode": mode}
+            for box, mode, number in film.regions_at(frame)
+        ]
         return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 
     def _place(self, number: str, at: int) -> dict[str, Any]:
@@ -290,27 +340,127 @@ class DeskFilms:
         return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
-        """One frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.video.tracks import TrackSet
+        """One frame as it will be rendered, as JPEG; the faces in it are kept, to go back to."""
+        self._place(number, at)
+        self._asked[number] = at
 
-        film, decider = self.load(number), self.load(number).decider()
-        present = [track for track, _ in TrackSet(film.tracks).at(at)]
-        faces = [track.face(at) for track in present]
-        regions = film.regions_at(at)
-        given: dict[str, Any] = {
-            "film": self._place(number, at),
-            "key": number,
-            "faces": [[face.box.tolist(), face.landmarks.tolist(), float(face.score)] for face in faces],
-            "names": [f"person {track.person or -track.id}" for track in present],
-            "boxes": [[float(value) for value in box] for box, _, _ in regions],
-            "modes": [*(str(decider.mode_of(track, at)) for track in present), *(mode for _, mode, _ in regions)],
-            "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
-        }
-        return self._photos.put(lambda: self.work.do("photos", "preview", **given), NOW)
+        def follow(done: int, total: int | None, stage: str) -> None:
+            self.work.progress[number] = (done, total, stage)
+            self.review.touch(number)
+
+        def draw() -> bytes:
+            if self._asked[number] != at:
+                raise InputError("another frame was asked for meanwhile")
+            self.load(number)
+            busy = number in self.work.progress
+            present = [(track, self._cut(number, track)) for track, _ in self.plan(number).tracks.at(at)]
+            given = {
+                "path": self.review.source(self.review[number]),
+                "folder": self.review.film_folder(number),
+                "stamp": self._loaded[number][0],
+                "at": at,
+                "numbers": self._numbers(number),
+                "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
+                "cuts": [track.id for track, cut in present if not cut.exists()],
+            }
+            try:
+                made = self.work.do("photos", "preview", progress=None if busy else follow, **given)
+            finally:
+                if not busy:
+                    self.work.progress.pop(number, None)
+                    self.review.touch(number)
+            for track, cut in present:
+                if picture := made["cuts"].get(str(track.id)):
+                    self.review.write_file(cut.name, picture)
+            return bytes(made["picture"])
+
+        return self._photos.put(draw, NOW)
+
+    def cut(self, number: str, key: str, draw: int) -> Path | None:
+        """Where the picture of a person's new face is as it was drawn once; None: nobody has this key."""
+        wanted = [track for track in self.load(number).tracks if key in (str(track.person), str(-track.id))]
+        return self._cut(number, wanted[0], draw) if wanted else None
+
+    def _cut(self, number: str, track: Track, draw: int | None = None) -> Path:
+        choice, usual = self.load(number).decisions.of_face(track), self.review.controls_of(self.review[number])
+        draw = (choice.draw or 0) if draw is None else draw
+        return self.work.draw_file(number, (track.person or -track.id, draw, choice.drawing or usual.drawing))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _length(film: Project) -> float:
+    """Seconds to the end of the last frame."""
+    return float(film.times[-1]) + 1 / film.rate if len(film.times) else 0.0
+
+
+def _completed(film: Project, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A change of decisions with reasons, boxes within the picture, and without rules on people who are nobody now."""
+    from ficgan.video.project import Project
+
+    change = dict(given)
+    if unknown := set(change) - set(Project.DECIDED):
+        raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
+    for name in ("people", "tracks", "link", "keys"):
+        if not isinstance(change.get(name, {}), dict):
+            raise InputError(f"{name} go by their numbers")
+    for name in ("people", "tracks"):
+        for who, choice in change.get(name, {}).items():
+            tree = {"mode": choice} if isinstance(choice, str) else choice
+            if isinstance(tree, dict):
+                tree = {key: value for key, value in tree.items() if value not in (None, "", 0)}
+                tree = {"reason": "chosen in the review", **tree} if tree.get("mode") else tree
+            change[name] = {**change[name], who: tree or None}
+    size = [film.source.width, film.source.height] * 2
+    if isinstance(change.get("regions"), list):
+        change["regions"] = [_within(region, size) for region in change["regions"]]
+    if "keys" in change:
+        change["keys"] = {who: keys and [_boxed(key, size) for key in keys] for who, keys in change["keys"].items()}
+    if link := change.get("link"):
+        after = {**{str(track.id): track.person for track in film.tracks}, **link}
+        gone = {person for person in film.people if person not in after.values()}
+        change["people"] = {**change.get("people", {}), **dict.fromkeys(map(str, gone & set(film.decisions.people)))}
+        spans = film.decisions.spans
+        if any(span.person in gone for span in spans):
+            change["spans"] = [span.model_dump(by_alias=True) for span in spans if span.person not in gone]
+    return change
+
+
+def _within(region: Any, size: list[int]) -> Any:
+    """A region with its boxes cut to the picture."""
+    if not isinstance(region, dict):
+        raise InputError("a box is an object with first, last, mode and box or keys")
+    tree = {"reason": "drawn in the review", **{name: value for name, value in region.items() if value is not None}}
+    if isinstance(tree.get("keys"), list):
+        tree["keys"] = [_boxed(key, size) for key in tree["keys"]]
+    return _boxed(tree, size) if "box" in tree else tree
+
+
+def _boxed(tree: Any, size: list[int]) -> Any:
+    """What has a box with it cut to the picture; an InputError where too little is left of it."""
+    try:
+        corners = np.clip(np.asarray(tree["box"], np.float64), 0, size)
+    except (KeyError, TypeError, ValueError):
+        raise InputError("a box is [x0, y0, x1, y1]") from None
+    if corners.shape != (4,) or not (corners[2:] - corners[:2] >= SMALLEST).all():
+        raise InputError(f"the box lies outside of the picture or is smaller than {SMALLEST} pixels; draw a larger one")
+    return {**tree, "box": [round(float(value), 1) for value in corners]}
+
+
+def _before(film: Project, change: Mapping[str, Any]) -> dict[str, Any]:
+    """What gives back what a change of decisions takes away."""
+    tree = film.decisions_tree()
+    return {
+        name: {who: tree[name].get(who) for who in value} if isinstance(value, dict) else tree[name]
+        for name, value in change.items()
+    }
 
 
 def _shown(mode: str) -> str:
     """A mode of a film without the keys it may hold."""
     from ficgan.anonymizers.modes import shown
 
-    return mode if mode == "keep" else "black" if mode == "solid" else shown(mode)
+    return mode if mode in ("", "keep") else "black" if mode == "solid" else shown(mode)

@@ -60,7 +60,7 @@ class FaceEntry(ReviewedFace):
     @property
     def decided(self) -> tuple[Any, ...]:
         """What was decided on it."""
-        return self.box, self.mode, self.draw, self.drawing
+        return self.box, self.mode, self.draw, self.drawing, self.person
 
 
 class PossibleFace(Strict):
@@ -80,6 +80,7 @@ class Step(Strict):
         at, drop: which entries of `faces` go: from where, and how many.
         faces: what comes in their place.
         controls, reviewed: of the file.
+        film: what goes back to a film's project, in the form of its decisions.json; None: nothing.
     """
 
     number: NonNegativeInt
@@ -88,6 +89,7 @@ class Step(Strict):
     faces: tuple[FaceEntry, ...] = ()
     controls: Controls | None = None
     reviewed: bool = False
+    film: dict[str, Any] | None = None
 
 
 class Item(Strict):
@@ -99,6 +101,7 @@ class Item(Strict):
         stamp: size and time of the file whose faces these are.
         controls: None: those of the review.
         people: of a film.
+        draws: of a film, the numbers of the new faces that were shown, by person, or by "-track" where none is known.
         saved: name of the last result.
         changed: whether something was decided after that.
         reviewed: a person looked at it and is content.
@@ -120,6 +123,7 @@ class Item(Strict):
     faces: tuple[FaceEntry, ...] = ()
     notes: tuple[Text, ...] = ()
     people: NonNegativeInt = 0
+    draws: dict[str, tuple[NonNegativeInt, ...]] = Field(default_factory=dict)
     saved: Text = ""
     changed: bool = False
     possible: tuple[PossibleFace, ...] = ()
@@ -128,8 +132,9 @@ class Item(Strict):
     future: tuple[Step, ...] = ()
 
 
-def back_to(item: Item, values: Mapping[str, Any], number: int) -> Step:
-    """The step that leads from changed values (`faces`, `controls`, `reviewed`) back to a file as it is."""
+def back_to(item: Item, values: Mapping[str, Any], number: int, film: Mapping[str, Any] | None = None) -> Step:
+    """The step that leads from changed values (`faces`, `controls`, `reviewed`) back to a file as it is; `film` is that
+    of the step."""
     old: Sequence[FaceEntry] = item.faces
     new: Sequence[FaceEntry] = values.get("faces", old)
     few = min(len(old), len(new))
@@ -144,6 +149,7 @@ def back_to(item: Item, values: Mapping[str, Any], number: int) -> Step:
         faces=tuple(old[at : len(old) - tail]),
         controls=item.controls,
         reviewed=item.reviewed,
+        film=None if film is None else dict(film),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -15,8 +14,9 @@ from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
 from ficgan.ui.items import FaceEntry, Item, PossibleFace
+from ficgan.ui.people import DeskPeople
 from ficgan.ui.project import free_name
-from ficgan.ui.tasks import jpeg
+from ficgan.ui.tasks import CUT, around, jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ __all__ = ["DeskPhotos"]
 
 # What was done to a face that got a new one.
 NEW = ("generated", "retried")
-# Longest side of a picture of a face that was drawn before, px.
-CUT = 112
 
 
 class DeskPhotos:
@@ -37,20 +35,27 @@ class DeskPhotos:
         self.work, self.review = work, work.review
         self.queue = Queue("photos", work.changed, prepare)
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
+        self.people = DeskPeople(work, self.queue, self._meet, self.redraw)
 
     def _do(self, task: str, item: Item, **given: Any) -> Any:
         """A task of the worker on a photo as it is decided."""
+        from ficgan.deidentify.review import person_key
+
         default = self.review.controls_of(item).mode
-        photo = {
+        photo: dict[str, Any] = {
             "id": item.id,
             "stamp": self.work.stamp(item),
             "path": self.review.source(item),
             "places": [_numbers(face) for face in item.faces],
             "choices": [
-                (face.mode or default, face.draw, face.drawing and face.drawing.model_dump()) for face in item.faces
+                (face.mode or default, face.draw, face.drawing and face.drawing.model_dump(), face.person)
+                for face in item.faces
             ],
+            "named": [person_key(face.person, face.draw, face.drawing) for face in item.faces if face.person],
             "possible": [_numbers(place) for place in item.possible],
         }
+        known = self.people.identities
+        photo["people"] = {name: known[name] for name in photo["named"] if name in known}
         return self.work.do("photos", task, photo=photo, **given)
 
     def draw(self, number: str) -> Item:
@@ -77,6 +82,7 @@ class DeskPhotos:
         item = self.review[number]
         basis = self._from(item)
         made = self._do(task, item, drawing=self.review.controls_of(item).drawing.model_dump(), **given)
+        self.people.keep(made["people"])
         for kind in ("after", "result"):
             self.review.write_file(f"{kind}-{number}.jpg", made[kind])
         self._drawn[number] = basis
@@ -114,19 +120,28 @@ class DeskPhotos:
             item = self.ready(number, faces or ())
             if "draw" in values:
                 self._keep_cuts(item, range(len(item.faces)) if faces is None else faces)
-            self.review.decide(
-                number,
-                step,
-                faces=tuple(
-                    _decided(item, entry, values) if faces is None or n in faces else entry
-                    for n, entry in enumerate(item.faces)
-                ),
-            )
+            step = self.review.next_step() if step is None else step
+            changed = [n for n in range(len(item.faces)) if faces is None or n in faces]
+            self._set(item, changed, step, values)
+            people = {item.faces[n].person for n in changed} - {0}
+            for other in self.people.photos_of(people):
+                theirs = [n for n, face in enumerate(other.faces) if face.person in people]
+                if other.id != number:
+                    if "draw" in values:
+                        self._keep_cuts(other, theirs)
+                    self._set(other, theirs, step, values)
+                    self.redraw(other.id, SOON)
         return self.redraw(number)
 
+    def _set(self, item: Item, faces: Collection[int], step: int, values: dict[str, Any]) -> None:
+        entries = tuple(_decided(item, entry, values) if n in faces else entry for n, entry in enumerate(item.faces))
+        self.review.decide(item.id, step, faces=entries)
+
     def undo(self, number: str, *, redo: bool = False) -> Future[Any]:
-        """Take back the last decision on a photo, or do it again."""
-        self.review.undo(number, redo=redo)
+        """Take back the last decision on a photo, or do it again; also on other files that it changed."""
+        for other in self.review.undo_step(number, redo=redo):
+            if other != number and self.review[other].kind == "photo":
+                self.redraw(other, SOON)
         return self.redraw(number)
 
     def add_face(self, number: str, box: tuple[float, float, float, float]) -> Future[Any]:
@@ -190,13 +205,21 @@ class DeskPhotos:
         drawing = self.review.controls_of(item).drawing.model_dump()
         return self.queue.put(lambda: self._do("whole", item, drawing=drawing), NOW)
 
+    def _meet(self, item: Item, first: bool) -> list[int]:
+        """Who the faces of a photo are among those of all photos since the `first`."""
+        return list(self._do("meet", item, first=first))
+
+    def face_picture(self, item: Item, face: int, kind: Literal["before", "after"]) -> bytes:
+        """A face of a photo as JPEG."""
+        image = np.asarray(Image.open(self.review.picture(kind, item.id)).convert("RGB"))
+        return jpeg(around(image, np.array(item.faces[face].box) * image.shape[1] / item.width), CUT)
+
     # -- pictures of faces that were drawn before ---------------------------------------------------------------------
 
     def cut(self, item: Item, face: int, draw: int) -> Path:
         """Where the picture of a draw of a face is, if it was kept."""
         entry, usual = item.faces[face], self.review.controls_of(item).drawing
-        basis = repr((entry.box, draw, entry.drawing or usual))
-        return self.review.folder / f"draw-{item.id}-{hashlib.sha256(basis.encode()).hexdigest()[:16]}.jpg"
+        return self.work.draw_file(item.id, (entry.box, draw, entry.drawing or usual))
 
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
         """Keep the faces as they are drawn now, before others take their place."""
@@ -205,13 +228,8 @@ class DeskPhotos:
         after = np.asarray(Image.open(self.review.picture("after", item.id)).convert("RGB"))
         for n in faces:
             if item.faces[n].action in NEW:
-                x0, y0, x1, y1 = (np.array(item.faces[n].box) * after.shape[1] / item.width).tolist()
-                side = 0.7 * max(x1 - x0, y1 - y0)
-                x, y = (x0 + x1) / 2, (y0 + y1) / 2
-                left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
-                self.review.write_file(
-                    self.cut(item, n, item.faces[n].draw).name, jpeg(after[top:low, left:right], CUT)
-                )
+                box = np.array(item.faces[n].box) * after.shape[1] / item.width
+                self.review.write_file(self.cut(item, n, item.faces[n].draw).name, jpeg(around(after, box), CUT))
 
     # -- results ------------------------------------------------------------------------------------------------------
 

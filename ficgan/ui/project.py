@@ -5,6 +5,7 @@
       ui.json              settings for all files, the seed of the draws
       item-ID.json         a file: where it is, its faces, what was decided on each
       source-ID.jpg        a file that was dropped into the page
+      people.json            how people who are in several photos were drawn, with identity codes
       thumb-, before-, after-, result-, draw-ID….jpg      pictures for the page
       film-ID/             the project of a film, as `ficgan analyse` makes it
 
@@ -17,7 +18,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +85,8 @@ class Review:
             raise
         holders: list[_ReviewSettings | Item] = [self._settings, *self._items.values()]
         self._steps = max((step.number for one in holders for step in (*one.past, *one.future)), default=0)
+        # Changes the project of a film by its number, and returns what leads back.
+        self.change_film: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda number, film: {}
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
@@ -113,8 +116,8 @@ class Review:
         """Those of the file, else those of the review."""
         return item.controls or self.controls
 
-    def set_controls(self, controls: Controls) -> None:
-        """For all files; those of their own are dropped."""
+    def set_controls(self, controls: Controls) -> int:
+        """For all files; those of their own are dropped. Returns the number of the action."""
         with self.lock:
             number = self.next_step()
             old = _OldControls(number=number, controls=self.controls)
@@ -122,6 +125,7 @@ class Review:
             for item in self.items():
                 if item.controls is not None:
                     self.decide(item.id, number, controls=None)
+            return number
 
     def _set(self, **values: Any) -> None:
         settings = self._settings.model_copy(update=values)
@@ -137,15 +141,17 @@ class Review:
             self._steps += 1
             return self._steps
 
-    def decide(self, number: str, step: int | None = None, **values: Any) -> Item:
-        """Change `faces`, `controls` or `reviewed` of a file so that it can be undone.
+    def decide(
+        self, number: str, step: int | None = None, film: Mapping[str, Any] | None = None, **values: Any
+    ) -> Item:
+        """Change `faces`, `controls` or `reviewed` of a file so that it can be undone; `film` as of a `Step`.
 
         Raises:
             InputError: it cannot be written; the entry is as it was.
         """
         with self.lock:
             item = self[number]
-            past = (*item.past, back_to(item, values, self.next_step() if step is None else step))[-STEPS:]
+            past = (*item.past, back_to(item, values, self.next_step() if step is None else step, film))[-STEPS:]
             changed = item.changed or set(values) != {"reviewed"}
             return self.change(number, **values, past=past, future=(), changed=changed)
 
@@ -156,11 +162,24 @@ class Review:
             source, target = (item.future, item.past) if redo else (item.past, item.future)
             if not source:
                 raise InputError(f"{item.name}: there is nothing to {'redo' if redo else 'undo'}")
-            values = restored(item, source[-1])
-            stacks = source[:-1], (*target, back_to(item, values, source[-1].number))
+            step, values = source[-1], restored(item, source[-1])
+            film = None if step.film is None else self.change_film(number, step.film)
+            stacks = source[:-1], (*target, back_to(item, values, step.number, film))
             past, future = stacks[::-1] if redo else stacks
-            changed = item.changed or bool(source[-1].drop or source[-1].faces) or values["controls"] != item.controls
+            changed = bool(step.drop or step.faces or step.film) or values["controls"] != item.controls
+            changed = changed or item.changed
             return self.change(number, **values, past=past, future=future, changed=changed)
+
+    def undo_step(self, number: str, *, redo: bool = False) -> list[str]:
+        """`undo` of a file, and of the files that the same action changed and nothing else since; returns them all."""
+        with self.lock:
+            source = "future" if redo else "past"
+            steps = getattr(self[number], source)
+            step = steps[-1].number if steps else None
+            others = [item.id for item in self.items() if (s := getattr(item, source)) and s[-1].number == step]
+            for one in [number, *(other for other in others if other != number)]:
+                self.undo(one, redo=redo)
+            return others
 
     def undoable(self, *, redo: bool = False) -> int | None:
         """The number of the action that `undo_all` takes back next; None where there is none.

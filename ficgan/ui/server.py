@@ -1,29 +1,20 @@
-"""The web application: one page and a small JSON interface, for this machine and whoever has the token.
-
-Every request needs the token (a cookie that the first address sets, or a header), the right Host, and no foreign
-Origin. Files are named by ids of the review, never by paths.
-"""
+"""The web application: one page and a small JSON interface. Files are named by ids of the review, never by paths."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import secrets
-import socket
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
-from urllib.parse import parse_qs
+from typing import Any, Literal
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.deidentify.review import Drawing
 from ficgan.errors import FicganError, InputError
@@ -36,7 +27,7 @@ from ficgan.ui.photos import NEW
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
-__all__ = ["HEADER", "LIMITS", "Guard", "make_app", "open_socket", "serve"]
+__all__ = ["LIMITS", "make_app"]
 
 # Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
@@ -46,21 +37,6 @@ PAGES = {
     for path in files("ficgan.ui").joinpath("page").iterdir()
     if Path(path.name).suffix in _KINDS
 }
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "content-security-policy": POLICY,
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-    "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-store",
-    "cross-origin-resource-policy": "same-origin",
-}
-HEADER = "x-ficgan-token"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -98,6 +74,9 @@ class _Routes:
             ("POST", f"{item}/possible", self.take_possible),
             ("POST", f"{item}/undo", self.undo),
             ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
+            ("GET", "/api/people", self.people),
+            ("POST", "/api/people", self.link),
+            ("GET", f"{item}/faces/{{face:int}}/picture", self.face_picture),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
             ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
             ("GET", f"{item}/film", self.film),
@@ -107,8 +86,7 @@ class _Routes:
             ("GET", f"{item}/at", self.at),
             ("GET", f"{item}/frame/{{frame:int}}", self.frame),
             ("GET", f"{item}/track/{{track:int}}", self.track),
-            ("POST", f"{item}/regions", self.add_region),
-            ("DELETE", f"{item}/regions/{{region:int}}", self.remove_region),
+            ("GET", f"{item}/people/{{key}}/{{draw:int}}", self.person_cut),
         ]
         return [Route(path, _telling(handler), methods=[method]) for method, path, handler in table]
 
@@ -154,6 +132,7 @@ class _Routes:
             "undo": len(item.past),
             "redo": len(item.future),
             "drawn": _time_of(self.review.picture("result", item.id)),
+            "linked": sum(face.person > 0 for face in item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
             "doubtful": sum(bool(face.doubt) and face.action != "kept" for face in item.faces),
@@ -256,6 +235,22 @@ class _Routes:
             await run_in_threadpool(self.session.check, drawing)
         return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
 
+    async def people(self, request: Request) -> Response:
+        """Who is in several photos."""
+        return JSONResponse(self.photos.people.rows())
+
+    async def link(self, request: Request) -> Response:
+        """Compare the faces of all photos."""
+        count = await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))
+        return JSONResponse({"people": count})
+
+    async def face_picture(self, request: Request) -> Response:
+        item, face = self._item(request), request.path_params["face"]
+        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
+        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
+            return _sorry("There is no such face.", 404)
+        return Response(await run_in_threadpool(self.photos.face_picture, item, face, kind), media_type="image/jpeg")
+
     async def decide_faces(self, request: Request) -> Response:
         """One mode for all faces of a photo."""
         mode = str((await _json(request)).get("mode", ""))
@@ -293,7 +288,7 @@ class _Routes:
         """The last decision on a file; with ?redo what was undone last."""
         item, redo = self._item(request), "redo" in request.query_params
         if item.kind == "film":
-            self.review.undo(item.id, redo=redo)
+            await run_in_threadpool(lambda: self.review.undo(item.id, redo=redo))
             return await self._done(request)
         return await self._done(request, await run_in_threadpool(lambda: self.photos.undo(item.id, redo=redo)))
 
@@ -335,10 +330,9 @@ class _Routes:
         return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("No picture of it.", 404)
 
     async def edit_film(self, request: Request) -> Response:
+        """Change the decisions on a film, in the form of its decisions.json."""
         given, number = await _json(request), self._item(request).id
-        if unknown := set(given) - {"default", "people", "tracks", "link"}:
-            raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
-        await run_in_threadpool(lambda: self.films.edit(number, **given))
+        await run_in_threadpool(self.films.edit, number, given)
         return await self.film(request)
 
     async def decisions(self, request: Request) -> Response:
@@ -370,17 +364,11 @@ class _Routes:
         picture = await asyncio.wrap_future(await run_in_threadpool(draw, number, at))
         return Response(picture, media_type="image/jpeg")
 
-    async def add_region(self, request: Request) -> Response:
-        given, number = await _json(request), self._item(request).id
-        frame, mode = int(_float(given.get("frame", 0))), str(given.get("mode", "plain"))
-        start, end = _float(given.get("from", 0)), _float(given.get("to", 0))
-        await run_in_threadpool(self.films.add_region, number, frame, _box(given), start, end, mode)
-        return await self.film(request)
-
-    async def remove_region(self, request: Request) -> Response:
-        number, region = self._item(request).id, request.path_params["region"]
-        await run_in_threadpool(self.films.remove_region, number, region)
-        return await self.film(request)
+    async def person_cut(self, request: Request) -> Response:
+        """The new face of a person of a film as a draw showed it."""
+        number, given = self._item(request).id, request.path_params
+        path = await run_in_threadpool(self.films.cut, number, given["key"], given["draw"])
+        return FileResponse(path, media_type="image/jpeg") if path and path.exists() else _sorry("Not drawn yet.", 404)
 
 
 def _telling(handler: Handler) -> Handler:
@@ -453,92 +441,3 @@ def _file_name(name: str) -> str:
     while len(stem.encode()) > 180:
         stem = stem[:-1]
     return f"{stem or 'file'}{suffix[:9]}"
-
-
-# -- who is let in ---------------------------------------------------------------------------------------------------
-
-
-class Guard:
-    """Lets nobody in without the token, and nothing out without the security headers.
-
-    Args:
-        app: what is guarded.
-        token: the secret.
-        host: "127.0.0.1:PORT".
-    """
-
-    def __init__(self, app: ASGIApp, token: str, host: str) -> None:
-        self.app, self.token, self.host = app, token, host
-        self.cookie = f"ficgan-{host.rpartition(':')[2]}"  # cookies do not tell ports apart
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                names = {name for name, _ in message["headers"]}
-                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        refusal = self.refusal(Request(scope))
-        if refusal is None and scope["path"] == "/" and b"token=" in scope["query_string"]:
-            answer: ASGIApp = RedirectResponse("/", 303)
-            answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")  # type: ignore[attr-defined]
-        else:
-            answer = self.app if refusal is None else PlainTextResponse(refusal, 403)
-        await answer(scope, receive, sending)
-
-    def refusal(self, request: Request) -> str | None:
-        """Why a request is refused; None where it may pass."""
-        if request.headers.get("host") != self.host:
-            return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{self.host}":
-            return "Another page asked for this; it is refused."
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return "Another page asked for this; it is refused."
-        given = request.headers.get(HEADER)
-        if given is None and origin is None and request.method not in ("GET", "HEAD"):
-            return "A change must come from the page itself."
-        if given is None and request.url.path == "/":
-            given = parse_qs(request.url.query).get("token", [None])[0]
-        given = given or request.cookies.get(self.cookie, "")
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
-            return "The token is missing or old; open the address that “ficgan ui” printed last."
-        return None
-
-
-# -- the server -------------------------------------------------------------------------------------------------------
-
-
-def open_socket(port: int = 0) -> socket.socket:
-    """A listening socket of this machine alone; 0: on a free port.
-
-    Raises:
-        InputError: the port is taken.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.bind(("127.0.0.1", port))
-        listener.listen(100)  # whoever reads the address may be faster than the server
-    except OSError as error:
-        listener.close()
-        raise InputError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out") from None
-    return listener
-
-
-def serve(session: Session, listener: socket.socket, token: str) -> None:
-    """Answer until Ctrl-C or SIGTERM."""
-    host = f"127.0.0.1:{listener.getsockname()[1]}"
-    config = uvicorn.Config(
-        Guard(make_app(session), token, host),
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
-    uvicorn.Server(config).run(sockets=[listener])

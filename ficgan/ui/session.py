@@ -15,7 +15,7 @@ from ficgan.ui.films import DeskFilms
 from ficgan.ui.items import Controls, Item
 from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.project import Review
-from ficgan.ui.work import LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
+from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class Session(Workplace):
     ) -> None:
         super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
+        self._pictured = 0
+        if review.root is None:
+            self.pictured.set()
         self.pictures = Queue("pictures", self.changed)
         self.photos = DeskPhotos(self, self.load)
         self.films = DeskFilms(self, self.pictures, self.photos.queue)
@@ -51,6 +54,7 @@ class Session(Workplace):
             for item in self.review.items():
                 if item.id not in self._begun:
                     self._begin(item)
+            self.pictures.put(self.pictured.set)
 
         self.pictures.put(listing, NOW)
 
@@ -113,6 +117,9 @@ class Session(Workplace):
         try:
             made = self._write_pictures(number, self.review.source(item))
             self.review.change(number, quiet=True, width=made["width"], height=made["height"])
+            self._pictured += 1
+            if self._pictured == FIRST:
+                self.pictured.set()
         except (FicganError, OSError) as error:
             if not self.stopping.is_set():
                 self.fail(number, error)
@@ -141,7 +148,10 @@ class Session(Workplace):
         if number is not None:
             self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
-        self.review.set_controls(controls)
+        step, mode = self.review.set_controls(controls), controls.mode
+        for item in self.review.items():
+            if item.kind == "film" and item.state == "ready":
+                self.films.edit(item.id, {"default": mode}, step)
         self._redraw_all(self.review.items())
         return None
 
@@ -156,8 +166,6 @@ class Session(Workplace):
             if item.kind == "photo" and item.state == "ready":
                 self.review.change(item.id, quiet=True, changed=True)
                 self.photos.redraw(item.id, LATER)
-            elif item.kind == "film" and item.state == "ready":
-                self.films.edit(item.id, default=self.review.controls.mode)
 
     def undo(self, *, redo: bool = False) -> list[str]:
         """Take back the last action, whatever files it changed, or do it again; returns the files."""

@@ -9,7 +9,6 @@ import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,14 +25,18 @@ from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
+    from ficgan.deidentify.photos import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
+    from ficgan.video.preview import Preview
     from ficgan.video.read import VideoSource
 
-__all__ = ["ModelTasks", "PictureTasks", "jpeg", "model_setup", "picture_setup", "write_new"]
+__all__ = ["CUT", "ModelTasks", "PictureTasks", "around", "jpeg", "model_setup", "picture_setup", "write_new"]
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
 PREVIEW, THUMBNAIL = 1600, 320
+# Longest side of a picture of a face that was drawn, px, and its margin in sizes of the box.
+CUT, MARGIN = 112, 0.2
 # Suffixes of photos that are films where they are animated.
 ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
 # Photos kept open, engines with controls of their own.
@@ -121,6 +124,15 @@ class _OpenPhoto:
     result: Result | None = None
 
 
+@dataclass
+class _OpenFilm:
+    """A film whose frames are drawn, what it is drawn from, and the stamp of its decisions."""
+
+    basis: Any
+    preview: Preview
+    stamp: Any = None
+
+
 class ModelTasks(PictureTasks):
     """Tasks that need the model.
 
@@ -133,6 +145,9 @@ class ModelTasks(PictureTasks):
         self.engine = engine
         self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
         self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
+        self._preview: _OpenFilm | None = None
+        self.people: dict[str, NewIdentity] = {}  # who are in several photos
+        self._meeting: Linked | None = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the model, for the page and for side-cars."""
@@ -171,7 +186,8 @@ class ModelTasks(PictureTasks):
         shared = 0 if kept is None or places is None else min(len(places), len(kept.places))
         if not shared or kept is None or kept.stamp != photo["stamp"] or places[:shared] != kept.places[:shared]:
             image = read_image(photo["path"]).rgb
-            retouch = Retouch(self.engine, image, faces=None if places is None else [_face(*place) for place in places])
+            known = None if places is None else [_face(*place) for place in places]
+            retouch = Retouch(self.engine, image, faces=known, people=self.people)
             kept = _OpenPhoto(photo["stamp"], [], retouch)
         else:
             kept.retouch.forget(shared)
@@ -199,14 +215,19 @@ class ModelTasks(PictureTasks):
         return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
+        from ficgan.deidentify.photos import NewIdentity
         from ficgan.deidentify.review import Choice, Drawing
 
         retouch, kept = self._open(photo), self._photos[photo["id"]]
         basis = [photo["places"], photo["choices"], drawing]
         if kept.result is None or kept.basis != basis:
             choices = [
-                Choice(mode, draw, None if own is None else Drawing(**own)) for mode, draw, own in photo["choices"]
+                Choice(mode, draw, None if own is None else Drawing(**own), person)
+                for mode, draw, own, person in photo["choices"]
             ]
+            for name, (code, kind, step) in photo["people"].items():
+                kept_kind = None if kind is None else np.array(kind, np.float32)
+                self.people.setdefault(name, NewIdentity(np.array(code, np.float32), kept_kind, step))
             kept.result, kept.basis = retouch.render(choices, self._engine_with(drawing)), basis
         return kept.result
 
@@ -222,7 +243,25 @@ class ModelTasks(PictureTasks):
         ]
         pictures = {"after": jpeg(result.image, PREVIEW), "result": jpeg(result.image, THUMBNAIL, 80)}
         places = [not is_replaced(result.mask, _face(*place)) for place in photo["possible"]]
-        return {**pictures, "faces": faces, "open": places}
+        people = {
+            name: [one.code.tolist(), None if one.kind is None else one.kind.tolist(), one.step]
+            for name, one in self.people.items()
+            if name not in photo["people"] and name in photo["named"]
+        }
+        return {**pictures, "faces": faces, "open": places, "people": people}
+
+    def meet(self, photo: Mapping[str, Any], first: bool) -> list[int]:
+        """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
+        from ficgan.deidentify.photos import FaceJob, Linked
+
+        if first or self._meeting is None:
+            films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
+            assert films.recognizer is not None
+            self._meeting = Linked(films.recognizer, None)
+        retouch = self._open(photo)
+        jobs = [FaceJob(face, "", 0.0) for face in retouch.faces]
+        self._meeting.meet(retouch.image, jobs)
+        return [int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs]
 
     def save(
         self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any
@@ -279,29 +318,35 @@ class ModelTasks(PictureTasks):
 
     def preview(
         self,
-        film: Mapping[str, Any],
-        key: str,
-        faces: Sequence[Any],
-        names: Sequence[str],
-        boxes: Sequence[Any],
-        modes: Sequence[str],
+        path: Path,
+        folder: Path,
+        stamp: Any,
+        at: int,
+        numbers: Mapping[str, Any],
         drawing: Mapping[str, Any],
-    ) -> bytes:
-        """A frame with its faces as decided; in the film a person's new face may be another one."""
-        from ficgan.deidentify.review import CHOICES, Choice, Retouch
+        cuts: Sequence[int],
+    ) -> dict[str, Any]:
+        """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
+        from ficgan.video.preview import Preview
+        from ficgan.video.project import Project
+        from ficgan.video.settings import VideoSettings
 
-        image = self._frame(**film)
-        # What is no face is among the tracks.
-        places = [_face(*face) for face in faces]
-        retouch = Retouch(self._engine_with(drawing), image, key=key, faces=places, objects={})
-        retouch.names = dict(enumerate(names))
-        chosen = list(modes[: len(faces)])
-        for box, mode in zip(boxes, modes[len(faces) :], strict=True):
-            with suppress(InputError):  # it has left the picture
-                retouch.add(box, search=False)
-                chosen.append(mode)
-        result = retouch.render([Choice(mode if mode in CHOICES else "plain") for mode in chosen])
-        return jpeg(result.image, PREVIEW, 85)
+        basis = [str(path), numbers, drawing]
+        if self._preview is None or self._preview.basis != basis:
+            settings = VideoSettings(**numbers)
+            drawn = Preview(self._engine_with(drawing).video_tools(settings), settings, path)
+            self._preview = _OpenFilm(basis, drawn)
+        kept = self._preview
+        if kept.stamp != stamp:
+            kept.preview.decide(Project.load(folder))
+            kept.stamp = stamp
+        image, plan = kept.preview(at, lambda done, total: report(done, total, "drawing this frame")), kept.preview.plan
+        faces = {
+            str(track.id): jpeg(around(image, track.boxes[row]), CUT)
+            for track, row in plan.tracks.at(at)
+            if track.id in cuts and plan.modes[track.id][row] == "ficgan"
+        }
+        return {"picture": jpeg(image, PREVIEW, 85), "cuts": faces}
 
 
 def _is_film(path: Path) -> bool:
@@ -318,6 +363,14 @@ def _face(box: Sequence[float], landmarks: Sequence[Sequence[float]], score: flo
     from ficgan.faces import Face
 
     return Face(np.array(box, np.float32), np.array(landmarks, np.float32), score)
+
+
+def around(image: Image, box: Sequence[float]) -> Image:
+    """The square part of a picture around a box, with a margin."""
+    x0, y0, x1, y1 = (float(value) for value in box)
+    side, x, y = (0.5 + MARGIN) * max(x1 - x0, y1 - y0), (x0 + x1) / 2, (y0 + y1) / 2
+    left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
+    return image[top:low, left:right]
 
 
 class _FrameReader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import queue
 import threading
@@ -27,6 +28,8 @@ __all__ = ["LATER", "NOW", "SOON", "Queue", "Workplace", "hide_path", "sentence"
 
 # Priorities of jobs.
 NOW, SOON, LATER = 0, 5, 10
+# So many pictures come before the model is loaded, and it waits for them so many seconds at most.
+FIRST, FIRST_SECONDS = 12, 5.0
 
 
 class Queue:
@@ -92,9 +95,10 @@ class Workplace:
         self.about: dict[str, Any] = {}  # of the model, once it is ready
         self.progress: dict[str, tuple[int, int | None, str]] = {}  # of files at work: frames done, in all, stage
         self.stopping, self.loaded = threading.Event(), threading.Event()
+        self.pictured = threading.Event()  # the first pictures of an opened folder are there
         self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
         self._manifest: RunManifest | None = None
-        self._workers = {"pictures": start(picture_setup), "photos": start(self._setup)}
+        self._workers = {"pictures": start(picture_setup)}
 
     def changed(self) -> None:
         """Something changed that is no entry of a file: the page is to ask for it."""
@@ -103,8 +107,10 @@ class Workplace:
     # -- worker processes ---------------------------------------------------------------------------------------------
 
     def do(self, where: str, task: str, progress: Callable[..., object] | None = None, **given: Any) -> Any:
-        """A task of `ficgan.ui.tasks` in the worker for "pictures", "photos" or "films"; films have one when needed."""
+        """A task of `ficgan.ui.tasks` in the worker for "pictures", "photos" or "films", which starts when needed."""
         if where not in self._workers:
+            if self.stopping.is_set():
+                raise InputError("the review is being closed; start it again")
             self._workers[where] = self._start(self._setup)
         return self._workers[where].do((task, given), progress)
 
@@ -114,7 +120,8 @@ class Workplace:
             self._workers[where].cancel()
 
     def load(self) -> None:
-        """Wait for the model, or say in `model` why there is none."""
+        """Load the model, once the first pictures had the processor to themselves; or say in `model` why not."""
+        self.pictured.wait(FIRST_SECONDS)
         try:
             self.about = self.do("photos", "about")
             self.model = "ready"
@@ -126,6 +133,7 @@ class Workplace:
     def end_workers(self) -> None:
         """End all worker processes, also what they do: an unfinished film keeps its work folder."""
         self.stopping.set()
+        self.pictured.set()
         for workers in tuple(self._workers.values()):
             workers.close()
 
@@ -164,6 +172,10 @@ class Workplace:
             self.review.change(number, quiet=True, state="failed", error=text)
             with suppress(InputError):  # the disk is full: tried again at the next start
                 self.review.change(number)
+
+    def draw_file(self, number: str, basis: tuple[Any, ...]) -> Path:
+        """Where the picture of a face as it was drawn once is, by what it was drawn from."""
+        return self.review.folder / f"draw-{number}-{hashlib.sha256(repr(basis).encode()).hexdigest()[:16]}.jpg"
 
     def options(self, item: Item) -> dict[str, Any]:
         """What a side-car states of the controls."""

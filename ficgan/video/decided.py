@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.crops import SmoothConfig
+from ficgan.video.decisions import Drawing
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.read import Frame
@@ -23,6 +24,7 @@ from ficgan.video.settings import HOLD, VideoSettings
 from ficgan.video.tracks import PADDED, SEEN, UNSURE, Track, TrackSet
 
 __all__ = [
+    "DRAW",
     "Appearance",
     "CheckReport",
     "FilmFinding",
@@ -38,6 +40,8 @@ SMALL = 24.0
 # Ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned away; a frontal
 # face has about 1, one turned by 60° 0.5.
 TURNED = 0.45
+# In the key of a person: what stands before the number of another draw.
+DRAW = "~"
 # Fewest and most frames on which a person's new face is tried.
 AUDITIONS = (3, 8)
 
@@ -109,6 +113,7 @@ class FilmPlan:
     Args:
         modes: track → mode of each row, str [n].
         people: track → key of its person in the k-same draw.
+        drawings: such key → how the person's new face is drawn, where that is not as all others.
         fallbacks: why faces fall back → rows.
         held: track → row → what stands for what the model would find there, where it cannot read the face.
     """
@@ -118,6 +123,7 @@ class FilmPlan:
     modes: Mapping[int, NDArray[np.str_]]
     people: Mapping[int, str]
     fallbacks: Mapping[str, int]
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
     held: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
 
     @property
@@ -207,19 +213,24 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     decider, scope = film.decider(), film.source.fingerprint or "film"
     people: dict[int, str] = {}
     modes: dict[int, NDArray[np.str_]] = {}
-    fallbacks = Counter[str]()
+    fallbacks, drawings = Counter[str](), dict[str, Drawing]()
     for track in film.tracks:
-        decided = decider.decide(track)
+        decided, face = decider.decide(track), film.decisions.of_face(track)
         if track.kind:
             modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
             continue
+        fallback = settings.fallback if face.drawing is None else face.drawing.fallback
         unsure = (decided == "ficgan") & (track.origin == UNSURE)
-        modes[track.id] = np.where(unsure, settings.fallback, decided)
+        modes[track.id] = np.where(unsure, fallback, decided)
         fallbacks.update({"unsure": int(unsure.sum())} if unsure.any() else {})
-        linked = settings.link != "none" and track.person > 0
+        alone = film.decisions.tracks.get(track.id)
+        linked = settings.link != "none" and track.person > 0 and not (alone is not None and alone.redrawn)
         where = "job" if settings.link == "job" and linked else scope
-        people[track.id] = f"{where}/person {track.person}" if linked else f"{where}/track {track.id}"
-    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks)
+        name = f"person {track.person}" if linked else f"track {track.id}"
+        people[track.id] = f"{where}/{name}" + ("" if face.draw is None else f"{DRAW}{face.draw}")
+        if face.drawing is not None:
+            drawings[people[track.id]] = face.drawing
+    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, drawings)
 
 
 def effective_modes(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -33,10 +34,11 @@ from pydantic_core import PydanticCustomError
 from ficgan.anonymizers.modes import check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.folders import Box, Strict, Text
+from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.options import COVERS, HIDING, OPAQUE, check_cover
 from ficgan.video.tracks import Track
 
-__all__ = ["BoxRule", "Decider", "Decision", "Decisions", "Region", "SpanRule", "edits_of"]
+__all__ = ["BoxKey", "BoxRule", "Decider", "Decision", "Decisions", "Drawing", "Region", "SpanRule", "edits_of"]
 
 
 def _hiding(mode: str) -> str:
@@ -53,6 +55,31 @@ Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _h
 _TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
 
 
+class Drawing(Strict):
+    """How new faces are drawn: what `Deidentifier.with_controls` takes."""
+
+    k: int = Field(3000, ge=2)
+    layer: int = Field(0, ge=0)
+    psi: float | Literal["auto"] = "auto"
+    attributes: Text = Field("", max_length=200)
+    keep_kind: Text = ",".join(PARTS)
+    fallback: Cover = "plain"
+
+    @field_validator("keep_kind")
+    @classmethod
+    def _keep_kind(cls, keep_kind: str) -> str:
+        try:
+            parse_parts(keep_kind)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return keep_kind
+
+    def applied(self, engine: Any) -> Any:
+        """The engine with these controls; a UsageError where its model cannot do what they ask for."""
+        controls = self.model_dump(include=set(Drawing.model_fields))
+        return engine.with_controls(**{**controls, "attributes": self.attributes or None})
+
+
 class _Brief(Strict):
     """Written without what is not said."""
 
@@ -64,11 +91,23 @@ class _Brief(Strict):
 class Decision(_Brief):
     """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
 
-    mode: Mode
+    mode: Mode | None = None
+    """None: as decided on others; what is said of the new face counts where one is drawn."""
+    draw: PositiveInt | None = None
+    """Number of the draw; another one gives another face. None: the first."""
+    drawing: Drawing | None = None
+    """How the new face is drawn; None: as all others."""
     reason: Text = ""
 
+    @property
+    def redrawn(self) -> bool:
+        """Whether it says anything of the new face."""
+        return self.draw is not None or self.drawing is not None
 
-class _Timed(Decision):
+
+class _Timed(_Brief):
+    mode: Mode
+    reason: Text = ""
     start: float | None = Field(None, alias="from", ge=0)
     """First second; None: from the beginning."""
     end: float | None = Field(None, alias="to", gt=0)
@@ -121,6 +160,11 @@ class Decisions(Strict):
     def modes(self) -> set[str]:
         return {rule.mode for rule in _rules(self)} - {"keep"}
 
+    def of_face(self, track: Track) -> Decision:
+        """What is said of a track's new face: by the track, or else by its person."""
+        own = self.tracks.get(track.id, Decision())
+        return own if own.redrawn else self.people.get(track.person, Decision())
+
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
@@ -161,9 +205,11 @@ def _rules(decisions: Decisions) -> Iterator[_Rule]:
         name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
         yield _Rule(_DEFAULT, "keep", name, "not selected", only=only)
     for person, choice in decisions.people.items():
-        yield _Rule(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
+        if choice.mode is not None:
+            yield _Rule(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
     for track, choice in decisions.tracks.items():
-        yield _Rule(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
+        if choice.mode is not None:
+            yield _Rule(_TRACK, choice.mode, f"track {track}", choice.reason, track=track)
     for box in decisions.boxes:
         name = f"box {_corners(box.box)}"
         yield _Rule(_GENERAL, box.mode, name, box.reason, start=box.start, end=box.end, box=box.box)
@@ -254,8 +300,8 @@ def _region_mode(mode: str) -> str:
     return mode
 
 
-class RegionKey(Strict):
-    """Where a region that moves is in one frame."""
+class BoxKey(Strict):
+    """Where a box that moves is in one frame."""
 
     frame: NonNegativeInt
     box: Box
@@ -269,7 +315,7 @@ class Region(_Brief):
     mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
     box: Box | None = None
     """Where it does not move."""
-    keys: tuple[RegionKey, ...] = ()
+    keys: tuple[BoxKey, ...] = ()
     """Where it moves: in straight lines between these, resting before the first and after the last."""
     reason: Text = ""
 
@@ -294,8 +340,8 @@ class Region(_Brief):
         return np.array([np.interp(frame, [key.frame for key in self.keys], c) for c in corners.T], np.float32)
 
 
-def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]:
-    """Every rule beyond the default, and every region, a sentence each."""
+def edits_of(decisions: Decisions, regions: Iterable[Region], tracks: Iterable[Track] = ()) -> tuple[str, ...]:
+    """Every rule beyond the default, every region, and every track whose boxes were moved, a sentence each."""
 
     def sentence(subject: str, mode: str, reason: str) -> str:
         done = "kept as it was" if mode == "keep" else f"hidden, mode {shown(mode)}"
@@ -311,6 +357,8 @@ def edits_of(decisions: Decisions, regions: Iterable[Region]) -> tuple[str, ...]
         box = f"the box {_corners(region.box)}" if region.box else f"a box that moves over {len(region.keys)} places"
         where = f"in frames {region.first} to {region.last} {box}"
         edits.append(sentence(where, region.mode, region.reason))
+    places = [(track.id, len(track.keys)) for track in tracks if track.keys]
+    edits += [f"Track {track}: its box was moved by hand, set in {count} frames." for track, count in places]
     return tuple(edits)
 
 

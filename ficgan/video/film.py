@@ -166,7 +166,7 @@ def render_film(
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
             save_thumbnails(document.parent, film.tracks, rendered, after=True)
-        result.edits = edits_of(film.decisions, film.regions)
+        result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
         return _published(result, made, task, before, overwrite=overwrite)
@@ -208,7 +208,7 @@ def _redacted(
     settings = task.settings
     plan = decide(film, settings)
     plan, repaired = cover_findings(plan, state.facts.findings, settings.fallback)
-    renderer = Renderer(task.tools, settings, plan.reach)
+    renderer = Renderer(task.tools, settings, plan.reach, plan.drawings)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
     plan = treated(task, plan, renderer, state)

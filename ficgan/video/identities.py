@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from ficgan.face_model import FaceModel, FaceReading, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
-from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.decided import DRAW, Appearance, FrameJob
+from ficgan.video.decisions import Drawing
 from ficgan.video.read import Frame
 from ficgan.video.settings import HOLD, VideoTools
 
@@ -37,6 +39,8 @@ NEAR = 1 + WATCH * (MARGIN - 1)
 LEVEL = 0.1
 # Share of the frames on which each face of the kind must come near before one of any kind is tried.
 OFTEN = 0.25
+# Least diversity ψ of another draw: with the plain mean all draws are one face.
+APART = 0.6
 # Numbers of the draws that films have beyond those of photos: a face is seen on many frames.
 DRAWS = range(8, 14)
 
@@ -48,7 +52,7 @@ class FilmIdentity:
     Args:
         styles: [1,S]; None where no setting hides the person: always the fallback.
         z_id, kind: [1,id_dim] and [9], of the source; kind None where nothing of it is kept.
-        attempt: its number in `Identities.attempts`.
+        attempt: its number in the attempts of the person's `_Way`.
         checked: track → second of its last reading by the gate.
         distance: smallest between source and result that the gate read and that is shown.
         matched_by: recognisers that took a face for the source; that face is not shown.
@@ -188,36 +192,73 @@ def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
     return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
 
 
+class _Way:
+    """How the new faces of some people are drawn, and the attempts at it.
+
+    `stages` are the attempts after the first: those of photos, those that films have beyond, and those of any kind.
+    """
+
+    def __init__(self, tools: VideoTools) -> None:
+        self.tools, model = tools, tools.face_model
+        self.attempts: list[Attempt] = []
+        if model is None:
+            return
+        attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
+        self.attempts = [attempt for attempt in attempts if not model.gives_up_kind(attempt)]
+        of_photos = len(self.attempts)
+        if tools.policy.retries and not model.swap:
+            self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
+        of_kind = len(self.attempts)
+        self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
+        ends = (1, of_photos, of_kind, len(self.attempts))
+        self.stages = [range(begin, end) for begin, end in pairwise(ends)]
+
+    @property
+    def model(self) -> FaceModel:
+        assert self.tools.face_model is not None
+        return self.tools.face_model
+
+    def group_size(self, identity: FilmIdentity) -> int:
+        """How many cells of kinds a person's new face is drawn for."""
+        kind = self.model.kind_of(identity.kind, self.attempts[identity.attempt])
+        return int((Kind.everybody() if kind is None else kind).cells.sum())
+
+    def same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
+        """Whether two readings of a kind lead to the same group."""
+        kinds = [self.model.kind_of(reading) for reading in (a, b)]
+        return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
+
+
 class Identities:
     """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
 
-    `causes` counts faces that are not shown: "unread" by the model, there or nearby; "known" to the gate.
+    `causes` counts faces that are not shown: "unread" by the model, there or nearby; "known" to the gate. `drawings`
+    says of people, by their keys, how their faces are drawn where it is not as all others.
     """
 
-    def __init__(self, tools: VideoTools, mask_scale: float, causes: Counter[str]) -> None:
+    def __init__(
+        self, tools: VideoTools, mask_scale: float, causes: Counter[str], drawings: Mapping[str, Drawing] | None = None
+    ) -> None:
         self.tools, self.causes, self._mask_scale = tools, causes, mask_scale
         self.people: dict[str, FilmIdentity] = {}
         # Track → second at which it could last not be read.
         self.lost: dict[int, float] = {}
         # Whether a survey has chosen the faces that can be read.
         self.surveyed = False
-        self.attempts: list[Attempt] = []
-        # How many of the attempts photos have, too, and how many keep the kind as far as the user wants it.
-        self._of_photos = self._of_kind = 0
-        model = tools.face_model
-        if model is not None:
-            attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-            self.attempts = [attempt for attempt in attempts if not model.gives_up_kind(attempt)]
-            self._of_photos = len(self.attempts)
-            if tools.policy.retries and not model.swap:
-                self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
-            self._of_kind = len(self.attempts)
-            self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
+        self._usual, self._drawings = _Way(tools), drawings or {}
+        self._ways: dict[Drawing, _Way] = {}
 
     @property
     def _model(self) -> FaceModel:
-        assert self.tools.face_model is not None
-        return self.tools.face_model
+        return self._usual.model
+
+    def _way(self, person: str) -> _Way:
+        drawing, redrawn = self._drawings.get(person), self.tools.redrawn
+        if drawing is None or redrawn is None:
+            return self._usual
+        if drawing not in self._ways:
+            self._ways[drawing] = _Way(redrawn(drawing))
+        return self._ways[drawing]
 
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
@@ -225,11 +266,11 @@ class Identities:
         self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
     ) -> FilmIdentity:
         """A new identity by an attempt; without styles where there are no more of them."""
-        model, made = self._model, FilmIdentity(None, z_id, attempt, kind)
-        if attempt >= len(self.attempts):
+        way, made = self._way(person), FilmIdentity(None, z_id, attempt, kind)
+        if attempt >= len(way.attempts):
             return made
-        how = self.attempts[attempt]
-        draw = model.draw(person, how, self.tools.psi, z_id[0], kind)
+        how, model, psi = way.attempts[attempt], way.model, way.tools.psi
+        draw = model.draw(person, how, max(psi, APART) if DRAW in person else psi, z_id[0], kind)
         made.styles = model.styles(z_id, [draw], how)
         made.draw = {"layer": None if how.band else how.layer, "attempts": attempt + 1}
         if not model.swap:
@@ -285,21 +326,22 @@ class Identities:
 
         read(people, range(1))
         other = [
-            one for one, trials in tried.items() if not self._same_group(trials[0].identity.kind, _mean(kinds[one]))
+            one
+            for one, trials in tried.items()
+            if not self._way(one).same_group(trials[0].identity.kind, _mean(kinds[one]))
         ]
         for person in other:  # the first frame showed somebody of another kind than all of them do
             tried[person] = []
         if other:
             read(other, range(1))
-        ends = (1, self._of_photos, self._of_kind, len(self.attempts))
-        for begin, end, share in zip(ends, ends[1:], (0.0, 0.0, OFTEN), strict=False):
-            near = [
-                person
-                for person, trials in tried.items()
-                if min(trial.near for trial in trials) > share * len(trials[0].ratios)
-            ]
-            if near and begin < end:
-                read(near, range(begin, end))
+        for stage, share in enumerate((0.0, 0.0, OFTEN)):
+            near: dict[range, list[str]] = {}
+            for person, trials in tried.items():
+                attempts = self._way(person).stages[stage]
+                if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
+                    near.setdefault(attempts, []).append(person)
+            for attempts, group in near.items():
+                read(group, attempts)
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
@@ -321,34 +363,26 @@ class Identities:
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
-        layer = self.attempts[good[0].identity.attempt].layer
-        alike = [trial for trial in good if self.attempts[trial.identity.attempt].layer == layer]
-        groups = [self._group_size(trial.identity) for trial in alike]
+        way = self._way(person)
+        layer = way.attempts[good[0].identity.attempt].layer
+        alike = [trial for trial in good if way.attempts[trial.identity.attempt].layer == layer]
+        groups = [way.group_size(trial.identity) for trial in alike]
         alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
         chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
         if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
-            chosen = self.identity(person, chosen.z_id, len(self.attempts), chosen.kind)
+            chosen = self.identity(person, chosen.z_id, len(way.attempts), chosen.kind)
         chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
     def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
         """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
-        if not self._model.keeps_kind:
+        if not self._way(faces[0].person).model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
         if not isinstance(self.tools.gate, DlibRecognizer):
             return _mean(read_kinds(images, marks))
         return _mean(read_kinds(images, marks, np.stack([self._known(face)[0] for face in faces])))
-
-    def _group_size(self, identity: FilmIdentity) -> int:
-        """How many cells of kinds a person's new face is drawn for."""
-        kind = self._model.kind_of(identity.kind, self.attempts[identity.attempt])
-        return int((Kind.everybody() if kind is None else kind).cells.sum())
-
-    def _same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
-        kinds = [self._model.kind_of(reading) for reading in (a, b)]
-        return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
 
     # -- drawn and watched --------------------------------------------------------------------------------------------
 

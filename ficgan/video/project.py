@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -42,8 +42,8 @@ from ficgan.folders import (
     remove_folder,
     to_text,
 )
-from ficgan.video.decisions import Decider, Decision, Decisions, Region
-from ficgan.video.tracks import SEEN, UNSURE, Track
+from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
+from ficgan.video.tracks import SEEN, UNSURE, Track, moved
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoInfo, VideoSource
@@ -69,7 +69,8 @@ def rounded(track: Track) -> Track:
     """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
     rows = _whole(track)
     rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    return replace(_track(track.id, track.first, rows, track.origin, track.person, track.notes), kind=track.kind)
+    made = _track(track.id, track.first, rows, track.origin, track.person, track.notes)
+    return replace(made, kind=track.kind, keys=track.keys)
 
 
 def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], analysis: str) -> None:
@@ -183,6 +184,7 @@ class _TrackEntry(Strict):
     last: NonNegativeInt
     notes: tuple[Text, ...] = ()
     kind: Text = ""
+    keys: tuple[BoxKey, ...] = ()
 
 
 class _Document(Strict):
@@ -202,7 +204,7 @@ _SHARED = sorted(set(_Document.model_fields) - {"schema_", "tracks"})
 
 
 class _DecisionsFile(Strict):
-    """decisions.json: replaces what it names; of people, tracks and links (track → person) number by number."""
+    """decisions.json: replaces what it names; of people, tracks, links (track → person) and keys number by number."""
 
     schema_: str = Field(alias="schema")
     analysis: str | None = None
@@ -214,6 +216,7 @@ class _DecisionsFile(Strict):
     boxes: Any = None
     regions: tuple[Region, ...] | None = None
     link: dict[PositiveInt, NonNegativeInt] = Field(default_factory=dict)
+    keys: dict[PositiveInt, tuple[BoxKey, ...] | None] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +227,7 @@ class Project:
         pts: [frames] time of showing of each decoded frame, in ticks.
         cuts: numbers of the first frames of new scenes.
         analysis: random name; ties the files and the exported decisions together.
+        found: tracks as the analysis found them, where a person moved boxes of `tracks`; None: they are the same.
     """
 
     source: Source
@@ -234,10 +238,16 @@ class Project:
     decisions: Decisions = field(default_factory=Decisions)
     regions: tuple[Region, ...] = ()
     analysis: str = field(default_factory=lambda: secrets.token_hex(8))
+    found: Sequence[Track] | None = None
+
+    # What `changed` can change.
+    DECIDED: ClassVar[frozenset[str]] = frozenset(_DecisionsFile.model_fields) - {"schema_", "analysis"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
         object.__setattr__(self, "tracks", tuple(rounded(track) for track in self.tracks))
+        if self.found is None:
+            object.__setattr__(self, "found", self.tracks)
         self._check()
 
     @cached_property
@@ -285,28 +295,48 @@ class Project:
     def apply_decisions(self, path: str | os.PathLike[str]) -> Project:
         """The project with the decisions of a JSON file such as `ficgan ui` exports; see docs/video-project.md."""
         where = str(path)
-        given = checked(_DecisionsFile, check_schema(read_json(Path(path)), DECISIONS_SCHEMA, where), where)
-        if given.analysis not in (None, self.analysis):
+        given = check_schema(read_json(Path(path)), DECISIONS_SCHEMA, where)
+        if given.get("analysis") not in (None, self.analysis):
             raise InputError(f"{where}: was made for another project; analyse and review this one")
-        tree: dict[str, Any] = {name: getattr(self.decisions, name) for name in Decisions.model_fields}
+        return self.changed(given, where)
+
+    def changed(self, tree: Mapping[str, Any], where: str) -> Project:
+        """The project with decisions of the form of such a file; `where` names them in errors."""
+        given = checked(_DecisionsFile, {"schema": DECISIONS_SCHEMA, **tree}, where)
+        rules: dict[str, Any] = {name: getattr(self.decisions, name) for name in Decisions.model_fields}
         for name in {"default", "only", "spans", "boxes"} & given.model_fields_set:
-            tree[name] = getattr(given, name)
+            rules[name] = getattr(given, name)
         for name in ("people", "tracks"):
-            merged: dict[int, Decision | Any] = {**tree[name], **getattr(given, name)}
-            tree[name] = {number: choice for number, choice in merged.items() if choice is not None}
+            merged: dict[int, Decision | Any] = {**rules[name], **getattr(given, name)}
+            rules[name] = {number: choice for number, choice in merged.items() if choice is not None}
         with _naming(where):
-            _check_known("track", given.link, {track.id for track in self.tracks})
-            tracks = [replace(track, person=given.link.get(track.id, track.person)) for track in self.tracks]
+            ids = {track.id for track in self.tracks}
+            _check_known("track", [*given.link, *given.keys], ids)
+            people, found = {**self._link, **given.link}, {track.id: track for track in self.found or ()}
+            tracks = [
+                _placed(found[track.id], given.keys[track.id] or (), people[track.id])
+                if track.id in given.keys
+                else replace(track, person=people[track.id])
+                for track in self.tracks
+            ]
             regions = self.regions if given.regions is None else given.regions
-            return replace(self, tracks=tracks, decisions=checked(Decisions, tree, where), regions=regions)
+            return replace(self, tracks=tracks, decisions=checked(Decisions, rules, where), regions=regions)
+
+    @property
+    def _link(self) -> dict[int, int]:
+        return {track.id: track.person for track in self.tracks}
 
     def decisions_tree(self) -> dict[str, Any]:
         """What `apply_decisions` reads, JSON-ready: all that was decided on this analysis."""
         tree = self.decisions.model_dump(mode="json", by_alias=True)
         tree["people"] = {str(person): tree["people"].get(str(person)) for person in self.people if person}
-        link = {str(track.id): track.person for track in self.tracks}
+        link = {str(track): person for track, person in self._link.items()}
+        keys = {
+            str(track.id): [key.model_dump(mode="json") for key in _keys(track)] for track in self.tracks if track.keys
+        }
         regions = [region.model_dump(mode="json") for region in self.regions]
-        return {"schema": DECISIONS_SCHEMA, "analysis": self.analysis, **tree, "link": link, "regions": regions}
+        head = {"schema": DECISIONS_SCHEMA, "analysis": self.analysis}
+        return {**head, **tree, "link": link, "keys": keys, "regions": regions}
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write project.json and the tracks, each whole or not at all; a new folder that fails is removed again."""
@@ -315,7 +345,7 @@ class Project:
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
         new = make_private_folder(folder, kind_of(folder) or "project")  # in a work folder beside its other files
         try:
-            write_tracks(folder / TRACKS_FILE, self.tracks, self.pts, self.analysis)
+            write_tracks(folder / TRACKS_FILE, self.found or (), self.pts, self.analysis)
             self.save_document(folder)
         except BaseException:
             if new:
@@ -325,7 +355,9 @@ class Project:
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
         tracks = tuple(
-            _TrackEntry(id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes), kind=t.kind)
+            _TrackEntry(
+                id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes), kind=t.kind, keys=_keys(t)
+            )
             for t in self.tracks
         )
         shared = {name: getattr(self, name) for name in _SHARED}
@@ -347,12 +379,13 @@ class Project:
             listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
             if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
-            tracks = [
+            found = [
                 replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind)
                 for row in rows
                 for entry in [entries[row.id]]
             ]
-            return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
+            tracks = [_placed(track, entries[track.id].keys, track.person) for track in found]
+            return cls(pts=pts, tracks=tracks, found=found, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:
         frames, ids = len(self.pts), [track.id for track in self.tracks]
@@ -369,6 +402,18 @@ class Project:
         spans = rules.spans
         _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
         _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
+
+
+def _placed(track: Track, keys: Sequence[BoxKey], person: int) -> Track:
+    """A track of the analysis where a person moved it to."""
+    frames = [key.frame for key in keys]
+    if frames != sorted(set(frames)) or any(not track.first <= frame <= track.last for frame in frames):
+        raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {track.first}…{track.last}")
+    return moved(replace(track, person=person, keys=tuple((key.frame, key.box) for key in keys)))
+
+
+def _keys(track: Track) -> tuple[BoxKey, ...]:
+    return tuple(BoxKey(frame=frame, box=box) for frame, box in track.keys)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.policy import covered
 from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video.decisions import Drawing
 from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
 from ficgan.video.read import Frame
@@ -40,9 +41,13 @@ __all__ = [
     "as_analysed",
     "audition",
     "choose_faces",
+    "chunks",
+    "colour_views",
     "hides",
+    "job_of",
     "render_segments",
     "stands",
+    "without_landmarks",
 ]
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
@@ -143,15 +148,22 @@ def stands(made: FilmFace, coverage: float) -> bool:
 
 
 class Renderer:
-    """Redacts frames, a chunk at a time, in order; `reach`: frames on either side over which faces are smoothed."""
+    """Redacts frames, a chunk at a time, in order.
 
-    def __init__(self, tools: VideoTools, settings: VideoSettings, reach: int = 0) -> None:
-        self.tools, self.settings = tools, settings
+    Args:
+        reach: frames on either side over which faces are smoothed.
+        drawings: of people, by their keys, how their faces are drawn where it is not as all others.
+    """
+
+    def __init__(
+        self, tools: VideoTools, settings: VideoSettings, reach: int = 0, drawings: Mapping[str, Drawing] | None = None
+    ) -> None:
+        self.tools, self.settings, self._drawings = tools, settings, drawings or {}
         # Faces of single frames by what was done to them, and by why they are not generated: "unread" and "known", see
         # `Identities`; "beside its place": the new face would not hide the source.
         self.counts: Counter[str] = Counter()
         self.causes: Counter[str] = Counter()
-        self.identities = Identities(tools, settings.mask_scale, self.causes)
+        self.identities = Identities(tools, settings.mask_scale, self.causes, self._drawings)
         self.covers = Covers(tools.methods, settings, tools.policy.coverage)
         self._reader = None if tools.face_model is None else FaceReader(tools.face_model, reach)
 
@@ -171,7 +183,7 @@ class Renderer:
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
-        source, settings = job.frame.image, self.settings
+        source = job.frame.image
         if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
             for appearance in job.appearances:
                 if not appearance.kind:
@@ -182,10 +194,11 @@ class Renderer:
         # Largest last, as the nearer face hides the farther one, whatever is done to the two.
         for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
-            views = partial(_views, near, job.frame.index, track)
+            views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
+            fallback = self.settings.fallback if drawing is None else drawing.fallback
             if appearance.kind:
                 if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
-                    self.covers(out, _without_landmarks(face.box), appearance.mode, track, views=views)
+                    self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
                 self.note(job.frame.index, appearance, "kept")
             elif made and paste and stands(made, coverage):
@@ -194,11 +207,12 @@ class Renderer:
             else:
                 if paste is not None:
                     self.causes["beside its place"] += 1
-                mode = settings.fallback if appearance.mode == "ficgan" else appearance.mode
+                mode = fallback if appearance.mode == "ficgan" else appearance.mode
                 done = self.covers(out, face, mode, track, appearance.person, views)
                 self.note(job.frame.index, appearance, done)
         for box, mode, number in job.regions:
-            self.covers(out, _without_landmarks(box), mode, -1 - number)
+            face = without_landmarks(box)
+            self.covers(out, face, mode, -1 - number, views=partial(_alone, source, face))
             self.counts["region"] += 1
         return out
 
@@ -207,7 +221,7 @@ class Renderer:
         self.counts[done] += 1
 
 
-def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
+def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
     """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
     return [
         (job.frame.image, appearance.face)
@@ -218,7 +232,11 @@ def _views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image
     ]
 
 
-def _without_landmarks(box: NDArray[np.float32]) -> Face:
+def _alone(source: Image, face: Face) -> list[tuple[Image, Face]]:
+    return [(source, face)]
+
+
+def without_landmarks(box: NDArray[np.float32]) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
@@ -349,13 +367,15 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
             return frame in frames
 
         for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
-            job = plan.job(frame)
-            yield replace(
-                job,
-                appearances=[appearance for appearance in job.appearances if appearance.person in frames[frame.index]],
-            )
+            yield job_of(plan, frame, frames[frame.index])
 
     identities.choose(jobs, set().union(*wanted.values()))
+
+
+def job_of(plan: FilmPlan, frame: Frame, people: Collection[str]) -> FrameJob:
+    """A frame with the faces of some people alone."""
+    job = plan.job(frame)
+    return replace(job, appearances=[appearance for appearance in job.appearances if appearance.person in people])
 
 
 def render_segments(
@@ -370,31 +390,41 @@ def render_segments(
     return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
 
 
-def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
-    begin, ahead = writer.next_frame, 2 * plan.reach
-    jobs: deque[FrameJob] = deque()
-    step = task.step("rendering", len(plan.film.pts))
+def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tuple[list[FrameJob], list[FrameJob]]]:
+    """The frames from `begin` on, a chunk at a time, each with frames around it, as a `Renderer` takes them.
 
-    def flush() -> None:
+    `frames` begin twice the reach before `begin`, where there are as many: so a film that is drawn from its middle on
+    becomes the same one.
+    """
+    ahead = 2 * plan.reach
+    jobs: deque[FrameJob] = deque()
+
+    def chunk() -> tuple[list[FrameJob], list[FrameJob]]:
         before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
         now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
-        if not now:
-            return
-        if writer.ends_before(now[0].frame):
-            writer.close()
-            state.save(renderer, writer.next_frame)
-        for job, image in zip(now, renderer(now, [*before, *jobs]), strict=True):
-            writer.write(job.frame, image)
-            step(job.frame.index)
+        return now, [*before, *jobs]
 
+    for frame in frames:
+        jobs.append(plan.job(frame))
+        if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
+            yield chunk()
+    while jobs:
+        now, around = chunk()
+        if now:
+            yield now, around
+
+
+def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
+    begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
-        # A few frames before the first are read again, so that an interrupted film becomes the same one.
-        for frame in as_analysed(task, plan, task.source.frames(first=max(0, begin - ahead))):
-            jobs.append(plan.job(frame))
-            if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
-                flush()
-        while jobs:
-            flush()
+        frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
+        for now, around in chunks(plan, frames, begin):
+            if writer.ends_before(now[0].frame):
+                writer.close()
+                state.save(renderer, writer.next_frame)
+            for job, image in zip(now, renderer(now, around), strict=True):
+                writer.write(job.frame, image)
+                step(job.frame.index)
     state.save(renderer, writer.next_frame)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ficgan.face_model import FaceModel
     from ficgan.faces import FaceDetector, Recognizer
     from ficgan.faces.objects import ObjectDetector
+    from ficgan.video.decisions import Drawing
     from ficgan.video.people import People
     from ficgan.video.read import VideoSource
 
@@ -122,6 +123,7 @@ class VideoTools:
         gate: checks new faces and the result; if not given, `recognizer` does.
         job_identities: where people are linked over the films of a job.
         objects: detectors of what is no face and is covered, too.
+        redrawn: the same for faces that are drawn in a way of their own.
     """
 
     detector: FaceDetector
@@ -134,6 +136,7 @@ class VideoTools:
     gate: Recognizer | None = None
     job_identities: JobIdentities = field(default_factory=dict)
     objects: Sequence[ObjectDetector] = ()
+    redrawn: Callable[[Drawing], VideoTools] | None = None
 
     def __post_init__(self) -> None:
         if self.gate is None:
@@ -166,6 +169,7 @@ class FilmEngine:
     thorough: bool = False
     gate: Recognizer | None = None
     objects: Sequence[ObjectDetector] = ()
+    redrawn: Callable[[Drawing], FilmEngine] | None = None
     _people: People | None = None
     _identities: JobIdentities = field(default_factory=dict)
 
@@ -188,7 +192,7 @@ class FilmEngine:
         detector = self.detector
         if isinstance(detector, PyramidDetector) and not self.thorough:
             detector = detector.once()
-        methods = self.methods.trusting(settings.mode) if trusted else self.methods
+        methods, other = self.methods.trusting(settings.mode) if trusted else self.methods, self.redrawn
         return VideoTools(
             detector,
             self.recognizer,
@@ -200,6 +204,7 @@ class FilmEngine:
             self.gate,
             self._identities,
             self.objects,
+            None if other is None else lambda drawing: other(drawing).tools(settings, generate=generate),
         )
 
     def linked(self, settings: VideoSettings) -> People | None:

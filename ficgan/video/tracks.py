@@ -34,6 +34,7 @@ __all__ = [
     "Track",
     "TrackSet",
     "Tracklet",
+    "moved",
 ]
 
 Floats = NDArray[np.float64]
@@ -202,6 +203,7 @@ class Track:
         origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
+        keys: frames and boxes where a person moved it to, in their order; see `moved`.
     """
 
     id: int
@@ -213,6 +215,7 @@ class Track:
     person: int = 0
     notes: list[str] = field(default_factory=list)
     kind: str = ""
+    keys: Sequence[tuple[int, tuple[float, ...]]] = ()
 
     @property
     def last(self) -> int:
@@ -229,6 +232,22 @@ class Track:
     def face(self, frame: int) -> Face:
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
+
+
+def moved(track: Track) -> Track:
+    """A track as its `keys` say: there its boxes are as given. Between two of them what they changed goes over evenly;
+    before the first and after the last it stays. Landmarks move with their box."""
+    if not track.keys:
+        return track
+    frames, places = zip(*track.keys, strict=True)
+    old = track.boxes.astype(np.float64)
+    change = np.array(places, np.float64) - old[np.array(frames) - track.first]
+    rows = np.arange(track.first, track.last + 1)
+    boxes = old + np.stack([np.interp(rows, frames, side) for side in change.T], axis=1)
+    boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
+    share = (track.landmarks - old[:, None, :2]) / (old[:, None, 2:] - old[:, None, :2])
+    landmarks = boxes[:, None, :2] + share * (boxes[:, None, 2:] - boxes[:, None, :2])
+    return replace(track, boxes=boxes.astype(np.float32), landmarks=landmarks.astype(np.float32))
 
 
 class TrackSet:

@@ -137,29 +137,38 @@ def survey(
 
 
 def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> FilmPlan:
-    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it.
+    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it."""
+    again = not state.facts.chosen and task.settings.link != "job"
+    plan = treated_people(task, plan, renderer.identities, again=again)
+    if again and task.tools.face_model is not None:
+        state.save(renderer, 0)
+        state.note(chosen=True)
+    return plan
 
-    For people whom the gate knew on some frames other faces are tried, once, on these frames, too.
+
+def treated_people(
+    task: FilmTask, plan: FilmPlan, identities: Identities, people: Collection[str] | None = None, *, again: bool = True
+) -> FilmPlan:
+    """As `treated`, of all `people` or of some; `again`: whether other new faces are tried, once.
+
+    They are tried for people whom the gate knew on some frames, on these frames, too.
     """
     model, fallback = task.tools.face_model, task.settings.fallback
     plan = _one_treatment(plan, fallback)
     if model is None:
         return plan
-    identities = renderer.identities
-    surveys, identities.surveyed = survey(task, plan, identities), True
-    if not state.facts.chosen and task.settings.link != "job":
+    surveys, identities.surveyed = survey(task, plan, identities, people), True
+    if again:
         wanted = _known_on(plan, surveys, identities)
-        people = set[str]().union(*wanted.values())
-        before = {person: identities.people[person] for person in people}
-        if people:
+        known = set[str]().union(*wanted.values())
+        before = {person: identities.people[person] for person in known}
+        if known:
             audition(task, plan, identities, wanted)
             for person, one in before.items():
                 if identities.people[person].styles is None:  # on its worst frames alone nobody is judged
                     identities.people[person] = one
-            changed = {person for person in people if identities.people[person] is not before[person]}
+            changed = {person for person in known if identities.people[person] is not before[person]}
             surveys |= survey(task, plan, identities, changed) if changed else {}
-        state.save(renderer, 0)
-        state.note(chosen=True)
     return _one_treatment(plan, fallback, model, surveys)
 
 
@@ -187,10 +196,12 @@ def _one_treatment(
         wanted = modes[track.id] == "ficgan"
         if track.kind or not wanted.any():
             continue
-        seen = None if surveys is None else surveys[track.id]
+        seen = None if surveys is None else surveys.get(track.id)
+        drawing = plan.drawings.get(plan.people[track.id])
         state = _TrackState.of(track, wanted, seen, plan.tracks, plan.film.rate)
         shown = state.solved(plan.film.rate)
-        modes[track.id] = np.where(wanted & ~shown, fallback, modes[track.id])
+        covered = fallback if drawing is None else drawing.fallback
+        modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
         reasons.update(state.reasons(wanted & ~shown))
         if seen is not None and model is not None:
             held[track.id] = _held_places(track, shown & state.held, seen, model)

@@ -2,142 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from desks import PHOTO, pixels
 from PIL import Image
-from test_ui_server import PHOTO, ROOT, pixels
+from tabs import PATIENCE, Program, card, draw, drop, settled, start, until
 
-pytest.importorskip("starlette")
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-
-CHROMIUM = Path(os.environ.get("FICGAN_CHROMIUM", "/usr/bin/chromium"))
-PATIENCE = 1000 * int(os.environ.get("FICGAN_BROWSER_SECONDS", "300"))
-"""Milliseconds to wait for anything: the machine may have much else to do."""
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM} (or set FICGAN_CHROMIUM)"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=str(CHROMIUM),
-            timeout=PATIENCE,
-            args=["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
-        )
-        yield chromium
-        chromium.close()
-
-
-@dataclass
-class Program:
-    """`ficgan ui` as a process of its own."""
-
-    folder: Path
-    process: subprocess.Popen[str]
-    address: str
-
-    @property
-    def out(self) -> Path:
-        return self.folder.parent / f"{self.folder.name}_anonymized"
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-
-def start(folder: Path) -> Program:
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ficgan.cli.main", "ui", str(folder), "--no-browser"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PYTHONPATH": str(ROOT), **os.environ},
-    )
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
-    assert address.startswith("http://127.0.0.1:") and "token=" in address
-    return Program(folder, process, address)
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    running = start(tmp_path_factory.mktemp("ui") / "photos")
-    yield running
-    running.process.kill()
-    running.process.communicate()
-
-
-@pytest.fixture
-def page(browser: Any, program: Program) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE)
-    made = context.new_page()
-    problems: list[str] = []
-    made.on("pageerror", lambda error: problems.append(str(error)))
-    made.on("console", lambda message: problems.append(message.text) if "Content Security" in message.text else None)
-    made.on("request", lambda r: None if r.url.startswith(("http://127.0.0.1:", "blob:")) else problems.append(r.url))
-    made.goto(program.address)
-    made.wait_for_selector("#status:not(:empty)")
-    yield made
-    context.close()
-    assert problems == []
-
-
-def drop(page: Any, path: Path, name: str) -> None:
-    """Drop a file onto the page, as a person does."""
-    data = list(path.read_bytes())
-    transfer = page.evaluate_handle(
-        "([name, data]) => { const t = new DataTransfer(); t.items.add(new File([new Uint8Array(data)], name)); "
-        "return t; }",
-        [name, data],
-    )
-    page.dispatch_event("body", "drop", {"dataTransfer": transfer})
-
-
-def until(page: Any, expression: str) -> None:
-    """Wait until a JavaScript expression is true. Playwright's own waiting needs `eval`, which the page forbids."""
-    end = time.monotonic() + PATIENCE / 1000
-    while not page.evaluate(expression):
-        assert time.monotonic() < end, f"never true: {expression}"
-        page.wait_for_timeout(100)
-
-
-def card(page: Any, name: str) -> Any:
-    return page.locator(".card", has=page.locator(f".name:text-is({name!r})"))
-
-
-def settled(page: Any) -> None:
-    page.wait_for_selector("#editor[data-busy=no]")
-
-
-def draw(page: Any, box: tuple[float, float, float, float], size: tuple[int, int]) -> None:
-    """Draw a box with the mouse, in pixels of the picture."""
-    page.get_by_role("button", name="Draw a box over a missed face").click()
-    place = page.locator(".stage").bounding_box()
-    at = [
-        (place["x"] + x / size[0] * place["width"], place["y"] + y / size[1] * place["height"])
-        for x, y in (box[:2], box[2:])
-    ]
-    page.mouse.move(*at[0])
-    page.mouse.down()
-    page.mouse.move((at[0][0] + at[1][0]) / 2, (at[0][1] + at[1][1]) / 2)
-    page.mouse.move(*at[1])
-    page.mouse.up()
+pytestmark = pytest.mark.slow
 
 
 def test_a_photo_is_dropped_reviewed_and_saved(page: Any, program: Program, tmp_path: Path) -> None:
@@ -245,5 +120,4 @@ def test_closing_loses_nothing_and_the_token_is_needed(page: Any, program: Progr
         assert "saved" in texts
         page.get_by_text("Settings for all files").click()
     finally:
-        again.process.kill()
-        again.process.communicate()
+        again.kill()

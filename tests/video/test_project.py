@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError
 from ficgan.folders import MARKER, kind_of, make_private_folder
-from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, RegionKey, SpanRule
+from ficgan.video.decisions import BoxKey, BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.project import Project, Source
 from ficgan.video.read import VideoInfo
 from ficgan.video.tracks import Track
@@ -64,7 +64,7 @@ def a_project(**changes: Any) -> Project:
                 first=0,
                 last=50,
                 mode="blur",
-                keys=(RegionKey(frame=0, box=(9, 9, 20, 20)), RegionKey(frame=50, box=(19, 9, 40, 20))),
+                keys=(BoxKey(frame=0, box=(9, 9, 20, 20)), BoxKey(frame=50, box=(19, 9, 40, 20))),
             ),
         ),
     }
@@ -308,3 +308,24 @@ def test_tracks_are_linked_anew(decide: Callable[..., Project]) -> None:
         decide(link={"3": 1, "2": 1})
     with pytest.raises(InputError, match="track 8"):
         decide(link={"8": 1})
+
+
+def test_boxes_that_a_person_sets_move_a_track_evenly_and_come_back(tmp_path: Path) -> None:
+    before = a_project(analysis="a1")
+    track = before.tracks[0]
+    first, last = track.first, track.last
+    old, shift = track.boxes[0], np.array([8, 4, 10, 6], np.float32)
+    keys = [{"frame": first, "box": old.tolist()}, {"frame": last, "box": (track.boxes[-1] + shift).tolist()}]
+    before.save(tmp_path / "film")
+    before.changed({"keys": {str(track.id): keys}}, "the test").save_document(tmp_path / "film")
+    after = Project.load(tmp_path / "film")
+    share = (np.arange(len(track)) / max(1, len(track) - 1))[:, None]
+    assert np.allclose(after.tracks[0].boxes, track.boxes + share * shift, atol=0.11)
+    inside = (track.landmarks - track.boxes[:, None, :2]) / np.ptp(track.boxes.reshape(-1, 2, 2), axis=1)[:, None]
+    moved = after.tracks[0].boxes
+    place = moved[:, None, :2] + inside * (moved[:, None, 2:] - moved[:, None, :2])
+    assert np.allclose(after.tracks[0].landmarks, place, atol=0.2)
+    back = after.changed({"keys": {str(track.id): None}}, "the test")
+    assert np.array_equal(back.tracks[0].boxes, track.boxes) and not back.tracks[0].keys
+    export = after.decisions_tree()
+    assert np.array_equal(before.changed({"keys": export["keys"]}, "the test").tracks[0].boxes, moved)

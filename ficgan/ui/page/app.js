@@ -118,5 +118,13 @@ for (const kind of ["photo", "film"]) {
 key("photo", ["ArrowRight", "Space"], "the next file", () => show(neighbour(desk.open.id, 1)));
 key("photo", ["ArrowLeft", "Shift+Space"], "the file before", () => show(neighbour(desk.open.id, -1)));
 
+// How high the bars at the top are: what sticks below them must know.
+const watch = new ResizeObserver(() => {
+  const header = document.querySelector("header").offsetHeight, head = document.querySelector("#editor > .head")?.offsetHeight || 0;
+  document.documentElement.style.setProperty("--header", header + "px");
+  document.documentElement.style.setProperty("--bars", header + head + "px");
+});
+for (const one of [document.querySelector("header"), at("editor")]) watch.observe(one);
+
 Object.assign(desk, {poll, show, leave, showStatus});
 poll().then(route);

@@ -86,11 +86,12 @@ export function stateOf(item) {
   return [tone, parts.join(", ")];
 }
 
-export function loaded(image, address) {
+/** Show a picture once it is there, if it is still `wanted` then; whether it came. */
+export function loaded(image, address, wanted = () => true) {
   return new Promise(done => {
-    const next = new Image();
-    next.onload = () => { image.src = address; image.decode().then(done, done); };
-    next.onerror = () => done();
+    const next = new Image(), came = () => done(true);
+    next.onload = () => { if (!wanted()) return came(); image.src = address; image.decode().then(came, came); };
+    next.onerror = () => done(false);
     next.src = address;
   });
 }

@@ -40,7 +40,7 @@ export function buildControls(panel, values, change, film) {
     choose("Diversity (ψ)", psis, String(values.psi), value => send("psi", value === "auto" ? value : Number(value))),
     choose("Kind that stays", kinds, values.keep_kind, value => send("keep_kind", value), "Read from looks, kept as a group, stored nowhere."),
     choose("Where none is possible", [["plain", "one colour"], ["black", "black"], ["blur", "blur"], ["mosaic", "mosaic"]], values.fallback, value => send("fallback", value)),
-    film ? "" : choose("Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
+    film && film !== "film" ? "" : choose(film ? "Sound" : "Sound of films", [["copy", "keep"], ["drop", "leave out"]], values.audio, value => send("audio", value), "A voice identifies, too."),
     chosen));
 }
 

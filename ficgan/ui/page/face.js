@@ -1,6 +1,6 @@
 // The card of a face: it before and after, what was done to it, and what may be decided.
 
-import {ACTION_WORDS, MODE_WORDS, h} from "./base.js";
+import {ACTION_WORDS, MODE_WORDS, desk, h} from "./base.js";
 import {buildControls} from "./controls.js";
 
 /** The part of a picture around a box, which is in pixels of the photo. */
@@ -14,35 +14,46 @@ function cut(image, box, item) {
   return canvas;
 }
 
-/** The new faces that were drawn before, to go back to by a click. */
-function draws(face, n, item, set, after) {
-  if (face.draws.length < 2) return null;
-  return h("div", {class: "draws", role: "group", "aria-label": `Faces drawn for face ${n + 1}`}, ...face.draws.map(number => {
-    const now = number === face.draw;
-    const picture = now ? cut(after, face.box, item) : h("img", {src: `/api/items/${item.id}/draws/${n}/${number}`, alt: "", onerror: event => event.target.remove()});
-    const node = h("button", {type: "button", "aria-pressed": String(now), "aria-label": `Drawn face ${number + 1}`, title: `Drawn face ${number + 1}`, onclick: () => { if (!now) set({draw: number}); }}, picture, h("span", {}, String(number + 1)));
-    node.dataset.key = `draw${n}-${number}`;
+/** The new faces that were drawn before, to go back to by a click; `picture` makes that of a number. */
+export function drawRow(words, name, draws, now, picture, set) {
+  if (draws.length < 2) return null;
+  return h("div", {class: "draws", role: "group", "aria-label": words}, ...draws.map(number => {
+    const node = h("button", {type: "button", "aria-pressed": String(number === now), "aria-label": `Drawn face ${number + 1}`, title: `Drawn face ${number + 1}`, onclick: () => { if (number !== now) set({draw: number}); }}, picture(number), h("span", {}, String(number + 1)));
+    node.dataset.key = `draw${name}-${number}`;
     return node;
   }));
 }
 
-const opened = new Set();  // boxes of faces whose settings are open
+/** A picture that may not be there. */
+export const maybePicture = src => h("img", {src, alt: "", onerror: event => event.target.remove()});
 
-/** How the new face is drawn, where it is not as those of the photo. */
-function settings(face, n, item, set) {
-  const panel = h("div", {class: "panel"}), name = item.id + face.box, names = ["k", "layer", "psi", "attributes", "keep_kind", "fallback"];
+const opened = new Set();  // names of faces whose settings are open
+const DRAWN = ["k", "layer", "psi", "attributes", "keep_kind", "fallback"];
+
+/** How a new face is drawn, where it is not as the others: `usual` controls. */
+export function ownDrawing(name, title, drawing, usual, set, back) {
+  const panel = h("div", {class: "panel"});
   const fill = () => {
-    buildControls(panel, face.drawing || Object.fromEntries(names.map(one => [one, item.controls[one]])), drawing => set({drawing}), "face");
-    if (face.drawing) panel.append(h("button", {type: "button", onclick: () => set({drawing: null})}, "As the others of this photo"));
+    buildControls(panel, drawing || Object.fromEntries(DRAWN.map(one => [one, usual[one]])), values => set({drawing: values}), "face");
+    if (drawing) panel.append(h("button", {type: "button", onclick: () => set({drawing: null})}, back));
   };
   const details = h("details", {open: opened.has(name), ontoggle: () => { if (details.open) { opened.add(name); if (!panel.children.length) fill(); } else opened.delete(name); }},
-    h("summary", {}, `How face ${n + 1} is drawn`, face.drawing ? h("span", {class: "hint"}, " in its own way") : ""), panel);
+    h("summary", {}, title, drawing ? h("span", {class: "hint"}, " in its own way") : ""), panel);
   if (details.open) fill();
   return details;
 }
 
-export function faceCard(tag, {item, n, before, after, modes, set, remove, show}) {
-  const face = item.list[n], words = ACTION_WORDS[face.action] ?? face.action;
+/** The faces of one person in all photos; a click opens a photo. */
+export function faceRow(person, open, version) {
+  return h("div", {class: "draws row-of", role: "group", "aria-label": `Person ${person.person} in all photos`}, ...person.faces.map(one => {
+    const node = h("button", {type: "button", title: one.name, "aria-label": `Person ${person.person} in ${one.name}`, onclick: () => open(one)}, maybePicture(`/api/items/${one.id}/faces/${one.face}/picture?after&v=${version(one.id)}`));
+    node.dataset.key = `person${person.person}-${one.id}`;
+    return node;
+  }));
+}
+
+export function faceCard(tag, {people, item, n, before, after, modes, set, remove, show}) {
+  const face = item.list[n], other = face.person ? people.find(one => one.person === face.person) : null, words = ACTION_WORDS[face.action] ?? face.action;
   const select = h("select", {"aria-label": `What happens to face ${n + 1}`, onchange: event => set({mode: event.target.value})});
   for (const [name, word] of [["", "As all others"], ...modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === face.mode}, word));
   select.dataset.key = "mode" + n;
@@ -55,7 +66,9 @@ export function faceCard(tag, {item, n, before, after, modes, set, remove, show}
         h("span", {class: "hint"}, face.possible ? "was a possible face, score " + face.score.toFixed(2) : face.drawn ? (face.score ? "drawn, found on a closer look" : "drawn by hand") : "score " + face.score.toFixed(2)),
         face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
         face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
+    other ? h("div", {class: "stack"}, h("span", {class: "hint"}, `Person ${face.person}: what is decided here counts in ${other.faces.length} photos`), faceRow(other, one => desk.show(one.id), id => desk.items.get(id)?.drawn)) : "",
     h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
-    draws(face, n, item, set, after), settings(face, n, item, set));
+    drawRow(`Faces drawn for face ${n + 1}`, n, face.draws, face.draw, number => number === face.draw ? cut(after, face.box, item) : maybePicture(`/api/items/${item.id}/draws/${n}/${number}`), set),
+    ownDrawing(item.id + face.box, `How face ${n + 1} is drawn`, face.drawing, item.controls, set, "As the others of this photo"));
 }
 faceCard.cut = cut;

@@ -1,6 +1,7 @@
 // All files: their cards, which of them are shown, which are chosen.
 
 import {MODE_WORDS, at, attempt, call, count, desk, h, stateOf} from "./base.js";
+import {faceRow} from "./face.js";
 import {review} from "./head.js";
 import {key} from "./keys.js";
 
@@ -48,6 +49,7 @@ export function showGrid(changed) {
   });
   for (const id of [...chosen]) if (!shown.has(id)) chosen.delete(id);
   showBar(shown.size);
+  showTeam();
 }
 
 function fillCard(card, item) {
@@ -70,6 +72,37 @@ function fillCard(card, item) {
 // -- filters, and what is done to the chosen files ---------------------------------------------------------------------
 
 const refill = () => showGrid(new Set(items.keys()));
+// -- people: who is in several photos ----------------------------------------------------------------------------------
+
+const team = h("ul", {class: "team", "aria-label": "People in several photos", hidden: true});
+const compare = h("button", {type: "button", title: "Find who is in several photos: they get one new face, and what is decided on them counts in all", onclick: () => attempt(async () => {
+  compare.disabled = true;
+  try { await call("POST", "/people", {}); } finally { compare.disabled = false; }
+  await desk.poll();
+  showTeam(true);
+})}, "Link people");
+let teamOf = "";
+
+/** A row for each person: the faces in all photos, and what is decided on them. */
+async function showTeam(force) {
+  const basis = JSON.stringify([...items.values()].map(item => [item.id, item.linked, item.drawn]));
+  if (!force && basis === teamOf) return;
+  teamOf = basis;
+  const people = [...items.values()].some(item => item.linked) ? await attempt(() => call("GET", "/people")) || [] : [];
+  const focus = document.activeElement?.dataset?.key;
+  team.hidden = !people.length;
+  team.replaceChildren(...people.map(person => {
+    const first = person.faces[0], set = values => attempt(async () => { await call("PATCH", `/items/${first.id}/faces/${first.face}`, values); await desk.poll(); });
+    const same = person.faces.every(one => one.mode === first.mode), select = h("select", {"aria-label": `What happens to person ${person.person}`, onchange: event => { if (event.target.value !== "-") set({mode: event.target.value}); }});
+    for (const [name, word] of [...same ? [] : [["-", "Different"]], ["", "As all others"], ...desk.info.modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === (same ? first.mode : "-")}, word));
+    select.dataset.key = "team" + person.person;
+    const again = h("button", {type: "button", onclick: () => set({draw: Math.max(...first.draws) + 1})}, "Another face");
+    again.dataset.key = "teamagain" + person.person;
+    return h("li", {}, h("span", {class: "name"}, `Person ${person.person}`, h("span", {class: "hint"}, ` ${person.faces.length} photos`)), faceRow(person, one => { desk.route = [...new Set(person.faces.map(face => face.id))]; desk.show(one.id); }, id => items.get(id)?.drawn), h("span", {class: "row"}, select, again));
+  }));
+  if (focus) team.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
+}
+
 const which = h("select", {id: "filter", "aria-label": "Which files are shown", onchange: event => { filter = event.target.value; showGrid(new Set()); }});
 const look = h("button", {type: "button", title: "Show the pictures as they were (O)", "aria-pressed": "false", onclick: () => toggleOriginals()}, "Originals");
 const selection = h("div", {class: "row chosen-files", role: "group", "aria-label": "Chosen files", hidden: true});
@@ -81,7 +114,7 @@ selection.append(number, h("button", {type: "button", onclick: () => mark()}, "R
   h("button", {type: "button", onclick: () => decide({possible: "plain"})}, "Cover possible faces"),
   h("button", {type: "button", onclick: () => attempt(async () => { for (const id of ids()) await call("POST", "/items/" + id + "/save", {}); await desk.poll(); })}, "Save"),
   h("button", {type: "button", onclick: () => clear()}, "Choose none"));
-at("grid-bar").append(h("div", {class: "row"}, which, look, h("button", {type: "button", onclick: () => everything()}, "Choose all")), selection);
+at("grid-bar").append(h("div", {class: "row"}, which, look, h("button", {type: "button", onclick: () => everything()}, "Choose all"), compare), team, selection);
 
 function showBar(shown) {
   at("grid-bar").hidden = !items.size;

@@ -13,7 +13,7 @@ const FEW = 8, MOST = 24;  // faces: from which a list is filtered, and cut
 const kept = {settings: false, boxes: true, tiles: false};
 
 export function photoEditor(id) {
-  let item = null, seen = -1, working = 0, kind = "all", most = MOST, cards = new Map(), chosen = null, whole = {before: -1, after: -1};
+  let people = [], item = null, seen = -1, working = 0, kind = "all", most = MOST, cards = new Map(), chosen = null, whole = {before: -1, after: -1};
   const before = h("img", {alt: "Before", draggable: false}), after = h("img", {alt: "After", class: "over", draggable: false});
   const divider = h("div", {class: "divider"}), boxes = h("div", {class: "boxes"});
   const stage = h("div", {class: "stage"}, before, after, divider, boxes);
@@ -47,7 +47,7 @@ export function photoEditor(id) {
     button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"}), button("Fit", "The whole picture (double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
 
   const draw = h("button", {type: "button", title: "D"}, "Draw a box over a missed face");
-  const stop = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}));
+  const {stop} = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}), () => item.controls.fallback);
   const all = mode => button({"": "Replace all", keep: "Keep all", plain: "Cover all"}[mode], "", () => edit("PATCH", "/faces", {mode}));
   const maybe = button("", "Finds that are too weak for a face (P)", () => takePossible(), {hidden: true});
   const save = h("button", {type: "button", class: "primary", id: "save", title: "S", onclick: () => edit("POST", "/save", {})}, "Save");
@@ -89,6 +89,7 @@ export function photoEditor(id) {
   async function take(told) {
     if (!desk.open || desk.open.id !== id || told.revision < seen) return;
     item = told;
+    if (told.list.some(face => face.person)) people = await attempt(() => call("GET", "/people")) || people;
     items.set(id, {...items.get(id), ...told});
     const first = seen < 0;
     seen = told.revision;
@@ -206,7 +207,7 @@ export function photoEditor(id) {
     showChosen();
   }
 
-  const cardOf = (n, tag = "li") => hovering(faceCard(tag, {item, n, before, after, modes: desk.info.modes, set: values => edit("PATCH", "/faces/" + n, values), remove: () => { chosen = n; drop(); }, show: () => { if (kept.tiles) toggleTiles(); choose(n); zoom.show(boxOf(n)); }}), n);
+  const cardOf = (n, tag = "li") => hovering(faceCard(tag, {people, item, n, before, after, modes: desk.info.modes, set: values => edit("PATCH", "/faces/" + n, values), remove: () => { chosen = n; drop(); }, show: () => { if (kept.tiles) toggleTiles(); choose(n); zoom.show(boxOf(n)); }}), n);
 
   function possibleCard(n, tag = "li") {
     const face = item.places[n], cover = mode => button(MODE_WORDS[mode], "", () => { chosen = "p" + n; decide(mode); });

@@ -1,34 +1,51 @@
 // The picture of a file: it is zoomed and moved, and boxes are drawn on it.
 
 import {h, place} from "./base.js";
+import {extent, movedMarks} from "./extent.js";
 
-/** Draw one box on a stage, by pointer or keyboard; `done` takes x0, y0, x1, y1 in pixels of the picture. */
-export function boxDrawer(stage, size, button, done) {
-  let box = null, node = null, from = null;
-  const help = h("p", {class: "hint"}, "Draw a box over the face. With the keyboard: arrows move it, Shift and arrows change its size, Enter takes it, Escape leaves it.");
+/** Where the pointer is, in pixels of the picture that a stage shows. */
+function pointOn(stage, [width, height], event) {
+  const place = stage.getBoundingClientRect();
+  return [Math.max(0, Math.min(1, (event.clientX - place.left) / place.width)) * width, Math.max(0, Math.min(1, (event.clientY - place.top) / place.height)) * height];
+}
+
+const rounded = box => box.map(value => Math.round(value * 10) / 10);
+const LEAST = 4;  // pixels of the smallest box
+
+/**
+ * Draw one box on a stage, by pointer or keyboard; `done` takes x0, y0, x1, y1 in pixels of the picture. `mode` gives
+ * what covers it: while it is drawn one sees how far its cover reaches.
+ */
+export function boxDrawer(stage, size, button, done, mode) {
+  let box = null, node = null, from = null, finish = done, cover = null, back = button, marks = [], begun = null, covering = mode;
+  const help = h("p", {class: "hint"});
   const paint = () => {
     if (!node) {
-      node = h("div", {class: "box new", tabIndex: 0, role: "group", "aria-label": "New box. Arrow keys move it, with Shift they change its size, Enter takes it, Escape leaves it."});
+      node = h("div", {class: "box new", tabIndex: 0, role: "group", "aria-label": "Box. Arrow keys move it, with Shift they change its size, Enter takes it, Escape leaves it."});
       node.addEventListener("keydown", keys);
-      stage.append(node);
+      cover = extent(...size());
+      stage.append(cover.node, node);
     }
     place(node, box, ...size());
+    cover.node.toggleAttribute("hidden", !covering());
+    if (covering()) cover.show(box, covering(), movedMarks(marks, begun, box));
   };
-  const stop = () => {
+  const stop = keyboard => {
     node?.remove();
-    box = node = from = null;
+    cover?.node.remove();
+    box = node = from = cover = null;
     stage.classList.remove("drawing");
     help.remove();
     button.setAttribute("aria-pressed", "false");
-    button.focus();
+    if (keyboard) back.focus({preventScroll: true}); else document.activeElement?.blur();
   };
-  const take = () => { const taken = box; stop(); if (taken) done(taken.map(value => Math.round(value * 10) / 10)); };
+  const take = keyboard => { const taken = box; stop(keyboard); if (taken) finish(rounded(taken)); };
   const keys = event => {
     const [width, height] = size(), step = Math.max(1, width / 100) * (event.ctrlKey ? 0.2 : 1);
     const move = {ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step]}[event.key];
-    if (event.key === "Enter") take();
-    else if (event.key === "Escape") stop();
-    else if (move && event.shiftKey) { box[2] = Math.max(box[0] + 6, Math.min(width, box[2] + move[0])); box[3] = Math.max(box[1] + 6, Math.min(height, box[3] + move[1])); }
+    if (event.key === "Enter") take(true);
+    else if (event.key === "Escape") stop(true);
+    else if (move && event.shiftKey) { box[2] = Math.max(box[0] + LEAST, Math.min(width, box[2] + move[0])); box[3] = Math.max(box[1] + LEAST, Math.min(height, box[3] + move[1])); }
     else if (move) {
       const dx = Math.max(-box[0], Math.min(width - box[2], move[0])), dy = Math.max(-box[1], Math.min(height - box[3], move[1]));
       box = [box[0] + dx, box[1] + dy, box[2] + dx, box[3] + dy];
@@ -36,39 +53,76 @@ export function boxDrawer(stage, size, button, done) {
     event.preventDefault();
     if (box) paint();
   };
-  const point = event => {
-    const place = stage.getBoundingClientRect(), [width, height] = size();
-    return [Math.max(0, Math.min(1, (event.clientX - place.left) / place.width)) * width, Math.max(0, Math.min(1, (event.clientY - place.top) / place.height)) * height];
-  };
   stage.addEventListener("pointerdown", event => {
     if (!stage.classList.contains("drawing") || event.button) return;
     event.preventDefault();
     stage.setPointerCapture(event.pointerId);
-    from = point(event);
+    from = pointOn(stage, size(), event);
   });
   stage.addEventListener("pointermove", event => {
     if (!from) return;
-    const [x, y] = point(event);
+    const [x, y] = pointOn(stage, size(), event);
     box = [Math.min(x, from[0]), Math.min(y, from[1]), Math.max(x, from[0]), Math.max(y, from[1])];
     paint();
   });
   stage.addEventListener("pointerup", event => {
     if (!from) return;
     from = null;
-    if (box && box[2] - box[0] >= 4 && box[3] - box[1] >= 4) take();
+    if (box && box[2] - box[0] >= LEAST && box[3] - box[1] >= LEAST) take();
   });
-  button.setAttribute("aria-pressed", "false");
-  button.addEventListener("click", () => {
+  /** Begin with a box, and give what becomes of it to `then`; `cover` and `landmarks` are those of the face in it. */
+  const edit = (start, words, then, {cover: by = mode, landmarks = []} = {}) => {
     if (stage.classList.contains("drawing")) return stop();
+    [finish, marks, begun, covering, back] = [then, landmarks, start, by, then === done ? button : document.activeElement || button];
+    help.textContent = words + " With the keyboard: arrows move it, Shift and arrows change its size, Enter takes it, Escape leaves it. The lines around it show what its cover hides, and how far its soft edge reaches.";
     stage.classList.add("drawing");
     button.setAttribute("aria-pressed", "true");
-    const [width, height] = size(), side = Math.min(width, height) / 5;
-    box = [(width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2];
+    box = [...start];
     paint();
-    stage.after(help);
+    (stage.closest(".frame") || stage).append(help);
     node.focus({preventScroll: true});
+  };
+  button.setAttribute("aria-pressed", "false");
+  button.addEventListener("click", () => {
+    const [width, height] = size(), side = Math.min(width, height) / 5;
+    edit([(width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2], "Draw a box over the face.", done);
   });
-  return stop;
+  return {stop, edit};
+}
+
+const CORNERS = {nw: [0, 1], n: [1], ne: [2, 1], e: [2], se: [2, 3], s: [3], sw: [0, 3], w: [0]};
+
+/** Give a box on a stage handles: it is moved and resized by the pointer; `done` takes the new box, `moved` each on the way. */
+export function handles(node, stage, size, box, done, moved) {
+  let from = null, now = box;
+  const begin = (event, sides) => {
+    if (event.button) return;
+    event.preventDefault();
+    event.stopPropagation();
+    node.setPointerCapture(event.pointerId);
+    from = {point: pointOn(stage, size(), event), sides, moved: false};
+  };
+  node.addEventListener("pointerdown", event => begin(event, CORNERS[event.target.dataset?.side] || null));
+  node.addEventListener("pointermove", event => {
+    if (!from) return;
+    const [width, height] = size(), [x, y] = pointOn(stage, [width, height], event), dx = x - from.point[0], dy = y - from.point[1];
+    if (!from.moved && Math.hypot(dx, dy) * stage.clientWidth / width < CLICK) return;
+    from.moved = true;
+    const inside = (value, most) => Math.max(0, Math.min(most, value));
+    if (from.sides) {
+      now = [...box];
+      for (const side of from.sides) now[side] = side % 2 ? inside(box[side] + dy, height) : inside(box[side] + dx, width);
+      now = [Math.min(now[0], now[2] - LEAST), Math.min(now[1], now[3] - LEAST), Math.max(now[2], now[0] + LEAST), Math.max(now[3], now[1] + LEAST)];
+    } else {
+      const mx = Math.max(-box[0], Math.min(width - box[2], dx)), my = Math.max(-box[1], Math.min(height - box[3], dy));
+      now = [box[0] + mx, box[1] + my, box[2] + mx, box[3] + my];
+    }
+    place(node, now, width, height);
+    moved(now);
+  });
+  node.addEventListener("pointerup", () => { const was = from; from = null; if (was?.moved) done(rounded(now)); });
+  node.addEventListener("pointercancel", () => { from = null; });
+  node.append(...Object.keys(CORNERS).map(side => { const handle = h("span", {class: "handle " + side, "aria-hidden": "true"}); handle.dataset.side = side; return handle; }));
 }
 
 const STEP = 1.25, CLICK = 4;  // factor of a step of the zoom; pixels from which a press is a drag
@@ -107,7 +161,7 @@ export function zoomer(view, stage, size, seen) {
   });
   view.addEventListener("pointerdown", event => {
     moved = false;
-    if (zoom > 1 && event.button === 0 && !stage.classList.contains("drawing") && !event.target.closest(".divider")) from = [event.clientX - x, event.clientY - y, event.clientX, event.clientY];
+    if (zoom > 1 && event.button === 0 && !event.defaultPrevented && !stage.classList.contains("drawing") && !event.target.closest(".divider")) from = [event.clientX - x, event.clientY - y, event.clientX, event.clientY];
   });
   view.addEventListener("pointermove", event => {
     if (!from) return;
