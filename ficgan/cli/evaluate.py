@@ -420,7 +420,6 @@ def measure(photos: Path | None, out: Path | None, report: Progress, **given: An
         "checkpoint": facts["checkpoint"],
         "verdicts": sheet.verdicts,
         "missed": sheet.missed,
-        "left_out": len(sheet.left_out),
         "seconds": facts["seconds"],
     }
 

@@ -282,6 +282,13 @@ def binary_labels(
     return out
 
 
+def label_matrix(names: tuple[str, ...], known: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8] | None:
+    """[N,A], 0 or 1, of the attributes `names`; None where there are none, or where one of them is not known."""
+    if not names or not {*names} <= {*known}:
+        return None
+    return np.stack([known[name] for name in names], 1).astype(np.uint8)
+
+
 def infer(
     train: NDArray[np.floating],
     train_labels: Mapping[str, NDArray[np.int8]],

@@ -13,10 +13,9 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write
 from ficgan.images.read import read_image
-from ficgan.lab.attacks import REVERSERS, Learned, Reverser, load_attacker
+from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.pages import png
 from ficgan.lab.run import Progress
-from ficgan.registry import parse_spec
 
 __all__ = ["Guesses", "attacker_of", "face_crops", "guess_all"]
 
@@ -27,12 +26,11 @@ def attacker_of(text: str, *, device: str = "auto") -> Reverser:
     """A trained attacker from its file, or by name one that learns nothing, such as `wiener:radius=4`."""
     if text.endswith(".safetensors") or Path(text).is_file():
         return load_attacker(text, device=device)
-    name, parameters = parse_spec(text)
-    made = REVERSERS.make(name, **parameters)
+    made = reverser_of(text)
     if isinstance(made, Learned):
-        raise UsageError(f"{name} must be trained: `ficgan attack train`, then give its attacker.safetensors")
+        raise UsageError(f"{made.name} must be trained: `ficgan attack train`, then give its attacker.safetensors")
     if "pairs" in made.traits.knowledge:
-        raise UsageError(f"{name} needs pairs and keeps no file; `ficgan eval run` applies it")
+        raise UsageError(f"{made.name} needs pairs and keeps no file; `ficgan eval run` applies it")
     return made
 
 

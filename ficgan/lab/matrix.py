@@ -8,17 +8,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, UsageError
-from ficgan.files import ModelInfo, file_digest
+from ficgan.files import ModelInfo
 from ficgan.lab import readers
 from ficgan.lab.attackers import shareable, titles
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.bench import anonymiser_for, describe, described, open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig, get_scenarios
-from ficgan.lab.results import Results, Trial, Utility, caveats, from_json, origin
+from ficgan.lab.results import Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Progress, Run, Say, Task, digest, files_digest
 from ficgan.lab.trials import measure_utility, run_trials, write_examples
 from ficgan.registry import parse_spec
@@ -82,7 +84,7 @@ def _parameters(config: MatrixConfig, method: MethodConfig | None) -> list[dict[
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
-    started, config = time.monotonic(), with_judges(config)
+    started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
@@ -127,8 +129,8 @@ def _collect(
         },
         sets=sets,
         methods={work.label: entry["method"] for work, entry in found if entry["method"]},
-        trials=[Trial(**from_json(trial)) for entry in entries for trial in entry["trials"]],
-        utilities=[Utility(**from_json(one)) for entry in entries for one in entry["utilities"]],
+        trials=[trial for entry in entries for trial in TypeAdapter(list[Trial]).validate_python(entry["trials"])],
+        utilities=[use for entry in entries for use in TypeAdapter(list[Utility]).validate_python(entry["utilities"])],
         pictures=pictures,
     )
     results.caveats = caveats(results)
@@ -156,23 +158,6 @@ def check_paths(config: MatrixConfig) -> None:
         for each in filter(None, (one, one.learn_from)):
             if not Path(each.path).exists():
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
-
-
-def with_judges(config: MatrixConfig) -> MatrixConfig:
-    """`installed` among the judges becomes the first such recogniser that no method has to do with, or is left out."""
-    names = config.recognisers
-    if readers.INSTALLED not in names:
-        return config
-    involved = {digest for method in config.methods for digest in _helpers(method)}
-    for model in filter(None, map(_model, config.methods)):
-        involved.add(str(model.training.get("verifier_sha256") or ""))
-    given = {Path(name.partition(":")[2]).stem for name in names}
-    usable = (path for path in readers.installed_judges() if path.stem not in given)
-    found = next((f"onnx:{path}" for path in usable if file_digest(path) not in involved), None)
-    judges = [found if name == readers.INSTALLED else name for name in names]
-    if not any(judges):
-        raise UsageError("there is no recogniser in the model folders ($FICGAN_MODELS); name one with --judge")
-    return config.model_copy(update={"recognisers": [name for name in judges if name]})
 
 
 def _helpers(method: MethodConfig) -> set[str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.errors import UsageError
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.results import without_folder
 from ficgan.registry import Registry, parse_spec
@@ -29,9 +29,7 @@ _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys wh
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
-Attacker = Literal[
-    "", "general", "specialised", "right key", "wrong key", "average", "inference", "closed", "identity probe"
-]
+Attacker = Literal["", "general", "specialised", "right key", "wrong key", "average", "inference", "identity probe"]
 
 
 @dataclass(frozen=True)
@@ -156,8 +154,7 @@ class MatrixConfig(_EvaluationSettings):
     sets: list[SetConfig] = Field(min_length=1)
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
-    # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
-    # hold one; none of them may have trained a model that is judged.
+    # Judges: dlib, insightface, onnx:PATH; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
@@ -195,8 +192,7 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     for method in config.methods:
         method.make()
     for text in config.named_attackers:
-        name, parameters = parse_spec(text)
-        REVERSERS.make(name, **parameters)
+        reverser_of(text)
     return config
 
 

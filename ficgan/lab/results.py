@@ -18,7 +18,7 @@ import yaml
 from ficgan import __version__
 from ficgan.lab.pages import read_checked, write_file
 
-SCHEMA = 1
+SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
 
 
@@ -47,7 +47,6 @@ class Trial:
 
     Args:
         attacker: what was done before recognition: "" nothing, else the reverser.
-        curves: name → list of [x, y] points: "cmc", "det".
         groups: "gender=Female" → figures of the probes of this group.
         control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
     """
@@ -58,19 +57,17 @@ class Trial:
     recogniser: str
     attacker: str = ""
     figures: tuple[Figure, ...] = ()
-    curves: dict[str, list[list[float]]] = field(default_factory=dict)
     groups: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
     control: str = ""
 
 
 @dataclass(frozen=True)
 class Utility:
-    """What an anonymiser left of one set; `groups`: "gender=Female" → figures."""
+    """What an anonymiser left of one set."""
 
     set: str
     method: str
     figures: tuple[Figure, ...] = ()
-    groups: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -131,13 +128,6 @@ def origin(settings: Any, seconds: float) -> dict[str, Any]:
     }
 
 
-def from_json(raw: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a `Trial` or a `Utility` as read from JSON."""
-    figures = tuple(Figure(**figure) for figure in raw.get("figures", ()))
-    groups = {name: tuple(Figure(**figure) for figure in some) for name, some in raw.get("groups", {}).items()}
-    return {**raw, "figures": figures, "groups": groups}
-
-
 # -- what the figures of a report do not say --------------------------------------------------------------------------
 
 FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
@@ -168,7 +158,7 @@ def caveats(results: Results) -> list[str]:
     for name, facts in results.sets.items():
         split, missed = facts["split"], facts["failures_to_acquire"]
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
-        networks = sorted(_judges(results, name) - {"shape"})
+        networks = sorted(_judges(results, name))
         out += notes(
             "evaluation",
             {
@@ -197,7 +187,6 @@ def caveats(results: Results) -> list[str]:
         **{family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")},
         "ficgan": "ficgan" in ours,
         "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
-        "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
         **dict.fromkeys(("attackers", "strongest", "only faces"), True),

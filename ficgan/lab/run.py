@@ -40,8 +40,7 @@ class Task:
     Args:
         title: names it in messages.
         key: JSON-ready, all that the result depends on; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, an array, a dictionary of arrays,
-            or `Unkept` of one.
+        do: a function of a module, called as `do(*arguments, say)`; it returns JSON, an array or arrays by name.
         arguments: picklable, as the task may run in another process.
     """
 
@@ -49,13 +48,6 @@ class Task:
     key: Any
     do: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Unkept:
-    """A result that is not kept: part of the task failed in a way that may go well another time."""
-
-    value: Any
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -173,8 +165,6 @@ class Run:
             self.done += 1
             if problem:
                 self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
-            elif isinstance(result, Unkept):
-                found[waiting[place]] = result.value
             else:
                 found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
             self.say(task.title)

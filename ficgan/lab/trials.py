@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attackers import AttackedFaces, attacked
-from ficgan.lab.attributes import binary_labels, infer
+from ficgan.lab.attackers import attacked
+from ficgan.lab.attributes import binary_labels, infer, label_matrix
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known, pixels_of
 from ficgan.lab.matrix_config import MatrixConfig, Scenario
-from ficgan.lab.metrics import Sample, pictures, wilson_share
+from ficgan.lab.metrics import Sample, pictures
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     chance,
     failures_to_acquire,
-    privacy_curves,
     privacy_figures,
     rank,
     reversibility,
@@ -42,8 +41,6 @@ GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at
 # that say something only beside the clear images' own figure.
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
 _OF_BOTH = ("linkability", "attribute-inference")
-Curves = dict[str, list[list[float]]]
-Found = NDArray[np.bool_]
 
 
 def run_trials(
@@ -82,78 +79,54 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
     # What attackers give back shall resemble the clear faces; the anonymised ones are what it is compared with.
     restores = scenario.probe == "reversed" or scenario.name == "naive"
     trials = []
-    for attempt in attacked(bench, subject, scenario, probe_rows):
-        found = bench.found(attempt.faces)
-        likeness = fidelity_figures(bench, attempt.rows, attempt.faces) if restores else ()
+    for attacker, faces in attacked(bench, subject, scenario, probe_rows).items():
+        found = bench.found(faces)
+        likeness = fidelity_figures(bench, probe_rows, faces) if restores else ()
         for reader in bench.readers:
-            figures, scores = _read(bench, subject, scenario, attempt, reader, gallery_rows, gallery, found, likeness)
+            embed, note = _embedder(bench, subject, scenario, reader)
+            probe = embed(faces)
+            compared: dict[str, Any] = {
+                "gallery": probe if scenario.same_set else embed(gallery),
+                "probe_people": known(faces),
+                "gallery_people": known(gallery),
+                "metric": "cosine" if scenario.retrained else reader.metric,
+            }
+            scores = Scores.compare(probe, **compared, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
-            groups = _score_groups(bench, scores, attempt.rows, threshold)
-            whose = (bench.name, label, scenario.name, reader.name, attempt.attacker)
-            trials.append(Trial(*whose, figures, _curves(scores), groups, scenario.control))
+            figures = list(privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples))
+            if note:
+                figures[0] = replace(figures[0], note=f"{figures[0].note} {note}".strip())
+            if not scenario.same_set:
+                figures += _without_face(bench, probe, compared, found)
+            figures.append(Figure("chance", chance(scores), n=scores.enrolled))
+            naive = subject.naive.get(reader.name)
+            if scenario.probe == "reversed" and naive is not None:
+                figures.append(reversibility(bench.ceiling(reader), naive, scores, bootstrap=bench.bootstrap))
+            if restores:
+                clear, sample = embed(subject.clear(probe_rows)), bench.sample(probe_rows)
+                figures += (*likeness, identity_distance(probe, clear, sample)) if likeness else ()
+            kinds = bench.prepared.kinds
+            if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:
+                alike = similarities(probe, compared["gallery"], compared["metric"])
+                who = (known(faces), kinds[probe_rows], known(gallery), kinds[gallery_rows])
+                figures.insert(0, within_kind(alike, *who, bootstrap=bench.bootstrap))
+            if scenario.name == "naive":
+                subject.naive[reader.name] = scores
+            groups = _score_groups(bench, scores, probe_rows, threshold)
+            whose = (bench.name, label, scenario.name, reader.name, attacker)
+            trials.append(Trial(*whose, tuple(figures), groups, scenario.control))
     return trials
 
 
-def _read(
-    bench: Bench,
-    subject: Subject,
-    scenario: Scenario,
-    attempt: AttackedFaces,
-    reader: Reader,
-    gallery_rows: Rows,
-    gallery: Faces,
-    found: Found,
-    likeness: tuple[Figure, ...],
-) -> tuple[tuple[Figure, ...], Scores]:
-    embed, note = _embedder(bench, subject, scenario, reader)
-    probe, people, enrolled = embed(attempt.faces), known(attempt.faces), known(gallery)
-    codes = probe if scenario.same_set else embed(gallery)
-    metric: Any = "cosine" if scenario.retrained else reader.metric
-    scores = Scores.compare(probe, codes, people, enrolled, metric=metric, exclude_same=scenario.same_set)
-    threshold = None if scenario.retrained else reader.threshold
-    figures = privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples)
-    if not scenario.same_set:
-        figures += _without_face(bench, probe, codes, people, enrolled, metric, found)
-    figures += (Figure("chance", chance(scores), n=scores.enrolled),)
-    naive = subject.naive.get(reader.name)
-    if scenario.probe == "reversed" and naive is not None:
-        here = np.isin(bench.split.probe, attempt.rows)
-        clear, before = (one.take(here) for one in (bench.ceiling(reader), naive))
-        figures += (reversibility(clear, before, scores, bootstrap=bench.bootstrap),)
-    if likeness:
-        clear_codes = embed(subject.clear(attempt.rows))
-        figures += (*likeness, identity_distance(probe, clear_codes, bench.sample(attempt.rows)))
-    if not scenario.retrained and (unread := reader.unread(probe)):
-        note = f"{note} {unread} of {len(probe)} probes could not be read and are like nobody.".strip()
-    if note:
-        figures = (replace(figures[0], note=f"{figures[0].note} {note}".strip()), *figures[1:])
-    if (kinds := bench.prepared.kinds) is not None and scenario.gallery == "clear" and not scenario.attacker:
-        alike, ours, theirs = similarities(probe, codes, metric), kinds[attempt.rows], kinds[gallery_rows]
-        figures = (within_kind(alike, people, ours, enrolled, theirs, bootstrap=bench.bootstrap), *figures)
-    if scenario.name == "naive":
-        subject.naive[reader.name] = scores
-    return figures, scores
-
-
-def _curves(scores: Scores) -> Curves:
-    curves = privacy_curves(scores)
-    return {name: [[float(f"{number:.5g}") for number in point] for point in one] for name, one in curves.items()}
-
-
 def _without_face(
-    bench: Bench,
-    probe: Embeddings,
-    gallery: Embeddings,
-    people: Rows,
-    enrolled: Rows,
-    metric: Any,
-    found: NDArray[np.bool_],
+    bench: Bench, probe: Embeddings, compared: dict[str, Any], found: NDArray[np.bool_]
 ) -> tuple[Figure, ...]:
     """rank-1 and the share of probes where a probe without a found face is a miss."""
     if not found.any():
-        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=len(np.unique(people)), note="no face is found in any probe")
-        return (nothing, Figure("failures to acquire", 1.0, n=len(people), unit="images"))
-    scores, draw = Scores.compare(probe, gallery, people, enrolled, metric=metric, acquired=found), bench.bootstrap
+        people = len(np.unique(compared["probe_people"]))
+        nothing = Figure(f"rank-1{FAILURES}", 0.0, n=people, note="no face is found in any probe")
+        return (nothing, Figure("failures to acquire", 1.0, n=len(probe), unit="images"))
+    scores, draw = Scores.compare(probe, **compared, acquired=found), bench.bootstrap
     return rank(scores, 1, failures=True, bootstrap=draw), failures_to_acquire(scores, bootstrap=draw)
 
 
@@ -164,31 +137,27 @@ def _embedder(
         return lambda faces: bench.embed(reader, faces), ""
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
-    taught = subject.anonymised(bench.split.attacker)
-    change, note = retrain_head(bench.embed(reader, taught), known(taught))
+    learnt = subject.anonymised(bench.split.attacker)
+    change, note = retrain_head(bench.embed(reader, learnt), known(learnt))
     return lambda faces: change(bench.embed(reader, faces)), note
 
 
-def _members(bench: Bench, rows: Rows) -> Iterator[tuple[str, NDArray[np.bool_], int]]:
-    """Each group of people among rows of the set: its name, where it is [N], and how many people it has."""
+def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
+    """Figures of each group of people among rows of the set, such as "gender=Female"."""
+    out: dict[str, tuple[Figure, ...]] = {}
+    resamples = min(bench.resamples, GROUP_RESAMPLES)
     for column in bench.columns:
         values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
         labels = values[rows] if len(values) else values
         for value in sorted({label for label in labels if label}):
-            mask = labels == value
-            yield f"{column}={value}", mask, len(np.unique(bench.people[rows[mask]]))
-
-
-def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
-    out: dict[str, tuple[Figure, ...]] = {}
-    resamples = min(bench.resamples, GROUP_RESAMPLES)
-    for name, mask, people in _members(bench, rows):
-        if people < LEAST_GROUP:
-            note = f"{people} people are too few for a figure of their own"
-            out[name] = (Figure("rank-1", None, n=people, note=note),)
-        else:
-            group = scores.take(mask)
-            out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
+            mask, name = labels == value, f"{column}={value}"
+            people = len(np.unique(bench.people[rows[mask]]))
+            if people < LEAST_GROUP:
+                note = f"{people} people are too few for a figure of their own"
+                out[name] = (Figure("rank-1", None, n=people, note=note),)
+            else:
+                group = scores.take(mask)
+                out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
     return out
 
 
@@ -213,29 +182,18 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
         psnr_figure("PSNR", bench.store.array(["psnr", *both], lambda: pictures.psnr(*pair)), sample),
         sample.mean("SSIM", bench.store.array(["ssim", *both], lambda: pictures.ssim(*pair))),
     ]
-    if (lpips := judges.lpips) is not None:
+    if (lpips := judges.lpips) is None:
+        out.append(sample.none("LPIPS", judges.missing["lpips"]))
+    else:
         values = bench.store.array(["lpips", lpips.network, *both], lambda: lpips.distance(*pair))
         out.append(sample.mean("LPIPS", values, f"backbone {lpips.network}"))
-    if (inception := judges.inception) is not None:
-        parts = zip(both, pair, strict=True)
-        seen, before = (
-            bench.store.array(["inception", mark], partial(inception.features, images)) for mark, images in parts
-        )
-        out.append(frechet_figure("FID", before, seen))
-    names = ("LPIPS-like (SqueezeNet)", "FD-like (SqueezeNet)")
-    if (squeezenet := judges.squeezenet) is None:
-        return (*out, *(sample.none(name, judges.missing["squeezenet"]) for name in names))
-
-    def look() -> NDArray[np.float32]:
-        seen = squeezenet.read(guess.images, clear=clear.images)
-        distances = np.full(len(guess), np.nan) if seen.distances is None else seen.distances
-        return np.column_stack([distances, seen.features]).astype(np.float32)
-
-    prefix = ["squeezenet", squeezenet.size, squeezenet.measures]
-    seen = bench.store.array([*prefix, *both], look)
-    before = bench.store.array([*prefix, of_clear], lambda: squeezenet.read(clear.images).features)
-    note = "not the published one" if squeezenet.measures else judges.missing["distances"]
-    return (*out, sample.mean(names[0], seen[:, 0], note), frechet_figure(names[1], before, seen[:, 1:]))
+    if (inception := judges.inception) is None:
+        return (*out, sample.none("FID", judges.missing["inception"]))
+    seen, before = (
+        bench.store.array(["inception", mark], partial(inception.features, images))
+        for mark, images in zip(both, pair, strict=True)
+    )
+    return (*out, frechet_figure("FID", before, seen))
 
 
 def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
@@ -297,27 +255,10 @@ def measure_utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer |
     clear, rows = _clear(bench, config.attributes), bench.split.probe
     faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
     seen = _judges(config.attributes).read(faces, against=clear)
-    names, told = clear.attribute_names, bench.prepared.attributes
-    labels = np.stack([told[one][rows] for one in names], 1).astype(np.uint8) if names and {*names} <= {*told} else None
+    labels = label_matrix(clear.attribute_names, bench.prepared.attributes)
+    labels = None if labels is None else labels[rows]
     figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
-    return Utility(bench.name, label, figures, dict(_utility_groups(bench, clear, seen, rows)))
-
-
-def _utility_groups(
-    bench: Bench, clear: UtilityReadings, seen: UtilityReadings, rows: Rows
-) -> Iterator[tuple[str, tuple[Figure, ...]]]:
-    for name, mask, people in _members(bench, rows):
-        if people < LEAST_GROUP:
-            continue
-        figures = []
-        if seen.detections is not None:
-            figures.append(wilson_share("detected", seen.detections.found[mask]))
-        if seen.males is not None and clear.males is not None:
-            figures.append(wilson_share("gender-kept", ((seen.males >= 0.5) == (clear.males >= 0.5))[mask]))
-        if seen.attributes is not None and clear.attributes is not None:
-            same = ((seen.attributes >= 0.5) == (clear.attributes >= 0.5))[mask]
-            figures.append(Figure("attributes", float(same.mean()), n=int(mask.sum()), unit="images"))
-        yield name, tuple(figures)
+    return Utility(bench.name, label, figures)
 
 
 def write_examples(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:

@@ -13,19 +13,13 @@ from scipy.ndimage import convolve1d
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.basic import sigma_of
-from ficgan.lab.attacks import (
-    BicubicResampling,
-    InterpolateGrey,
-    LinearResampling,
-    Pairs,
-    RichardsonLucy,
-    Wavelet,
-    Wiener,
-    WienerBlind,
-)
+from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.base import luminance
 from ficgan.lab.attacks.deconvolution import (
     NormSparsity,
+    RichardsonLucy,
+    Wiener,
+    WienerBlind,
     blur_matrix,
     blur_of,
     blur_transfer,
@@ -34,7 +28,16 @@ from ficgan.lab.attacks.deconvolution import (
     hyper_laplacian,
     spectrum,
 )
-from ficgan.lab.attacks.restoration import HIGH, LOW, analyse, bayes_shrunk
+from ficgan.lab.attacks.restoration import (
+    HIGH,
+    LOW,
+    BicubicResampling,
+    InterpolateGrey,
+    LinearResampling,
+    Wavelet,
+    analyse,
+    bayes_shrunk,
+)
 
 
 def blurred(faces: Faces, width: int) -> Faces:

@@ -98,7 +98,7 @@ def test_a_lost_face_is_forty_pixels_away() -> None:
 def test_equal_projections_are_no_distance_apart_and_times_are_of_some() -> None:
     clear = records(6)
     left = utility(clear, clear, [0.1, 0.3, *[np.nan] * 4])
-    assert value_of(left, "fd-squeezenet") == pytest.approx(0, abs=1e-4)
+    assert value_of(left, "fid") == pytest.approx(0, abs=1e-4)
     assert value_of(left, "delta-detection") == value_of(left, "mu-utility") == 1
     assert value_of(left, "seconds") == pytest.approx(0.2) and value_of(left, "seconds-sd") == pytest.approx(0.1)
     assert value_of(utility(clear, clear, np.nan), "seconds") is None

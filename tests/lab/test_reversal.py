@@ -15,7 +15,6 @@ from ficgan.anonymizers import Faces
 from ficgan.lab import trials
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Store
@@ -36,13 +35,15 @@ def bench(tmp_path: Path) -> Bench:
 
 
 class Means:
-    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference."""
+    """A stand-in for LPIPS and Inception: features are channel means, the distance is a mean difference."""
 
-    size, measures = 32, True
+    network = "means"
 
-    def read(self, images: np.ndarray, *, clear: np.ndarray | None = None) -> Perception:
-        away = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
-        return Perception(images.mean((1, 2)).astype(np.float32), away)
+    def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.abs(a.astype(float) - b).mean((1, 2, 3))
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        return images.mean((1, 2)).astype(np.float32)
 
 
 def guessed(bench: Bench, rows: np.ndarray, strength: float = 30.0) -> Faces:
@@ -57,7 +58,7 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_judges", lambda *_: Judges(squeezenet=Means()))  # type: ignore[arg-type]
+    monkeypatch.setattr(trials, "_judges", lambda *_: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
     faces = guessed(bench, rows)
     found = by_name(trials.fidelity_figures(bench, rows, faces))
@@ -75,10 +76,10 @@ def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.Monk
     ]
     assert found["SSIM"].value == pytest.approx(np.mean(ssims), abs=2e-3)
     differences = [np.abs(a.astype(float) - b).mean() for a, b in pairs]
-    assert found["LPIPS-like (SqueezeNet)"].value == pytest.approx(np.mean(differences), rel=1e-5)
+    assert found["LPIPS"].value == pytest.approx(np.mean(differences), rel=1e-5)
     means = [np.array([image.mean((0, 1)) for image in side]) for side in zip(*pairs, strict=True)]
     shift = means[0].mean(0) - means[1].mean(0)
-    assert found["FD-like (SqueezeNet)"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
+    assert found["FID"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
     assert {one.n for one in found.values()} == {7} and {one.unit for one in found.values()} == {"images"}
     assert found["PSNR"].low < found["PSNR"].value < found["PSNR"].high  # type: ignore[operator]
 

@@ -22,13 +22,12 @@ from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, errors, have_area
+from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, have_area
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, write_file, write_json
 from ficgan.lab.run import Progress
 
 KEY_SCHEMA = "ficgan-annotation-key/3"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
-SPOILS = ("removed", "shifted", "added")  # A face without a box, a box beside its face, a box without a face
 LIVES = 2  # Mistakes on gold images that end the game
 MOST_FACES = 12  # Of a gold image: a crowd would judge patience
 _SIDE = 1600  # Longest side at which pictures are shown, pixels
@@ -60,7 +59,7 @@ class BatchImage:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images that one person looks through; `id` is a digest of all that is in it, so an older page is recognised."""
+    """Images that one person looks through; `id` is a digest of them, so an older page is recognised."""
 
     id: str
     title: str
@@ -151,7 +150,7 @@ def _batch(
         blob, record = usable[row]
         picture = decode_rgb(blob)
         truth = _inside(record.boxes, picture)
-        shown, _ = spoil(truth, *picture.size, rng)
+        shown = spoil(truth, *picture.size, rng)
         mixed.insert(place, (replace(_image(record, picture, shown, blob.name), truth=truth.tolist()), picture))
     content = json.dumps([[asdict(image) for image, _ in mixed], number])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -169,38 +168,23 @@ def _inside(boxes: Boxes, picture: Image.Image) -> Boxes:
     return inside[have_area(inside)]
 
 
-def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> tuple[Boxes, str]:
-    """The faces [M,4] of a gold image with one error, and its kind, one of `SPOILS`."""
-    for kind in map(str, rng.permutation(sorted(SPOILS))):
-        for _ in range(_TRIES):
-            shown = _spoiled(truth, np.array([width, height]), rng, kind)
-            if shown is not None and any(errors(shown, truth)):
-                return shown, kind
-    raise UsageError(f"no error can be made in a gold image of {width}×{height} px; choose another image")
-
-
-def _spoiled(truth: Boxes, size: Boxes, rng: np.random.Generator, kind: str) -> Boxes | None:
-    if kind != "added" and not len(truth):
-        return None
-    row = int(rng.integers(len(truth))) if len(truth) else 0
-    rest = np.delete(truth, row, axis=0) if kind != "added" else truth
-    if kind == "removed":
-        return rest
-    if not len(truth):
+def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes:
+    """The faces [M,4] of a gold image with one error: a face has no box, or a box has no face."""
+    if len(truth) and rng.random() < 0.5:
+        return np.delete(truth, int(rng.integers(len(truth))), axis=0)
+    size = np.array([width, height])
+    for _ in range(_TRIES):
         sides = size.min() * rng.uniform(0.1, 0.33) * np.array([1.0, 1.25])
-    else:
-        sides = truth[row, 2:] - truth[row, :2]
-    if kind == "shifted":
-        angle, far = rng.uniform(0, 2 * np.pi), rng.uniform(0.5, 0.9) * np.hypot(*sides)
-        corner = truth[row, :2] + far * np.array([np.cos(angle), np.sin(angle)])
-    else:
-        sides = np.minimum(sides * rng.uniform(0.8, 1.25), size)
+        if len(truth):
+            face = truth[int(rng.integers(len(truth)))]
+            sides = np.minimum((face[2:] - face[:2]) * rng.uniform(0.8, 1.25), size)
         corner = rng.uniform((0, 0), size - sides)
-    box = np.concatenate([corner, corner + sides]).round(1)
-    # It must stand inside the picture and away from all other faces.
-    if (box < 0).any() or (box[2:] > size).any() or overlaps(box, rest).max(initial=0) > _CLEAR:
-        return None
-    return np.insert(rest, row, box, axis=0)
+        box = np.concatenate([corner, corner + sides]).round(1)
+        if (box[2:] <= size).all() and overlaps(box, truth).max(initial=0) <= _CLEAR:
+            return np.append(truth, box[None], axis=0)
+    if len(truth):
+        return np.delete(truth, 0, axis=0)
+    raise UsageError(f"no error can be made in a gold image of {width}×{height} px; choose another image")
 
 
 def page_html(batch: Batch, sources: Sequence[str]) -> str:

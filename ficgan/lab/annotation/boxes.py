@@ -42,12 +42,8 @@ def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int
     return len(boxes) - right, len(truth) - right
 
 
-def merge(drawn: Sequence[Boxes], *, union: bool = False) -> Boxes:
-    """Several people's boxes of an image as one list [M,4] of medians.
-
-    A face stays when at least half of the people drew it, or anybody (`union`): a missed face costs more than a box too
-    many.
-    """
+def merge(drawn: Sequence[Boxes]) -> Boxes:
+    """Several people's boxes of an image as one list [M,4] of medians; a face stays when at least half drew it."""
     groups: list[list[NDArray[Any]]] = []
     for boxes in drawn:
         matched = {row: group for group, row in pairs(_medians(groups), boxes)}
@@ -56,7 +52,7 @@ def merge(drawn: Sequence[Boxes], *, union: bool = False) -> Boxes:
                 groups[matched[row]].append(box)
             else:
                 groups.append([box])
-    return _medians([group for group in groups if union or 2 * len(group) >= len(drawn)])
+    return _medians([group for group in groups if 2 * len(group) >= len(drawn)])
 
 
 def _medians(groups: Sequence[Sequence[NDArray[Any]]]) -> Boxes:

@@ -53,8 +53,8 @@ class Collected:
     unseen: list[str] = field(default_factory=list)
 
 
-def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -> Collected:
-    """Merge exported batches in the order they came in; `union` keeps every box that anybody drew."""
+def collect(key: AnnotationKey, paths: Sequence[Path]) -> Collected:
+    """Merge exported batches in the order they came in."""
     out = Collected()
     done: dict[tuple[str, str], Path] = {}
     for path in paths:
@@ -74,7 +74,7 @@ def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -
             done[who] = path
             out.accepted.append(export)
     for batch in key.batches:
-        _finish(out, batch, [export for export in out.accepted if export.batch is batch], union)
+        _finish(out, batch, [export for export in out.accepted if export.batch is batch])
     for row in key.verified:
         more = {name: value for name, value in row.items() if name not in ("file", "bboxes")}
         out.records.append(ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), {**more, "verified": True}))
@@ -116,7 +116,7 @@ def _rows(boxes: BoxRows) -> Boxes:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union: bool) -> None:
+def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport]) -> None:
     for row, image in enumerate(batch.images):
         if image.truth is not None:
             continue  # gold images judge people, and their faces are known
@@ -124,7 +124,7 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union:
             if (after := export.boxes[row].tolist()) != image.shown:
                 change = {"file": image.name, "batch": batch.id, "worker": export.worker}
                 out.log.append({**change, "before": image.shown, "after": after})
-        boxes = merge([export.boxes[row] for export in exports], union=union) if exports else _rows(image.shown)
+        boxes = merge([export.boxes[row] for export in exports]) if exports else _rows(image.shown)
         if not exports:
             out.unseen.append(image.name)
         more = {**image.more, "width": image.width, "height": image.height, "workers": len(exports)}

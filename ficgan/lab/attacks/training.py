@@ -291,7 +291,7 @@ class PairBatches:
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
-        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
+        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.batch = min(attacker.batch, len(self.rows))

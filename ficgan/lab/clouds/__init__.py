@@ -16,7 +16,6 @@ from ficgan.lab.clouds.autoencoder import CloudGuesses, lesson_key, lesson_rows,
 from ficgan.lab.clouds.sets import CloudStudyConfig
 from ficgan.lab.clouds.study import CloudStudy, Record, Treatment, compare_shapes, open_study, treatments_of
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.privacy import cmc
 from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Progress, Run, Say, Task
@@ -169,7 +168,7 @@ class _Comparison:
         for name, scores in compared(record, people, self.known if known is None else known):
             figures = report.privacy(scores, None if self.in_space else record["found"], self.sample.bootstrap)
             where = (self.study.clouds.name, method, scenario, name, attacker)
-            yield Trial(*where, figures, {"cmc": cmc(scores)}, control=control)
+            yield Trial(*where, figures, control=control)
 
     def _in_pictures(self, record: Record, people: NDArray[np.int64], gallery: Record) -> Iterator[tuple[str, Scores]]:
         kept, acquired = gallery["made"], record["made"]

@@ -13,16 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.alignment import ARCFACE_POINTS
-from ficgan.faces.models import find_model
 from ficgan.images.read import read_image
 from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
+from ficgan.lab.metrics.pictures import Inception, detect_faces, inception_file, ssim
 from ficgan.lab.readers import Reader, get_readers
-from ficgan.lab.run import files_digest
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe, distortion
@@ -140,12 +137,11 @@ def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
 
 @dataclass
 class PictureJudges:
-    """A detector, recognisers, and SqueezeNet where its file is here."""
+    """A detector, recognisers, and Inception where its weights are here."""
 
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass
-    squeezenet: SqueezeNet | None = None
-    squeezenet_digest: str = ""
+    inception: Inception | None = None
 
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
@@ -153,15 +149,14 @@ class PictureJudges:
         readers = get_readers(config.recognisers)
         detector = get_detector(config.detector, threshold=CONFIDENCE)
         once: Any = getattr(detector, "once", None)
-        made = cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)))
-        if (path := find_model("squeezenet*_features.onnx")) is not None:
-            made.squeezenet, made.squeezenet_digest = SqueezeNet(path), str(files_digest(str(path)))
-        return made
+        weights = inception_file()
+        inception = None if weights is None else Inception(weights)
+        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), inception)
 
     @property
     def key(self) -> list[Any]:
         """Of everything that a record depends on besides the image; JSON-ready."""
-        return [[reader.digest for reader in self.readers], self.detector.name, self.squeezenet_digest]
+        return [[reader.digest for reader in self.readers], self.detector.name, self.inception is not None]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -171,8 +166,8 @@ class PictureJudges:
         for reader in self.readers:
             length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
             fields.append((f"by {reader.name}", "f4", (length,)))
-        if self.squeezenet is not None:
-            fields.append(("features", "f2", (self.squeezenet.read(blank[None]).features.shape[1],)))
+        if self.inception is not None:
+            fields.append(("features", "f2", (2048,)))
         return np.dtype(fields)
 
     def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
@@ -195,12 +190,8 @@ class PictureJudges:
             out[f"by {reader.name}"] = _embedded(reader, stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack)
-        if self.squeezenet is not None:
-            side = max(height, width)
-            top, left = (side - height) // 2, (side - width) // 2
-            around = ((top, side - height - top), (left, side - width - left), (0, 0))
-            squares = [resize(np.pad(x, around, constant_values=255), self.squeezenet.size) for x in stack]
-            out["features"] = self.squeezenet.read(np.stack(squares)).features
+        if self.inception is not None:
+            out["features"] = self.inception.features(stack)
         return out
 
     def read_photo(self, image: Image, detector: FaceDetector) -> Record:

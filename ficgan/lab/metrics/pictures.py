@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector
 
@@ -20,8 +19,6 @@ Matrix = NDArray[np.float64]
 _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _BATCH = 32
-_SCALE = 0.1  # Of SqueezeNet's features: as large as Inception's
-_FEW = 4  # Images that SqueezeNet sees at once: larger batches leave the cache
 # Backbones of LPIPS, in order of preference: the weights of torchvision that each begins from
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 
@@ -87,51 +84,6 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Perception:
-    features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
-    distances: Matrix | None = None  # [N], LPIPS-like, to the images they were read against
-
-
-class SqueezeNet:
-    """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them (Zhang et al. 2018, eq. 1).
-
-    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position.
-    """
-
-    def __init__(self, backbone: Path, linear: Path | None = None) -> None:
-        from ficgan.faces.models import onnx_session
-
-        self._session = onnx_session(backbone)
-        self._input = self._session.get_inputs()[0]
-        side = self._input.shape[2]
-        self.size: int = side if isinstance(side, int) else 128
-        channels = [tap.shape[1] for tap in self._session.get_outputs()]
-        self._weights = None if linear is None else _linear_layers(linear, channels)
-
-    @property
-    def measures(self) -> bool:
-        return self._weights is not None
-
-    def read(self, images: Images, *, clear: Images | None = None) -> Perception:
-        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear` where there are linear layers."""
-        features, distances = [], []
-        for begin in range(0, len(images), _FEW):
-            rows = slice(begin, begin + _FEW)
-            taps = self._look(images[rows])
-            features.append(taps[-1].mean((2, 3)) * _SCALE)
-            if self._weights is not None and clear is not None:
-                parts = zip(taps, self._look(clear[rows]), self._weights, strict=True)
-                distances.append(np.sum([_tap_distance(x, y, weight) for x, y, weight in parts], axis=0))
-        return Perception(np.concatenate(features), np.concatenate(distances) if distances else None)
-
-    def _look(self, images: Images) -> list[NDArray[np.float32]]:
-        small = np.stack([resize(image, self.size) for image in images])
-        batch = np.ascontiguousarray(small.transpose(0, 3, 1, 2), np.float32) / 255
-        taps: list[NDArray[np.float32]] = self._session.run(None, {self._input.name: batch})
-        return taps
 
 
 class Lpips:
@@ -203,26 +155,6 @@ def hub_file(name: str) -> Path | None:
 
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     return path if path.is_file() else None
-
-
-def _linear_layers(path: Path, channels: list[int]) -> list[NDArray[np.float32]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        stored = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} cannot be read as LPIPS's linear layers ({error}); copy it again") from error
-    weights = [stored[name].ravel() for name in sorted(stored)]
-    if [len(weight) for weight in weights] != channels or any((weight < 0).any() for weight in weights):
-        raise InputError(f"{path} does not fit taps of {channels} channels; give the linear layers of SqueezeNet")
-    return weights
-
-
-def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
-    units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
-    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
-    return square / (x.shape[2] * x.shape[3])
 
 
 # -- sets of images ---------------------------------------------------------------------------------------------------

@@ -18,9 +18,8 @@ from ficgan.lab.metrics import (
     percentiles,
     proportion,
     ratios,
-    recentred,
 )
-from ficgan.lab.metrics.scores import BINS, Scores
+from ficgan.lab.metrics.scores import Scores
 from ficgan.lab.results import Figure
 
 # What the name of a figure ends with in which a probe without a found face counts as a miss
@@ -125,24 +124,6 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
     return _share("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
 
 
-def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
-    """Cumulative match characteristic: [k, rank-k] as of `rank`, for at most `points` ranks up to all people."""
-    mated = np.flatnonzero(scores.mated)
-    if not len(mated):
-        return []
-    images = scores.sums(scores.mated)
-    better, tied = (some[mated] for some in scores.rivals)
-    # A probe spreads its weight evenly over the ranks that its ties allow: differences of a step function.
-    share = 1 / images[scores.identity[mated]] / np.count_nonzero(images) / (tied + 1)
-    steps = np.zeros(scores.enrolled + 2)
-    np.add.at(steps, better, share)
-    np.add.at(steps, better + tied + 1, -share)
-    rates = np.cumsum(np.cumsum(steps))[: scores.enrolled].round(9).clip(0, 1)
-    ranks = np.unique(np.geomspace(1, scores.enrolled, points).round().astype(np.int64))
-    heights = np.maximum.accumulate(rates[ranks - 1])
-    return [[float(k), float(rate)] for k, rate in zip(ranks, heights, strict=True)]
-
-
 # -- verification: which pairs match ----------------------------------------------------------------------------------
 
 
@@ -162,13 +143,12 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
-    x, y = vertices(scores)
-    value = float(np.sum(np.diff(x) * (y[1:] + y[:-1]).astype(np.float64)) / (2.0 * x[-1] * y[-1]))
-    drawn = scores.resampled(bootstrap)
-    below = np.cumsum(drawn.impostor, axis=1, dtype=np.float64) - drawn.impostor / 2
-    whole = drawn.genuine.sum(1, dtype=np.float64) * drawn.impostor.sum(1, dtype=np.float64)
-    binned = np.divide((drawn.genuine * below).sum(1), whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return _verified("AUC", value, binned, scores)
+    below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
+    areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
+    who, people = scores.identity[scores.genuine_probe], len(scores.identities)
+    sums, pairs = (np.bincount(who, weights, people).astype(np.float64) for weights in (areas, None))
+    ends = proportion(bootstrap.weights(people), sums, pairs)
+    return Figure("AUC", float(areas.mean()), *ends, len(areas), "genuine scores")
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -181,17 +161,20 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 
 
-def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def eer(scores: Scores) -> Figure:
     """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
     x, y = vertices(scores)
-    far, tar = scores.resampled(bootstrap).roc
-    value = float(_crossing((x / x[-1] + y / y[-1] - 1)[None], (x / x[-1])[None])[0])
-    return _verified("EER", value, _crossing(far + tar - 1, far), scores)
+    far, excess = x / x[-1], x / x[-1] + y / y[-1] - 1
+    after = max(1, int(np.argmax(excess >= 0)))
+    step = excess[after] - excess[after - 1]
+    part = -excess[after - 1] / step if step > 0 else 0.0
+    value = float(far[after - 1] + part * (far[after] - far[after - 1]))
+    return Figure("EER", value, n=len(scores.genuine), unit="genuine scores")
 
 
-def tar_at_far(scores: Scores, far: float, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def tar_at_far(scores: Scores, far: float) -> Figure:
     """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
     name = f"TAR@FAR={far:g}"
     if missing := _missing(scores):
@@ -201,8 +184,7 @@ def tar_at_far(scores: Scores, far: float, *, bootstrap: Bootstrap = BOOTSTRAP) 
         return Figure(name, None, note=f"There are {scores.distinct_impostors} pairs of strangers, and {needed}.")
     x, y = vertices(scores)
     accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
-    rates, accept = scores.resampled(bootstrap).roc
-    return _verified(name, accepted, _crossing(rates - far, accept, inclusive=False), scores)
+    return Figure(name, accepted, n=len(scores.genuine), unit="genuine scores")
 
 
 def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -236,28 +218,10 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
-def det(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, false reject rate] at most `points` corners of the exact curve (Martin et al. 1997).
-
-    The first rises from 0 to 1, the second falls.
-    """
-    if _missing(scores):
-        return []
-    x, y = vertices(scores)
-    far, tar = x / x[-1], y / y[-1]
-    chosen = np.arange(len(x))
-    if len(x) > points:  # half of them even in the logarithm of the FAR, for its low end, half along the curve
-        half = points // 2 - 1
-        low = x.searchsorted(np.geomspace(1, x[-1], half), "right") - 1
-        along = (far + tar).searchsorted(np.linspace(0, 2, half)).clip(0, len(x) - 1)
-        chosen = np.unique(np.concatenate([[0], low, along, [len(x) - 1]]))
-    return np.stack([far, 1 - tar], 1)[chosen].tolist()
-
-
 # -- linkability and reversibility ------------------------------------------------------------------------------------
 
 
-def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def linkability(scores: Scores, *, seed: int = 0) -> Figure:
     """D_sys in [0, 1]: 0 where a score does not tell one person's images (Gomez-Barrero et al. 2018, eqs. 8, 10).
 
     Histograms put it above 0 by chance; the note says how far. Below 20 genuine scores there is no value.
@@ -265,19 +229,16 @@ def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     if missing := _missing(scores):
         return Figure("D_sys", None, note=missing)
     count = len(scores.genuine)
-    # As the authors' program: a tenth of the genuine scores, at most 100; rounded down to what divides BINS.
-    bins = max(bins for bins in range(1, 101) if BINS % bins == 0 and bins <= max(1, count // 10))
+    bins = min(100, count // 10)  # as the authors' program
     if bins < 2:
         return Figure("D_sys", None, note=f"{count} genuine scores are too few for a histogram; 20 are needed.")
-    drawn = scores.resampled(bootstrap)
-    genuine, impostor = (_shares(histogram, bins) for histogram in (drawn.genuine, drawn.impostor))
-    every = _global_measure(genuine, impostor)
-    value = float(every[0])
-    every[0] = np.nanmean(every[1:])  # resampling adds noise of its own, which D_sys takes for linkability
-    null = np.random.default_rng(bootstrap.seed).multinomial(count, impostor[0] / impostor[0].sum(), size=_NULLS)
-    expected = _global_measure(null / count, impostor[:1]).mean()
+    both = np.concatenate([scores.genuine, scores.impostors])
+    edges = np.linspace(both.min(), both.max(), bins + 1)
+    genuine, impostor = (np.histogram(some, edges)[0] / len(some) for some in (scores.genuine, scores.impostors))
+    null = np.random.default_rng(seed).multinomial(count, impostor / impostor.sum(), size=_NULLS) / count
+    expected = _global_measure(null, impostor).mean()
     note = f"As many scores of strangers alone would give {expected:.2g}."
-    return _verified("D_sys", value, every, scores, note=note)
+    return Figure("D_sys", float(_global_measure(genuine, impostor)), n=count, unit="genuine scores", note=note)
 
 
 def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -310,19 +271,14 @@ def privacy_figures(
         *(rank(scores, k, **draw) for k in KS if k <= max(1, scores.enrolled)),
         auc(scores, **draw),
         leak(scores, **draw),
-        eer(scores, **draw),
-        *(tar_at_far(scores, far, **draw) for far in FARS),
+        eer(scores),
+        *(tar_at_far(scores, far) for far in FARS),
         genuine_similarity(scores, **draw),
         match_rate(scores, threshold, **draw),
         false_match_rate(scores, threshold, **draw),
-        linkability(scores, **draw),
+        linkability(scores, seed=seed),
         singling_out(scores, threshold, **draw),
     )
-
-
-def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """ "cmc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
-    return {"cmc": cmc(scores), "det": det(scores)}
 
 
 def _share(
@@ -335,11 +291,6 @@ def _share(
     part = scores.sums(found * (able > 0))
     ends = proportion(bootstrap.weights(len(whole)), part, whole)
     return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit)
-
-
-def _verified(name: str, value: float, binned: Floats, scores: Scores, note: str = "") -> Figure:
-    people = int(np.count_nonzero(scores.sums(scores.mated)))
-    return Figure(name, value, *recentred(binned, value, people), len(scores.genuine), "genuine scores", note)
 
 
 def _nobody(scores: Scores) -> str:
@@ -356,26 +307,11 @@ def _missing(scores: Scores) -> str:
     return "" if len(scores.impostors) else NO_STRANGERS
 
 
-def _crossing(rising: Floats, values: Floats, *, inclusive: bool = True) -> Floats:
-    """[R] `values` [R,V] where `rising` [R,V] reaches 0, on the line between two corners."""
-    after = np.maximum(1, np.argmax(rising >= 0 if inclusive else rising > 0, axis=1))
-    row = np.arange(len(rising))
-    step = rising[row, after] - rising[row, after - 1]
-    part = np.divide(-rising[row, after - 1], step, out=np.zeros(len(rising)), where=step > 0)
-    return values[row, after - 1] + part * (values[row, after] - values[row, after - 1])
-
-
-def _shares(histogram: Floats, bins: int) -> Floats:
-    folded = histogram.reshape(len(histogram), bins, -1).sum(2, dtype=np.float64)
-    whole = folded.sum(1, keepdims=True)
-    return folded / np.where(whole > 0, whole, np.nan)
-
-
 def _global_measure(genuine: Floats, impostor: Floats) -> Floats:
-    """[R] D_sys = ∫ p(s | genuine) D(s) ds, with D = (p − q)/(p + q) where p > q, else 0; NaN without scores."""
+    """D_sys = ∫ p(s | genuine) D(s) ds, with D = (p − q)/(p + q) where p > q, else 0, of shares […,bins]."""
     both = genuine + impostor
     local = np.divide(genuine - impostor, both, out=np.zeros(both.shape), where=both > 0).clip(0, None)
-    return np.asarray((genuine * local).sum(1))
+    return np.asarray((genuine * local).sum(-1))
 
 
 def _accuracies(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

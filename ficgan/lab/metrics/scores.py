@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics import Bootstrap, Floats
+from ficgan.lab.metrics import Floats
 
 Index = NDArray[np.intp]
 Booleans = NDArray[np.bool_]
 Metric = Literal["cosine", "euclidean"]
-
-BINS = 1000  # Bins of the histograms that the bootstrap of AUC, EER, TAR and D_sys reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +30,6 @@ class Scores:
     acquired: Booleans  # [P]; a probe that was not acquired (no face found) has no scores
     metric: Metric  # "euclidean": negative distances
     same: bool = False  # the probes were compared with themselves; every pair counts twice
-    _resampled: dict[Bootstrap, Resampled] = field(default_factory=dict, repr=False)
 
     @classmethod
     def compare(
@@ -116,13 +113,7 @@ class Scores:
 
     def take(self, mask: Booleans) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""
-        return replace(
-            self,
-            similarity=self.similarity[mask],
-            people=self.people[mask],
-            acquired=self.acquired[mask],
-            _resampled={},
-        )
+        return replace(self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask])
 
     def __len__(self) -> int:
         return len(self.people)
@@ -204,12 +195,6 @@ class Scores:
         """Impostor pairs; half of the scores where a set was compared with itself."""
         return len(self.impostors) // 2 if self.same else len(self.impostors)
 
-    @cached_property
-    def span(self) -> tuple[float, float]:
-        if not self.acquired.any():
-            return 0.0, 0.0
-        return float(np.fmin.reduce(self.similarity, axis=None)), float(np.fmax.reduce(self.similarity, axis=None))
-
     def impostors_over(self, threshold: float) -> NDArray[np.int64]:
         """[P] impostor scores of each probe above a threshold."""
         return np.count_nonzero((self.similarity > threshold) & self._pairs[1], axis=1)
@@ -231,58 +216,6 @@ class Scores:
     def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people lie above the best genuine score, and how many at it."""
         return self.strangers(self.best_genuine)
-
-    # -- resampling ---------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def histograms(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """[I,1000] genuine and impostor scores of each identity's probes in equal bins over `span`."""
-        genuine, impostor = (np.zeros((len(self.identities), BINS), np.int64) for _ in range(2))
-        for index in range(len(self.identities)):
-            rows = np.flatnonzero(self.identity == index)
-            for counts, where in zip((genuine, impostor), self._pairs, strict=True):
-                scores = self.similarity[rows][where[rows]]
-                counts[index] = np.bincount(bins_of(scores, self.span), minlength=BINS)
-        return genuine, impostor
-
-    def resampled(self, bootstrap: Bootstrap) -> Resampled:
-        """The histograms of the whole and of each resample of the probes' people; the gallery stays as it is."""
-        if bootstrap not in self._resampled:
-            self._resampled.clear()  # several metrics read the same resamples, one bootstrap at a time
-            drawn = bootstrap.weights(len(self.identities))
-            genuine, impostor = (
-                np.concatenate([counts.sum(0, dtype=np.float64)[None], drawn @ counts.astype(np.float32)])
-                for counts in self.histograms
-            )
-            self._resampled[bootstrap] = Resampled(genuine, impostor)
-        return self._resampled[bootstrap]
-
-
-@dataclass(frozen=True, eq=False)
-class Resampled:
-    """Histograms [1+R,1000] of genuine and impostor scores: of all probes first, then of the resamples."""
-
-    genuine: Floats
-    impostor: Floats
-
-    @cached_property
-    def roc(self) -> tuple[Floats, Floats]:
-        """False and true accept rate [1+R,1001] at the edges of the bins, from the highest; NaN without scores."""
-        return _accepted(self.impostor), _accepted(self.genuine)
-
-
-def _accepted(histogram: Floats) -> Floats:
-    total = np.zeros((len(histogram), BINS + 1))
-    np.cumsum(histogram[:, ::-1], axis=1, out=total[:, 1:])
-    with np.errstate(invalid="ignore"):
-        return np.asarray(total / total[:, -1:])
-
-
-def bins_of(scores: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
-    """Which of the equal bins between the ends of `span` a score lies in; scores outside are in the first or last."""
-    low, high = span
-    scaled = (scores - low) * (BINS / (high - low) if high > low else 0.0)
-    return scaled.clip(0, BINS - 1).astype(np.int32)
 
 
 def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
-from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, Perception, SqueezeNet
+from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips
 from ficgan.lab.results import Figure
 
 Box = tuple[int, int, int, int]
@@ -41,7 +41,6 @@ class UtilityReadings:
     males: NDArray[np.float32] | None = None  # [N], probability
     attributes: NDArray[np.float32] | None = None  # [N,A], probabilities
     attribute_names: tuple[str, ...] = ()
-    perception: Perception | None = None
     inception: NDArray[np.float32] | None = None  # [N,2048]
     lpips: NDArray[np.float64] | None = None  # [N], to the images these were read against
     missing: dict[str, str] = field(default_factory=dict)  # judge → a sentence that says what is missing
@@ -78,7 +77,6 @@ _NEEDS = {
     "detector": "no face detector is available; see `ficgan doctor`",
     "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
     "attributes": "no attribute classifier was given; train one",
-    "squeezenet": "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)",
     "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
     "inception": "torch-fidelity's Inception is not in torch's cache of weights",
 }
@@ -91,7 +89,6 @@ class Judges:
     detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`pictures.quick`)
     age_gender: AgeGender | None = None
     attributes: AttributeClassifier | None = None  # and the smile
-    squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD
     lpips: Lpips | None = None
     inception: Inception | None = None  # FID
     missing: dict[str, str] = field(default_factory=dict)
@@ -110,10 +107,6 @@ class Judges:
             found.age_gender = AgeGender(path)
         if path := attributes or _first(folders, "attributes.safetensors"):
             found.attributes = AttributeClassifier.load(path)
-        if path := _first(folders, "squeezenet*_features.onnx"):
-            found.squeezenet = SqueezeNet(path, _first(folders, "lpips_squeeze_linear.safetensors"))
-            if not found.squeezenet.measures:
-                found.missing["distances"] = "lpips_squeeze_linear.safetensors is in none of the model folders"
         try:
             if network := pictures.lpips_backbone():
                 found.lpips = Lpips(network)
@@ -145,8 +138,6 @@ class Judges:
             out.ages, out.males = self.age_gender.predict(faces)
         if self.attributes is not None:
             out.attributes, out.attribute_names = self.attributes.predict(faces), self.attributes.names
-        if self.squeezenet is not None:
-            out.perception = self.squeezenet.read(faces.images, clear=clear)
         if self.lpips is not None:
             out.used["lpips"] = self.lpips.network
             out.lpips = None if clear is None else self.lpips.distance(clear, faces.images)
@@ -236,7 +227,7 @@ def compare(
         raise InputError("the anonymised faces are not those of the clear set, one by one")
     sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised)), bootstrap)
     both = (clear, anonymised, sample)
-    made = (_fidelity(*both, region), _distributions(*both), _geometry(*both), _semantics(*both, labels))
+    made = (_fidelity(*both, region), _geometry(*both), _semantics(*both, labels))
     found = {figure.metric: figure for figures in made for figure in figures}
 
     def lacking(metric: Metric) -> Figure:
@@ -275,16 +266,8 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
     yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
     if after.lpips is not None:
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
-    if after.perception is not None and after.perception.distances is not None:
-        note = "no published LPIPS: do not compare with papers"
-        yield sample.mean("lpips-squeezenet", after.perception.distances, note)
-
-
-def _distributions(clear: UtilityReadings, after: UtilityReadings, sample: Sample) -> Iterator[Figure]:
-    shown, made = (None if one.perception is None else one.perception.features for one in (clear, after))
-    for name, x, y in (("fid", clear.inception, after.inception), ("fd-squeezenet", shown, made)):
-        if x is not None and y is not None:
-            yield frechet_figure(name, x, y)
+    if clear.inception is not None and after.inception is not None:
+        yield frechet_figure("fid", clear.inception, after.inception)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import UsageError
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
@@ -123,7 +123,7 @@ def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None
     learnt = [FaceTreatment.of(spec, label) for label, spec in LEARNT.items()]
     trials: list[Trial] = []
     for spec in config.general:
-        if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
+        if "pairs" in reverser_of(spec).traits.knowledge:
             trials += transfer(bench, spec, learnt, met, scenario=f"transfer: {spec}", progress=progress)
     return trials
 

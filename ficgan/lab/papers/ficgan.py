@@ -19,10 +19,11 @@ from ficgan.deidentify import Deidentifier, Ficgan, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import ModelInfo, file_digest
+from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, Printed, Row, filled, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
@@ -38,7 +39,7 @@ _SHARES = {
     "attributes-balanced": "the same, balanced, %",
     "attributes-accuracy": "attributes as labelled, %",
 }
-_SHOWN = frozenset({*_SHARES, "fid", "fd-squeezenet", "lpips", "lpips-squeezenet", "ssim"})
+_SHOWN = frozenset({*_SHARES, "fid", "lpips", "ssim"})
 
 
 class FicganPaper(BaseModel):
@@ -197,8 +198,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     names = () if judges.attributes is None else judges.attributes.names
     mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
-    faces, known = mixed.faces, mixed.attributes
-    labels = np.stack([known[name] for name in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
+    faces, labels = mixed.faces, label_matrix(names, mixed.attributes)
     bootstrap = Bootstrap(max(1, config.resamples), config.seed)
     context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
     readers = get_readers(config.judges)
@@ -314,21 +314,14 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     """Tables for a page: {"title", "note", "rows"}."""
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
     names = {"w_t": "FICGAN (w_t, another person)", "w_m": "FICGAN + manifold k-same (w_m)"}
-    compared = [
-        {"method": "another person's photo", "i": "–", "FID": "–", "FD-SqueezeNet": "–", **_scores(run.strangers)}
-    ]
+    compared = [{"method": "another person's photo", "i": "–", "FID": "–", **_scores(run.strangers)}]
     for code, name in names.items():
         compared += [
-            {
-                "method": name,
-                "i": layer,
-                **_numbers(one, {"fid": "FID", "fd-squeezenet": "FD-SqueezeNet"}),
-                **_scores(one),
-            }
+            {"method": name, "i": layer, **_numbers(one, {"fid": "FID"}), **_scores(one)}
             for layer, one in run.by_layer(code).items()
             if layer in chosen
         ]
-    titles = {"mse": "MSE", "lpips": "LPIPS", "lpips-squeezenet": "LPIPS-like (SqueezeNet)"}
+    titles = {"mse": "MSE", "lpips": "LPIPS"}
     scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
     rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
     layers = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
@@ -374,9 +367,9 @@ def _beside(rows: list[Row], printed: Printed) -> list[Row]:
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:
-    columns = dict.fromkeys(key for row in rows for key in row)
-    used = [key for key in columns if any(row.get(key, "–") != "–" for row in rows)]
-    return [{key: row.get(key, "–") for key in used} for row in rows]
+    rows = filled(rows)
+    used = [key for key in rows[0] if any(row[key] != "–" for row in rows)]
+    return [{key: row[key] for key in used} for row in rows]
 
 
 def _scores(one: SettingFigures) -> Row:

@@ -22,13 +22,12 @@ from ficgan.anonymizers import Faces, Images, generator
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, write_file, write_json
 from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import written
-from ficgan.registry import parse_spec
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -219,8 +218,7 @@ class SurveyCondition:
         if self.method is not None:
             self.method.make()
         if self.attacker:
-            name, parameters = parse_spec(self.attacker)
-            REVERSERS.make(name, **parameters)
+            reverser_of(self.attacker)
 
     @property
     def label(self) -> str:
@@ -322,10 +320,10 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
     if not condition.attacker:
         return subject.anonymised(rows)
     try:
-        (attempt,) = attacked(subject.bench, subject, SCENARIOS["reversed-specialised"], rows)
+        (faces,) = attacked(subject.bench, subject, SCENARIOS["reversed-specialised"], rows).values()
     except (NotApplicable, Refused) as error:
         raise UsageError(f"{condition.label}: {error}") from error
-    return attempt.faces
+    return faces
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------
