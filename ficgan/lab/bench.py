@@ -23,7 +23,7 @@ from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.run import Say, Store, digest, fingerprint

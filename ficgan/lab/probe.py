@@ -18,8 +18,7 @@ from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics.privacy import auc, chance, eer, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank
 from ficgan.lab.readers import retrain_head
 from ficgan.lab.results import Figure, Trial
 

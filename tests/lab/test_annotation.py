@@ -33,8 +33,7 @@ from scipy.stats import binomtest
 
 from ficgan.cli.people import annotate
 from ficgan.errors import FicganError, InputError
-from ficgan.lab.annotation import read_key, spoil, write_pages
-from ficgan.lab.annotation.boxes import (
+from ficgan.lab.annotation import (
     ImageRecord,
     ImageRecords,
     detect_set,
@@ -43,7 +42,10 @@ from ficgan.lab.annotation.boxes import (
     merge,
     overlaps,
     pairs,
+    read_key,
     read_records,
+    spoil,
+    write_pages,
     write_records,
 )
 from ficgan.lab.annotation.collected import collect, score_annotations, score_text

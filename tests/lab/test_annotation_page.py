@@ -12,8 +12,7 @@ import numpy as np
 from annotation_world import hand_in, make, right
 from page_reader import EVIL, Page, browse, run, stands_alone
 
-from ficgan.lab.annotation import AnnotationKey, Batch, page_html
-from ficgan.lab.annotation.boxes import errors
+from ficgan.lab.annotation import AnnotationKey, Batch, errors, page_html
 from ficgan.lab.annotation.collected import collect
 from ficgan.lab.pages import page_script, page_template
 

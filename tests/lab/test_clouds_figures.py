@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.clouds import autoencoder
 from ficgan.lab.clouds import report as room
+from ficgan.lab.clouds import study as room_study
 from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, privacy, strongest
 from ficgan.lab.clouds.study import DISTORTION, INVERSES, anonymiser, read_shapes, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.pointcloud.cloud import Cloud
@@ -163,8 +163,8 @@ def test_a_sweep_is_the_method_degree_by_degree(method: str, faces: tuple[Cloud,
 
 def test_nobody_is_learnt_from_and_tried() -> None:
     people = np.repeat(np.arange(200), 2)
-    taught, tried = autoencoder.split(people, 0)
+    taught, tried = room_study.split(people, 0)
     assert len(taught) == 180 and len(tried) == 20 and not set(taught) & set(tried)
-    assert list(autoencoder.split(people, 1)[1]) != list(tried)
+    assert list(room_study.split(people, 1)[1]) != list(tried)
     with pytest.raises(UsageError):
-        autoencoder.split(np.array([0, 0, 1]), 0)
+        room_study.split(np.array([0, 0, 1]), 0)

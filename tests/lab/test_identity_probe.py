@@ -13,8 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS
-from ficgan.lab.metrics.privacy import auc
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, auc
 from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store

@@ -18,7 +18,7 @@ from texture_world import Textures, write_people
 from ficgan.anonymizers import Faces
 from ficgan.cli.evaluate import paper
 from ficgan.errors import FicganError, UsageError
-from ficgan.lab import readers, trials
+from ficgan.lab import matrix, readers
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_tables
 from ficgan.lab.papers.revelio import RevelioPaper, attacker, divide
@@ -107,7 +107,7 @@ def judged_by(patch: pytest.MonkeyPatch, name: str) -> None:
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by(patch, "textures")
-        patch.setattr(trials, "_judges", lambda *_: Judges(missing={"lpips": "not here", "inception": "not here"}))
+        patch.setattr(matrix, "_judges", lambda *_: Judges(missing={"lpips": "not here", "inception": "not here"}))
         yield
 
 

@@ -16,8 +16,7 @@ from score_oracle import pairs, rank_odds
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from ficgan.lab.metrics import METRICS, Bootstrap, privacy, wilson
-from ficgan.lab.metrics.privacy import chance, linkability, privacy_figures, reversibility
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, chance, linkability, privacy_figures, reversibility
 from ficgan.lab.results import Figure, Results, Trial
 
 FEW = Bootstrap(50)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import Faces
-from ficgan.lab import trials
+from ficgan.lab import matrix
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges
@@ -58,10 +58,10 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_judges", lambda *_: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
+    monkeypatch.setattr(matrix, "_judges", lambda *_: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
     faces = guessed(bench, rows)
-    found = by_name(trials.fidelity_figures(bench, rows, faces))
+    found = by_name(matrix.fidelity_figures(bench, rows, faces))
     x0, y0, x1, y1 = REGION
     pairs = [
         (bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
@@ -88,11 +88,11 @@ def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.Monk
 def test_angles_are_angles(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(2, count, size))
-    found = trials.angles(a.astype(np.float32), b.astype(np.float32) * 7)
+    found = matrix.angles(a.astype(np.float32), b.astype(np.float32) * 7)
     slow = [math.acos(max(-1, min(1, x @ y / math.sqrt((x @ x) * (y @ y))))) for x, y in zip(a, b, strict=True)]
     assert found == pytest.approx(slow, abs=1e-4)
-    assert trials.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
-    assert trials.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
+    assert matrix.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
+    assert matrix.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
 
 
 def test_the_interval_is_of_people_not_of_images() -> None:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics.privacy import hits, vertices
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, hits, vertices
 
 People = NDArray[np.int64]
 

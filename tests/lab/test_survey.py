@@ -25,8 +25,21 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader
-from ficgan.lab.survey import Survey, SurveyPair, conditions_of, draw, page_html, read_key, write_survey
-from ficgan.lab.survey.score import METRICS, collect, figures, judge, score_survey, score_text
+from ficgan.lab.survey import (
+    METRICS,
+    Survey,
+    SurveyPair,
+    collect,
+    conditions_of,
+    draw,
+    figures,
+    judge,
+    page_html,
+    read_key,
+    score_survey,
+    score_text,
+    write_survey,
+)
 
 BOOTSTRAP = Bootstrap(60, 3)
 

@@ -14,8 +14,21 @@ import yaml
 from pydantic import StringConstraints
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.annotation import EXPORT_SCHEMA, LIVES, AnnotationKey, Batch, BoxRows
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, box_rows, errors, have_area, merge
+from ficgan.lab.annotation import (
+    EXPORT_SCHEMA,
+    LIVES,
+    OVERLAP,
+    AnnotationKey,
+    Batch,
+    Boxes,
+    BoxRows,
+    ImageRecord,
+    ImageRecords,
+    box_rows,
+    errors,
+    have_area,
+    merge,
+)
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import read_checked, text_table
 

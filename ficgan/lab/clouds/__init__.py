@@ -12,11 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.lab.clouds import report
-from ficgan.lab.clouds.autoencoder import CloudGuesses, lesson_key, lesson_rows, lessons, train_and_guess
 from ficgan.lab.clouds.sets import CloudStudyConfig
-from ficgan.lab.clouds.study import CloudStudy, Record, Treatment, compare_shapes, open_study, treatments_of
+from ficgan.lab.clouds.study import (
+    CloudGuesses,
+    CloudStudy,
+    Record,
+    Treatment,
+    compare_shapes,
+    lesson_key,
+    lesson_rows,
+    lessons,
+    open_study,
+    train_and_guess,
+    treatments_of,
+)
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Progress, Run, Say, Task
 from ficgan.pointcloud.geometry import DESCRIPTIONS

@@ -14,16 +14,14 @@ from numpy.typing import NDArray
 from ficgan.lab.clouds.study import DISTORTION, INVERSES, Record
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, landmark_distance
-from ficgan.lab.metrics.privacy import auc, eer, leak, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
 from ficgan.lab.metrics.utility import frechet_figure
 from ficgan.lab.report import inlined, render, save_plot, write_pages
 from ficgan.lab.report.tables import figure, spelled, value_of
 from ficgan.lab.results import Figure, Results, Trial, note_texts, notes
 
 if TYPE_CHECKING:
-    from ficgan.lab.clouds.autoencoder import CloudGuesses
-    from ficgan.lab.clouds.study import CloudStudy
+    from ficgan.lab.clouds.study import CloudGuesses, CloudStudy
 
 Row = dict[str, Any]
 

@@ -19,15 +19,14 @@ from ficgan.errors import UsageError
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import Pairs, reverser_of
 from ficgan.lab.bench import Bench, anonymiser_for, known
+from ficgan.lab.matrix import fidelity_figures, identity_distance
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.privacy import hits, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
-from ficgan.lab.trials import fidelity_figures, identity_distance
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, read_tree
 

@@ -22,7 +22,7 @@ from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.bench import Bench, content, known
 from ficgan.lab.metrics import Sample
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
     FaceTreatment,
