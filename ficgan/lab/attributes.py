@@ -5,7 +5,6 @@ No trained weights come with this package: CelebA's terms do not allow it.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,19 +114,26 @@ def fit(
         return F.binary_cross_entropy_with_logits(network(_varied(to_tensor(images[rows], device))), wanted)
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
-    best, chosen, state = math.inf, 0, copy.deepcopy(network.state_dict())
-    for epoch in range(1, epochs + 1):
-        network.train()
-        minimise(loss, torch.randperm(len(images)).split(_BATCH), optimiser, schedule)
+
+    def error() -> float:
         read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
-        error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
-        if error < best:
-            best, chosen, state = error, epoch, copy.deepcopy(network.state_dict())
+        return float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
+
+    def report(done: int, total: int) -> None:
         if progress:
-            progress(epoch, epochs, "training")
-    network.load_state_dict(state)
-    network.eval()
-    return chosen, best
+            progress(done, total, "training")
+
+    epoch, least = minimise(
+        network,
+        loss,
+        lambda: torch.randperm(len(images)).split(_BATCH),
+        optimiser,
+        schedule,
+        epochs=epochs,
+        error=error,
+        progress=report,
+    )
+    return epoch, math.inf if least is None else least
 
 
 def _varied(x: Tensor) -> Tensor:

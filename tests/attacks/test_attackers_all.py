@@ -18,7 +18,7 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
 from ficgan.lab.attacks import Pairs, Reverser
 from ficgan.lab.attacks.base import REVERSERS, ExternalRestorer, MeanFace, NothingDone
-from ficgan.lab.attacks.deconvolution import NormSparsity, RichardsonLucy, Wiener, WienerBlind
+from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.restoration import (
     BicubicResampling,
     InterpolateGrey,
@@ -35,7 +35,6 @@ EVERY: list[Reverser] = [
     LearnPermutation(),
     LinearResampling(),
     MeanFace(),
-    NormSparsity(kernel=5),
     RichardsonLucy(),
     Ridge(),
     Wavelet(),

@@ -13,7 +13,6 @@ import pytest
 from bars_world import SIDE, bench, cosine, people, reader, seen
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab import bars as rows
@@ -92,30 +91,6 @@ def test_identity_rows_by_loops() -> None:
     assert rows.beside_strangers(made)["match", "blocks"][1] == strangers(made, reader()).own
 
 
-KINDS = {"gender": ("Female",) * 8 + ("Male",) * 8, "race": ("a",) * 16}
-
-
-def test_within_kind_by_loops() -> None:
-    """Own is the person's other photo; the region's figure does not know what stands outside it."""
-    made, mixed = half_noise(bench(people(8), groups=KINDS, region=(16, 16, 48, 48)), 0.3)
-    hidden = np.ones((SIDE, SIDE), bool)
-    hidden[16:48, 16:48] = False
-
-    def by_hand(images: np.ndarray, clear: np.ndarray) -> float:
-        after, before = ([seen(image) for image in some] for some in (images, clear))
-        areas = []
-        for i, output in enumerate(after):
-            others = [j for j in range(16) if j // 2 != i // 2 and (j < 8) == (i < 8)]
-            areas.append(roc_auc_score([1] + [0] * len(others), [cosine(output, before[j]) for j in (i ^ 1, *others)]))
-        return float(np.mean(areas))
-
-    found = rows.within_kinds(made, mixed, made.recognised(mixed))
-    whole, region = found["within-kind", "blocks"], found["within-kind (region)", "blocks"]
-    assert whole.value == pytest.approx(by_hand(mixed.images, made.faces.images)) and whole.n == 16
-    grey = [np.where(hidden[..., None], np.uint8(127), faces.images) for faces in (mixed, made.faces)]
-    assert region.value == pytest.approx(by_hand(*grey))
-
-
 # Likeness
 
 
@@ -157,19 +132,6 @@ def test_a_swap_is_compared_with_its_target() -> None:
     none = rows.swap(made, KEEP)["swap", "blocks"]
     codes = [seen(image) for image in made.faces.images]
     assert none.value == pytest.approx(np.mean([cosine(codes[i], codes[(i + 1) % 4]) for i in range(4)]), abs=1e-6)
-
-
-def test_draws_are_compared_in_all_pairs() -> None:
-    made = bench(people(3, 1))
-
-    def noise(seed: int) -> Anonymizer:
-        return Does(what=lambda images: np.random.default_rng(seed).integers(0, 256, images.shape).astype(np.uint8))
-
-    found = rows.draws(made, noise, 3)["draws", "blocks"]
-    several = [noise(seed)(made.faces) for seed in range(3)]
-    alike = [cosine(seen(several[a][i]), seen(several[b][i])) for i in range(3) for a, b in ((0, 1), (0, 2), (1, 2))]
-    assert found.value == pytest.approx(np.mean(alike), abs=1e-6)
-    assert rows.draws(made, lambda seed: KEEP)["draws", "blocks"].value == pytest.approx(1)
 
 
 def test_the_policy_is_counted_face_by_face() -> None:

@@ -15,14 +15,13 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.clouds import report as room
 from ficgan.lab.clouds import study as room_study
 from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, privacy, strongest
-from ficgan.lab.clouds.study import DISTORTION, INVERSES, anonymiser, read_shapes, sweep
+from ficgan.lab.clouds.study import INVERSES, anonymiser, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.face import made_head
-from ficgan.pointcloud.geometry import distortion
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.scan import segmented
 
@@ -117,19 +116,6 @@ def test_the_headline_is_the_strongest_attacker() -> None:
     assert found is not None and found.attacker == "a" and strongest(results, "pmp 2") is None
     cloud = [Trial("s", "m 1", "inverse", "r", attacker) for attacker in INVERSES]
     assert all(map(needs_cloud, [*cloud, Trial("s", "m 1", "naive", "depth (3D)")])) and not needs_cloud(found)
-
-
-def test_records_of_clouds_hold_their_distortion(rng: np.random.Generator) -> None:
-    points = rng.standard_normal((600, 3))
-    ball = Cloud(0.1 * points / np.linalg.norm(points, axis=1, keepdims=True))
-    other = ball.with_points(ball.points + 0.002 * rng.standard_normal((600, 3)))
-    found = read_shapes([ball, other, None], ball)
-    assert found["made"].tolist() == [True, True, False] and found["seen depth"].tolist() == [True, True, False]
-    np.testing.assert_allclose([found[name][0] for name in DISTORTION], 0, atol=1e-4)
-    expected = distortion(other, ball)
-    expected_row = [1000 * expected.chamfer, expected.normals, expected.curvature]
-    np.testing.assert_allclose([found[name][1] for name in DISTORTION], expected_row, rtol=1e-6)
-    assert np.isnan(found["chamfer"][2]) and np.isnan(read_shapes([ball])["chamfer"][0])
 
 
 # -- treatments -------------------------------------------------------------------------------------------------------

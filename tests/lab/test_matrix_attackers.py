@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import numpy as np
 import pytest
 from texture_world import judged_by_textures, write_people
 
-from ficgan.errors import FicganError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.attackers import titles
@@ -22,7 +18,6 @@ from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.run import Run, Store, Task
 
 METHOD = "block-permutation (block 8)"
 
@@ -123,44 +118,3 @@ def test_titles_are_short_and_tell_apart() -> None:
 
 
 # The folder in which an attacker is trained
-
-
-def _hold(folder: Path, began: object, end: object) -> None:
-    with Store(folder).workspace(["a"]):
-        began.set()  # type: ignore[attr-defined]
-        end.wait(20)  # type: ignore[attr-defined]
-
-
-def test_a_workspace_is_one_process_at_a_time_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    began, end = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, began, end))
-    process.start()
-    assert began.wait(20)
-    waited, entered = threading.Event(), threading.Event()
-
-    def enter() -> None:
-        with Store(tmp_path).workspace(["a"], waiting=waited.set):
-            entered.set()
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    assert waited.wait(20)
-    time.sleep(0.1)
-    assert not entered.is_set()
-    with Store(tmp_path).workspace(["b"]) as other:  # another attacker does not wait
-        assert other is not None and other.is_dir()
-    process.kill()  # as by the system, for want of memory
-    assert entered.wait(20)
-    thread.join(20)
-    process.join(20)
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_said_in_processes_arrives(jobs: int, tmp_path: Path) -> None:
-    said: list[str] = []
-    tasks = Run(tmp_path, jobs, lambda done, total, text: said.append(text), total=2)
-    tasks.results([Task("first", None, world.speak, ("a",)), Task("second", None, world.speak, ("b",))])
-    assert sorted(said) == ["a has begun", "b has begun", "first", "second"] and tasks.done == 2
-    with pytest.raises(FicganError, match="second: it failed; what is finished is kept"):
-        tasks.check()

@@ -113,40 +113,6 @@ def test_lpips_is_that_of_its_package(monkeypatch, tmp_path, rng):
     assert found[1] == 0 and found[0] > 0
 
 
-@pytest.mark.slow
-def test_inception_runs_with_weights_of_its_shape(tmp_path, rng):
-    """Random weights of the published shape: 2048 finite features that differ between images."""
-    import torch
-
-    extractor = pytest.importorskip("torch_fidelity.feature_extractor_inceptionv3")
-    original = extractor.load_state_dict_from_url
-    extractor.load_state_dict_from_url = lambda *_, **__: _Stop.stop()
-    try:
-        with pytest.raises(_Stop):
-            extractor.FeatureExtractorInceptionV3("inception-v3-compat", ["2048"])
-    finally:
-        extractor.load_state_dict_from_url = original
-    torch.manual_seed(0)
-    torch.save(_Stop.states[0], tmp_path / "weights.pth")
-    images = rng.integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
-    features = perceptual.Inception(tmp_path / "weights.pth").features(images)
-    assert features.shape == (2, 2048) and np.isfinite(features).all() and np.abs(features[0] - features[1]).max() > 0
-
-
-class _Stop(Exception):
-    """Takes the freshly initialised weights out of a constructor that is about to download others."""
-
-    states: list[dict] = []  # noqa: RUF012
-
-    @classmethod
-    def stop(cls) -> None:
-        import sys
-
-        frame = sys._getframe(2)
-        cls.states.append({name: value.clone() for name, value in frame.f_locals["self"].state_dict().items()})
-        raise cls
-
-
 # -- sets of images ----------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from ficgan.anonymizers import Faces
 from ficgan.lab import matrix
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Store
@@ -93,17 +92,3 @@ def test_angles_are_angles(size: int, count: int, seed: int) -> None:
     assert found == pytest.approx(slow, abs=1e-4)
     assert matrix.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
     assert matrix.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
-
-
-def test_the_interval_is_of_people_not_of_images() -> None:
-    """Ten copies of each person's image are no news: the interval stays as it was."""
-    values = np.random.default_rng(0).normal(size=30)
-    bootstrap = Bootstrap(400, 0)
-    once = Sample(np.arange(30), bootstrap).mean("m", values)
-    often = Sample(np.arange(30).repeat(10), bootstrap).mean("m", values.repeat(10))
-    assert (once.low, once.high) == pytest.approx((often.low, often.high), abs=1e-5)
-    slow = [np.mean(values[np.random.default_rng(i).integers(30, size=30)]) for i in range(2000)]
-    assert once.low == pytest.approx(np.quantile(slow, 0.025), abs=0.06)
-    assert once.high == pytest.approx(np.quantile(slow, 0.975), abs=0.06)
-    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", values[:1]).low is None
-    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", [np.nan]).value is None

@@ -109,24 +109,6 @@ def test_constant_embeddings_tie_exactly(rng: np.random.Generator, metric: Any, 
         assert (many.similarity[first::3] == many.similarity[first]).all()
 
 
-def test_what_was_not_acquired_may_hold_anything(rng: np.random.Generator) -> None:
-    people = np.arange(20) // 2
-    probe = rng.normal(size=(20, 8))
-    acquired = rng.random(20) < 0.7
-    broken = probe.copy()
-    broken[~acquired] = np.nan
-    kept = np.flatnonzero(acquired)
-    for same in (False, True):
-        gallery = broken if same else rng.normal(size=(20, 8))
-        alone = (probe[kept], people[kept]) if same else (gallery, people)
-        left = Scores.compare(probe[kept], alone[0], people[kept], alone[1], metric="cosine", exclude_same=same)
-        scores = Scores.compare(broken, gallery, people, people, metric="cosine", acquired=acquired, exclude_same=same)
-        assert (scores.rivals[0][kept] == left.rivals[0]).all()
-        np.testing.assert_allclose(np.sort(scores.genuine), np.sort(left.genuine), atol=1e-6)
-        assert len(scores.impostors) == len(left.impostors)
-        assert np.isnan(scores.similarity[~acquired]).all() and not scores.mated[~acquired].any()
-
-
 @pytest.mark.parametrize("same", [False, True])
 def test_some_probes_are_what_they_would_be_alone(rng: np.random.Generator, same: bool) -> None:
     people = rng.integers(0, 12, 60)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ficgan.errors import InputError
 from ficgan.lab.sets import Split, split, without_repeats
-from ficgan.lab.sets.faceset import PARTS
+from ficgan.lab.sets.parts import PARTS
 
 
 @given(

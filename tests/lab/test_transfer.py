@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, elsewhere_table, verdicts
+from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -31,7 +30,7 @@ from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.sets.parts import Split, written
 
 SIDE, PEOPLE, EACH = 32, 12, 3
 NONE = np.zeros(0, np.int64)
@@ -200,14 +199,3 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     ]
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
     assert attacker_kind(results.trials[4]) == "autoencoder"
-
-
-def test_what_is_lost_by_learning_elsewhere() -> None:
-    results, elsewhere = _results(), _results()
-    assert "not run" in elsewhere_table(results, None)["rows"][0][""]
-    trial = dataclasses.replace(
-        elsewhere.trials[7], attacker="pix2pix: learnt on made", figures=(Figure("rank-1", 0.25),)
-    )
-    elsewhere.trials = [*elsewhere.trials, trial]
-    (row,) = elsewhere_table(results, elsewhere)["rows"]
-    assert (row["method"], row["on"], row["learnt elsewhere"], row["lost"]) == ("Blur", "made", "0.250", "+0.150")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -280,22 +279,29 @@ class KernelEstimator:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
         order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
         held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
-        best: tuple[float, dict[str, Tensor]] | None = None
 
         def loss(rows: Tensor) -> Tensor:
             return F.smooth_l1_loss(module(spectra[rows])[:, 0], wanted[rows], beta=0.05)
 
-        for epoch in range(epochs):
-            minimise(loss, torch.randperm(len(spectra), generator=order).split(_BATCH), optimiser, schedule)
-            if held:
-                error = float(np.mean([np.abs(made.regress(seen) - kernel) for seen, kernel in held]))
-                if best is None or error < best[0]:
-                    best = error, copy.deepcopy(module.state_dict())
+        def error() -> float | None:
+            errors = [np.abs(made.regress(seen) - kernel) for seen, kernel in held]
+            return float(np.mean(errors)) if held else None
+
+        def report(done: int, total: int) -> None:
             if progress is not None:
-                progress(epoch + 1, epochs, "kernel estimator")
-        if best is not None:
-            module.load_state_dict(best[1])
-        return cls(module, images.shape[1], kernels, best and best[0])
+                progress(done, total, "kernel estimator")
+
+        _, least = minimise(
+            module,
+            loss,
+            lambda: torch.randperm(len(spectra), generator=order).split(_BATCH),
+            optimiser,
+            schedule,
+            epochs=epochs,
+            error=error,
+            progress=report,
+        )
+        return cls(module, images.shape[1], kernels, least)
 
     @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:

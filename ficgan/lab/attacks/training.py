@@ -5,6 +5,7 @@ A `Learner` says what a step is, `Batches` what is learnt from.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,15 +35,38 @@ _RESERVED = 1000
 
 
 def minimise(
-    loss: Callable[[Tensor], Tensor], batches: Iterable[Tensor], optimiser: Optimizer, schedule: LRScheduler
-) -> None:
-    """A step of the optimiser, and one of the schedule, for each batch of rows."""
-    for rows in batches:
-        value = loss(rows)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-        schedule.step()
+    module: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    rows: Callable[[], Iterable[Tensor]],
+    optimiser: Optimizer,
+    schedule: LRScheduler,
+    *,
+    epochs: int,
+    error: Callable[[], float | None],
+    progress: Callable[[int, int], object],
+) -> tuple[int, float | None]:
+    """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
+
+    `rows` gives the batches of an epoch, for which `loss` is lessened. Returns the kept epoch and its error.
+    """
+    best: tuple[int, float | None] = (0, None)
+    state: dict[str, Tensor] | None = None
+    for epoch in range(1, epochs + 1):
+        module.train()
+        for batch in rows():
+            value = loss(batch)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+            schedule.step()
+        module.eval()
+        found = error()
+        if found is not None and (best[1] is None or found < best[1]):
+            best, state = (epoch, found), copy.deepcopy(module.state_dict())
+        progress(epoch, epochs)
+    if state is not None:
+        module.load_state_dict(state)
+    return best
 
 
 class Learner:

@@ -101,8 +101,6 @@ def _task(study: CloudStudy, step: Step, found: Found) -> Task:
     else:
         name = study.clouds.scans[row].name
         key = lesson_key(study, row) if kind == "lessons" else study.key(row, how)
-    if kind == "space":
-        key.append(row in study.clouds.gallery)
     return Task(f"{kind}: {name}", [kind, *key], _do, (study.config, step, found.get(("clear", row, None))))
 
 
@@ -230,12 +228,6 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
     records = shapes.records(clouds.probes, treatments_of(config, costly=True))
     results.trials += shapes.trials(in_space, report.CLEAR, "clear", control="ceiling")
     results.trials += shapes.attacks(records)
-    distorted = {
-        report.label(how.method, degree): report.distortion_of(record[:, place], shapes.sample)
-        for how, record in records.items()
-        if not how.attacker
-        for place, degree in enumerate(how.degrees)
-    }
     for method, record in made.items():
         seconds = np.full(record.shape, np.nan)
         for place, row in enumerate(clouds.probes[: config.timed]):
@@ -244,7 +236,7 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
             name = report.label(method, degree)
             results.methods[name] = _facts(method, degree, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], pictures.sample)
-            results.utilities.append(Utility(clouds.name, name, left + distorted.get(name, ())))
+            results.utilities.append(Utility(clouds.name, name, left))
     results.caveats = report.caveats(study, results, made, clear, known, guesses)
     return results
 

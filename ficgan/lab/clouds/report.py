@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.study import DISTORTION, INVERSES, Record
+from ficgan.lab.clouds.study import INVERSES, Record
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, landmark_distance
 from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
@@ -99,11 +99,6 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
         mean,
     )
     return tuple(figure for figure in figures if figure is not None)
-
-
-def distortion_of(record: Record, sample: Sample) -> tuple[Figure, ...]:
-    """Mean distortion in space of the clouds of which something could be made."""
-    return tuple(sample.mean(name, np.where(record["made"], record[name], np.nan)) for name in DISTORTION)
 
 
 def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
@@ -312,11 +307,11 @@ def caveats(
 
 _BY_DEGREE = (
     *("AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim"),
-    *("fid", "mu-utility", "seconds", *DISTORTION),
+    *("fid", "mu-utility", "seconds"),
 )
 # Variables of the correlation matrix (figure 5.14).
 _PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fid")
-_UNITS = {"landmark-distance": "px", "seconds": "s", "chamfer": "mm", "normal-error": "°", "curvature-error": "1/m"}
+_UNITS = {"landmark-distance": "px", "seconds": "s"}
 
 
 def write_cloud_report(results: Results, out: Path) -> list[Path]:

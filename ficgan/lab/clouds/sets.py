@@ -65,8 +65,8 @@ class CloudStudyConfig(_CloudSettings):
     # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
     detector: str = "auto"
     timed: int = Field(3, ge=0)  # on so many people every anonymisation is timed alone
-    # Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where the
-    # study has none of them, at all of its own.
+    # Degrees at which parrots, slow inverses and recognisers of shape are tried; where the study has none of them, at
+    # all of its own.
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     attack: AutoEncoderConfig | None = None
     resamples: int = Field(1000, ge=1)  # of the bootstrap over people

@@ -24,7 +24,7 @@ from ficgan.lab.metrics.pictures import Inception, detect_faces, inception_file,
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe, distortion
+from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
 from ficgan.pointcloud.projection import THESIS_SIZE, project, shaded
 from ficgan.pointcloud.scan import PreparedFace, prepare
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 # Structured arrays [N], one entry a degree. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
-# `features`, and `by NAME` for each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME`
-# for each recogniser of shape.
+# `features`, and `by NAME` for each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of
+# shape.
 Record = NDArray[np.void]
 Swept = list[tuple[int, Cloud | None]]  # degree, ascending, and anonymised cloud; None: the method cannot work
-DISTORTION = ("chamfer", "normal-error", "curvature-error")
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
@@ -240,24 +239,17 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray
 # -- who compares shapes ----------------------------------------------------------------------------------------------
 
 
-def read_shapes(clouds: Sequence[Cloud | None], source: Cloud | None = None) -> Record:
-    """What recognisers of shape see in clouds (None: none was made), and how far these are from their source."""
+def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
+    """What recognisers of shape see in clouds (None: none was made)."""
     # Depths are millimetres; unit vectors need fewer digits.
-    fields: list[Any] = [("made", bool), *((name, "f4") for name in DISTORTION)]
+    fields: list[Any] = [("made", bool)]
     for name, length in DESCRIPTIONS.items():
         fields += [(f"seen {name}", bool), (f"by {name}", "f4" if name == "depth" else "f2", (length,))]
     out: Record = np.zeros(len(clouds), fields)
-    for name in DISTORTION:
-        out[name] = np.nan
     for place, cloud in enumerate(clouds):
         if cloud is None:
             continue
         out["made"][place] = True
-        if source is not None:
-            apart = distortion(cloud, source)
-            values = (1000 * apart.chamfer, apart.normals, apart.curvature)
-            for name, value in zip(DISTORTION, values, strict=True):
-                out[name][place] = value
         with contextlib.suppress(InputError):  # it has no upper face
             for name, vector in describe(cloud).items():
                 out[f"seen {name}"][place], out[f"by {name}"][place] = True, vector
@@ -373,11 +365,8 @@ class CloudStudy:
         return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
-        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]; distortion is a probe's."""
-        inner = self.prepared(row).inner
-        if how is None:
-            return read_shapes([inner])
-        return read_shapes(self.treated(row, how), None if row in self.clouds.gallery or how.attacker else inner)
+        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]."""
+        return read_shapes([self.prepared(row).inner] if how is None else self.treated(row, how))
 
     def key(self, row: int, how: Treatment | None = None) -> list[Any]:
         """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""

@@ -38,7 +38,7 @@ from ficgan.lab.readers import Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Progress, Run
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.sets.parts import Split, written
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 

@@ -21,9 +21,10 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.run import Progress, Store
-from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
+from ficgan.lab.sets.faceset import FaceSet, open_set
+from ficgan.lab.sets.parts import Split, split, without_repeats, written
 
-__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats"]
+__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats", "written"]
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]

@@ -41,7 +41,7 @@ from ficgan.lab.pages import (
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress, Store
-from ficgan.lab.sets.faceset import written
+from ficgan.lab.sets.parts import written
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
