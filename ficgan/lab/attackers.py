@@ -75,7 +75,7 @@ class TrainedAttacker:
             guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
-                found[reader.name].append(np.stack([bench.embed(reader, one) for one in shown], axis=1))
+                found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
         enrolled = bench.prepared.faces.take(gallery)
         return {
             reader.name: Read(

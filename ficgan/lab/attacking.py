@@ -38,22 +38,22 @@ def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
-    one = _placed(config.set, data, given)
+    source = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total, what: None)
     say = lambda text: report(0, 1, text)  # noqa: E731
     say("preparing faces")
-    prepared, parts = divided_set(one, config.detector, out, say)
+    prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
-    manifest = _manifest(config, one, bench)
+    manifest = _manifest(config, source, bench)
     if (out / MANIFEST).exists():
         before = AttackerManifest.read(out / MANIFEST)
         old, new = (
-            json.loads(json.dumps({**one.config, "data": [one.split["sha256"], one.data["pixels"]]}))
-            for one in (before, manifest)
+            json.loads(json.dumps({**each.config, "data": [each.split["sha256"], each.data["pixels"]]}))
+            for each in (before, manifest)
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
@@ -99,7 +99,7 @@ def evaluate_attacker(
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
+        methods=[MethodConfig.model_validate(text) for text in methods] or [_attacked(manifest)],
         scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
         recognisers=list(judges),
         detector=manifest.config["detector"],
@@ -132,26 +132,26 @@ def evaluate_attacker(
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    one = wanted.placed(data, data.name or str(data), **texts)
-    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
-    total = one.split.background + one.split.attacker + one.split.test
-    people = max(2, min(one.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(one.split, people)}
-    return one.model_copy(update=change)
+    source = wanted.placed(data, data.name or str(data), **texts)
+    faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
+    total = source.split.background + source.split.attacker + source.split.test
+    people = max(2, min(source.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(source.split, people)}
+    return source.model_copy(update=change)
 
 
-def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> AttackerManifest:
+def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> AttackerManifest:
     facts, split = bench.prepared.facts(), bench.split
     rows = np.sort(np.concatenate([split.attacker, split.background]))
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
-    data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
+    data = {**{key: facts.get(key) for key in shown}, "licence": source.licence or facts["licence"]}
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[rows]})
-    placed = AttackSet(**one.model_dump(exclude={"path", "name", "labels"}))
+    placed = AttackSet(**source.model_dump(exclude={"path", "name", "labels"}))
     tree = config.model_copy(update={"set": placed}).shareable()
-    tree["set"]["identity"] = one.identity
+    tree["set"]["identity"] = source.identity
     public, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
-    photos = photo_keys(one, {bench.prepared.faces.names[row] for row in rows})
+    photos = photo_keys(source, {bench.prepared.faces.names[row] for row in rows})
     return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
 
 
@@ -171,8 +171,8 @@ def _attacked(manifest: AttackerManifest) -> MethodConfig:
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    one = config.sets[0]
-    faces, asked = opened(one), one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
+    source = config.sets[0]
+    faces, asked = opened(source), source.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     methods = [[m.model_dump(mode="json"), *map(files_digest, map(str, m.parameters.values()))] for m in config.methods]
     judges = [[name, files_digest(name)] for name in config.recognisers]
     data = [faces.digest, faces.people.tolist(), faces.groups, asked]

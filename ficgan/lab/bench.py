@@ -61,13 +61,13 @@ class AttackerManifest:
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
-def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
+def photo_keys(source: SetConfig, names: Set[str]) -> tuple[str, ...]:
     """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
-    faces = _all_of(one)
+    faces = _all_of(source)
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
 
 
-def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
+def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared, split: Split) -> None:
     """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
     given = (parameters for name, parameters in map(parse_spec, specs) if issubclass(REVERSERS[name], Trained))
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
@@ -76,7 +76,7 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
-    whole, mine = _all_of(one), {faces.names[row] for row in tested}
+    whole, mine = _all_of(source), {faces.names[row] for row in tested}
     who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
     found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
@@ -87,12 +87,12 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
         if met := sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos}):
             raise UsageError(
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
-                f"tested on, such as from {met[0]} of {one.name}; give the set and the split of its training"
+                f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
 
 
-def _all_of(one: SetConfig) -> FaceSet:
-    return open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity, name=one.name)
+def _all_of(source: SetConfig) -> FaceSet:
+    return open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity, name=source.name)
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
@@ -359,14 +359,14 @@ def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = N
     return prepared, divide(prepared, config.split)
 
 
-def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
+def describe(config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
-    prepared, parts, other = _checked(config, one, out, say)
+    prepared, parts, other = _checked(config, source, out, say)
     facts = prepared.facts()
     lessons: dict[str, Any] = {}
-    if other is not None and one.learn_from is not None:
+    if other is not None and source.learn_from is not None:
         of = other.facts()
-        of["licence"] = one.learn_from.licence or of["licence"]
+        of["licence"] = source.learn_from.licence or of["licence"]
         lessons = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
@@ -374,23 +374,23 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = 
         **facts,
         **lessons,
         "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
-        "licence": one.licence or facts["licence"],
-        "size": one.size,
-        "context": one.context,
+        "licence": source.licence or facts["licence"],
+        "size": source.size,
+        "context": source.context,
         "split": parts.manifest,
     }
 
 
-def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
+def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
     """A set of a matrix with all that its trials need; `out/store` keeps crops, pixels and embeddings."""
-    return _cached_bench(config.model_dump_json(), one.name, out)
+    return _cached_bench(config.model_dump_json(), source.name, out)
 
 
 @lru_cache(maxsize=2)
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
-    one = next(one for one in config.sets if one.name == name)
-    prepared, parts, lessons = _checked(config, one, out)
+    source = next(source for source in config.sets if source.name == name)
+    prepared, parts, lessons = _checked(config, source, out)
     return Bench(
         prepared,
         parts,
@@ -408,12 +408,12 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
 
 
 def _checked(
-    config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None
+    config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None
 ) -> tuple[Prepared, Split, Prepared | None]:
     """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
-    prepared, parts = divided_set(one, config.detector, out, say)
-    refuse_the_known(config.named_attackers, one, prepared, parts)
-    teacher = one.teacher
+    prepared, parts = divided_set(source, config.detector, out, say)
+    refuse_the_known(config.named_attackers, source, prepared, parts)
+    teacher = source.teacher
     if teacher is None:
         return prepared, parts, None
     other = _prepared(teacher, config.detector, out, say)
@@ -422,7 +422,7 @@ def _checked(
     here = set(prepared.digests())
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
-        raise InputError(f"every picture of {teacher.name} is in {one.name}, too; learn from another set")
+        raise InputError(f"every picture of {teacher.name} is in {source.name}, too; learn from another set")
     return prepared, parts, other.part(rows)
 
 

@@ -69,13 +69,17 @@ class MethodOnSet:
     mark: str
 
     @classmethod
-    def of(cls, config: MatrixConfig, one: SetConfig, method: MethodConfig | None, data: str, out: Path) -> MethodOnSet:
+    def of(
+        cls, config: MatrixConfig, source: SetConfig, method: MethodConfig | None, data: str, out: Path
+    ) -> MethodOnSet:
         """`data` is the digest of the set."""
         shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
         values = [value for given in _parameters(config, method) for value in given.values() if isinstance(value, str)]
         files = [files_digest(text) for text in (*config.recognisers, config.attributes or "", *values)]
         own = None if method is None else method.model_dump(mode="json")
-        return cls(config, one, method, out, digest([__version__, shared, one.name, one.context, data, own, files]))
+        return cls(
+            config, source, method, out, digest([__version__, shared, source.name, source.context, data, own, files])
+        )
 
     @property
     def label(self) -> str:
@@ -119,15 +123,15 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
     sets: dict[str, dict[str, Any]] = {}
-    for one in config.sets:
-        run.say(f"preparing {one.name}")
-        sets[one.name] = describe(config, one, out, run.say)
+    for source in config.sets:
+        run.say(f"preparing {source.name}")
+        sets[source.name] = describe(config, source, out, run.say)
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     found: list[tuple[MethodOnSet, dict[str, Any]]] = []
     for methods in ([None], config.methods):
         works = [
-            MethodOnSet.of(config, one, method, sets[one.name]["digest"], out)
-            for one in config.sets
+            MethodOnSet.of(config, source, method, sets[source.name]["digest"], out)
+            for source in config.sets
             for method in methods
         ]
         found += zip(works, run.results([work.task for work in works]), strict=True)
@@ -184,8 +188,8 @@ def check_paths(config: MatrixConfig) -> None:
     """Check that the files the matrix names are there."""
     if config.attributes is not None and not Path(config.attributes).is_file():
         raise UsageError(f"there is no attribute classifier {config.attributes}; see ficgan train-attributes")
-    for one in config.sets:
-        for each in filter(None, (one, one.learn_from)):
+    for source in config.sets:
+        for each in filter(None, (source, source.learn_from)):
             if not Path(each.path).exists():
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
 
@@ -386,7 +390,7 @@ def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
 
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel."""
-    x, y = (one / np.linalg.norm(one, axis=1, keepdims=True).clip(1e-12) for one in map(np.float64, (a, b)))
+    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12) for rows in map(np.float64, (a, b)))
     out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
     return out
 

@@ -174,7 +174,7 @@ class MatrixConfig(_EvaluationSettings):
     @model_validator(mode="after")
     def _unique(self) -> MatrixConfig:
         titles = ["clear", *(method.title for method in self.methods)]  # clear: the name of the ceiling
-        for what, names in (("sets", [one.name for one in self.sets]), ("methods", titles)):
+        for what, names in (("sets", [source.name for source in self.sets]), ("methods", titles)):
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
                 raise ValueError(f"two {what} are called {repeated[0]!r}; give each another name or label")
@@ -227,18 +227,6 @@ def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
 # -- trainings of attackers -------------------------------------------------------------------------------------------
 
 
-class AttackerConfig(_EvaluationSettings):
-    """A learned attacker and its parameters; a text is NAME:PARAMETER=VALUE,…"""
-
-    name: str
-    parameters: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, given: Any) -> Any:
-        return _sectioned(given, "name")
-
-
 class AttackSet(SetConfig):
     """The set that is learnt from; where it lies comes from the command line."""
 
@@ -253,7 +241,7 @@ class AttackSet(SetConfig):
 
 class AttackConfig(_EvaluationSettings):
     title: str = ""
-    attacker: AttackerConfig
+    attacker: dict[str, Any]  # Name of a learned attacker and its parameters
     anonymizer: MethodConfig
     set: AttackSet = AttackSet()
     detector: str = "auto"  # Finds the faces of sets that are not aligned
@@ -261,14 +249,15 @@ class AttackConfig(_EvaluationSettings):
 
     def learner(self) -> Learned:
         """The attacker, untrained."""
-        made = REVERSERS.make(self.attacker.name, **{"seed": self.seed, **self.attacker.parameters})
+        name, given = self.attacker["name"], {key: value for key, value in self.attacker.items() if key != "name"}
+        made = REVERSERS.make(name, **{"seed": self.seed, **given})
         assert isinstance(made, Learned)
         return made
 
     def shareable(self) -> dict[str, Any]:
         """JSON-ready, without keys and without folders of this machine."""
         tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
-        tree["attacker"]["parameters"] = without_folder(self.attacker.parameters)
+        tree["attacker"] = without_folder(self.attacker)
         hidden = {"path", "name", "labels", "identity"}
         shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
         return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
@@ -285,8 +274,10 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
     """Check a nested dictionary; every problem is one sentence that names the key."""
     import ficgan.lab  # noqa: F401 (knows all anonymisers)
 
-    config = check(AttackConfig, tree, where=where, see=_ATTACK_PAGE)
-    name = config.attacker.name
+    config = check(AttackConfig, {**tree, "attacker": _opened("attacker", tree.get("attacker", {}))}, where=where)
+    if "name" not in config.attacker:
+        raise UsageError(f"attacker.name is missing in {where}; see {_ATTACK_PAGE}")
+    name = str(config.attacker["name"])
     if not issubclass(REVERSERS[name], Learned):
         trained = ", ".join(reverser for reverser in REVERSERS if issubclass(REVERSERS[reverser], Learned))
         raise UsageError(f"{name} has no network to train, use it as it is (ficgan-attack run {name}); {trained} have")

@@ -49,7 +49,7 @@ class Reader:
                 parts.append(each(images, marks))
             else:
                 pairs = zip(images, marks, strict=True)
-                parts.append(np.stack([self.recognizer.embed(image, one[None])[0] for image, one in pairs]))
+                parts.append(np.stack([self.recognizer.embed(image, face[None])[0] for image, face in pairs]))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 

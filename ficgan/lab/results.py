@@ -87,7 +87,8 @@ class Results:
         """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""
         out = {}
         for label in self.methods:
-            figures = [one for t in self.trials if t.method == label for one in t.figures if one.metric == "rank-1"]
+            trials = [trial for trial in self.trials if trial.method == label]
+            figures = [figure for trial in trials for figure in trial.figures if figure.metric == "rank-1"]
             if all(figure.value is None for figure in figures):
                 out[label] = next((figure.note for figure in figures if figure.note), "no scenario applies to it")
         return out
@@ -109,9 +110,9 @@ class Results:
 def without_folder(tree: Any) -> Any:
     """JSON whose paths are cut to the names of the files: onnx:/home/me/v.onnx → onnx:v.onnx; titles stay."""
     if isinstance(tree, dict):
-        return {key: one if key in _TITLES else without_folder(one) for key, one in tree.items()}
+        return {key: value if key in _TITLES else without_folder(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [without_folder(one) for one in tree]
+        return [without_folder(value) for value in tree]
     if isinstance(tree, Path):
         return tree.name
     return re.sub(r"[^:+=,]*/", "", tree) if isinstance(tree, str) else tree

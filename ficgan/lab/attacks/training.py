@@ -248,7 +248,7 @@ class TrainingLoop:
         if held is None or self.at.best is None or held < self.at.best:
             self.at.best, self.at.best_epoch = held, self.epoch
             if held is not None:
-                self.kept = {key: one.detach().clone() for key, one in self.learner.result.state_dict().items()}
+                self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
         self.learner.set_rate(self.at.factor)
@@ -262,7 +262,10 @@ class TrainingLoop:
 
     def _check(self) -> None:
         weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
-        every = [*(value for loss in self._losses for value in loss.values()), *(one.float().sum() for one in weights)]
+        every = [
+            *(value for loss in self._losses for value in loss.values()),
+            *(weight.float().sum() for weight in weights),
+        ]
         if not bool(torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")

@@ -253,5 +253,5 @@ def _photos(folder: Path) -> tuple[CloudScan, ...]:
 
 def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[CloudScan, ...]:
     names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    digests = [digest([files_digest(str(one.absolute())) for one in some]) for some in contents]
+    digests = [digest([files_digest(str(path.absolute())) for path in some]) for some in contents]
     return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))

@@ -461,14 +461,14 @@ def train_and_guess(
 
     settings, degrees = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
-    taught, tried = split(people, study.config.seed)
+    learning, tried = split(people, study.config.seed)
     pairs = _pairs(study, learnt)
     attacker = ThesisAutoEncoder(
         size=settings.size,
         epochs=settings.epochs,
         batch=8,
         minutes=settings.minutes,
-        held=min(0.5, _WATCHED * (len(taught) + len(tried)) / len(taught)),
+        held=min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning)),
         seed=study.config.seed,
         device=settings.device,
     )
@@ -492,7 +492,7 @@ def train_and_guess(
     record = {
         **{k: v for k, v in trained.record.items() if k != "plan"},
         **trained.settings(),
-        "people": {"learnt from or watched on": len(taught), "tried on": len(tried)},
+        "people": {"learnt from or watched on": len(learning), "tried on": len(tried)},
         "views": settings.views,
         "degrees": list(degrees),
     }

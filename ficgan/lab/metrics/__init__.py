@@ -32,7 +32,7 @@ class Metric:
 _TEXT = files("ficgan.lab.metrics").joinpath("metrics.yaml").read_text("utf-8")
 # Kind (privacy, reversal, utility) → name → metric, in the order of tables
 METRICS: dict[str, dict[str, Metric]] = {
-    kind: {name: Metric(name, **{**one, "judges": tuple(one.get("judges", ()))}) for name, one in some.items()}
+    kind: {name: Metric(name, **{**given, "judges": tuple(given.get("judges", ()))}) for name, given in some.items()}
     for kind, some in yaml.safe_load(_TEXT).items()
 }
 
@@ -169,7 +169,7 @@ class Sample:
             ends = proportion(self.drawn, sums, counts)
         elif np.count_nonzero(counts) > 1:
             ends = percentiles(ratios(self.drawn, sums, counts))
-        value, low, high = (None if one is None else float(then(float(one))) for one in (x[used].mean(), *ends))
+        value, low, high = (None if value is None else float(then(float(value))) for value in (x[used].mean(), *ends))
         return Figure(metric, value, low, high, int(used.sum()), self.unit, note)
 
     def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:

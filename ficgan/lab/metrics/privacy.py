@@ -149,7 +149,8 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     who, people = scores.identity[scores.genuine_probe], len(scores.identities)
     sums, pairs = (np.bincount(who, weights, people).astype(np.float64) for weights in (areas, None))
     ends = proportion(bootstrap.weights(people), sums, pairs)
-    return Figure("AUC", float(areas.mean()), *ends, len(areas), "genuine scores")
+    value = float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas))
+    return Figure("AUC", value, *ends, len(areas), "genuine scores")
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:

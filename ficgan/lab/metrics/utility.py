@@ -234,9 +234,9 @@ def compare(
         missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
         return sample.none(metric.name, next(missing, "these faces were not read against the clear ones"))
 
-    asked = [one for one in METRICS["utility"].values() if one.name in found or one.judges]
-    asked = [one for one in asked if labels is not None or one.name != "attributes-accuracy"]
-    return tuple(found[one.name] if one.name in found else lacking(one) for one in asked)
+    asked = [metric for metric in METRICS["utility"].values() if metric.name in found or metric.judges]
+    asked = [metric for metric in asked if labels is not None or metric.name != "attributes-accuracy"]
+    return tuple(found[metric.name] if metric.name in found else lacking(metric) for metric in asked)
 
 
 def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Figure:

@@ -246,7 +246,7 @@ ESTIMATED, OPEN = "closed world, kernel estimated", "open world"
 SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"
 DEFENDED, ADAPTED = "closed world, defences", "closed world, adaptive attack"
 # Attackers of the trials.
-PARROT, UNKNOWN_KERNEL, BARE, CHANCE = "Parrot Recognition", "Kernel estimated, not told", "not restored", "Chance"
+PARROT, UNKNOWN_KERNEL, BARE, CHANCE = "Parrot Recognition", "Kernel estimated, not given", "not restored", "Chance"
 STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
 BOUNDS = ("clear", "blurred")  # Figure 15 lies between these
 CONTROLS = ("Clear", "Mean face")  # The clear face, and the same face for everybody

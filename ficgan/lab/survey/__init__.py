@@ -12,12 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
-from pydantic import StringConstraints
+from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.errors import InputError, UsageError
@@ -51,12 +53,6 @@ CHECKS = 2
 # Most people for anonymisers that mix in others, and for attackers that learn.
 _BACKGROUND, _ATTACKER = 200, 1000
 
-CONSENT = (
-    "[PLACEHOLDER: no participant may see this page before its consent text stands here. It says who asks and why, who "
-    "has approved the study, what is recorded (answers, times, a code), how long it is kept, whom to ask, and that "
-    "taking part is voluntary and can be ended at any time.]"
-)
-
 
 @dataclass(frozen=True)
 class SurveyKind:
@@ -77,14 +73,9 @@ class SurveyKind:
         return [word for word, _, _ in self.answers]
 
 
-KINDS = {
-    "same person": SurveyKind(
-        "You will see {count} pairs of face pictures, some of them altered. Say of each pair whether both pictures "
-        "show the same person. There is no time limit.",
-        "Do both pictures show the same person?",
-        (("yes", "Yes", "y"), ("no", "No", "n"), ("unsure", "Not sure", "u")),
-    )
-}
+_TEXTS = yaml.safe_load(files("ficgan.lab.survey").joinpath("survey.yaml").read_text("utf-8"))
+KINDS: dict[str, SurveyKind] = TypeAdapter(dict[str, SurveyKind]).validate_python(_TEXTS["kinds"])
+CONSENT, NOTES = str(_TEXTS["consent"]), tuple(_TEXTS["notes"])
 
 
 @dataclass(frozen=True)
@@ -370,14 +361,6 @@ def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = C
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
-NOTES = (
-    "Half of the pairs show one person: who always says yes has an accuracy of .5 and an F1 of .667, who tosses a coin "
-    "an F1 of .5.",
-    "The F1 over pairs of one person alone knows no false alarms: who always says yes has 1.",
-    "Fantômas gives its F1 scores only as a plot (Figure 15), so no published numbers stand here.",
-    "A recogniser reads the very pictures that people saw, at the threshold it came with, chosen on other faces; it "
-    "cannot say that it is not sure.",
-)
 Booleans = NDArray[np.bool_]
 
 
