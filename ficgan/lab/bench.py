@@ -327,19 +327,20 @@ def opened(config: SetConfig) -> FaceSet:
 
 
 def prepared_set(
-    config: SetConfig, detector: FaceDetector | None, store: Path | None, say: Say | None = None
+    config: SetConfig, detector: FaceDetector | str | None, store: Path | None, say: Say | None = None
 ) -> Prepared:
-    """A set with its faces cut, from the store where it is there."""
+    """A set with its faces cut, from the store where it is there; a detector may be given by name."""
 
     def report(done: int, total: int, text: str) -> None:
         if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
+    finder = _detector(detector) if isinstance(detector, str) and not config.aligned else detector
     return prepare(
         opened(config),
         size=config.size,
         context=config.context,
-        detector=None if config.aligned or detector is None else Quick(detector),
+        detector=None if config.aligned or finder is None or isinstance(finder, str) else Quick(finder),
         cache=store,
         aligned=config.aligned,
         progress=report,
@@ -355,7 +356,7 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
 
 def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:
     """A set with its faces cut, and its split; `out/store` keeps the crops."""
-    prepared = _prepared(config, detector, out, say)
+    prepared = prepared_set(config, detector, out / "store", say)
     return prepared, divide(prepared, config.split)
 
 
@@ -416,7 +417,7 @@ def _checked(
     teacher = source.teacher
     if teacher is None:
         return prepared, parts, None
-    other = _prepared(teacher, config.detector, out, say)
+    other = prepared_set(teacher, config.detector, out / "store", say)
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {teacher.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
@@ -429,7 +430,3 @@ def _checked(
 @lru_cache(maxsize=1)
 def _detector(name: str) -> FaceDetector:
     return get_detector(name)
-
-
-def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None) -> Prepared:
-    return prepared_set(config, None if config.aligned else _detector(detector), out / "store", say)

@@ -192,11 +192,6 @@ class Sample:
         return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
 
 
-def wilson_share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
-    """The share of hits [N] with Wilson's interval, every image a trial."""
-    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images", note)
-
-
 def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
     """[count] people; every image of somebody unknown (−1), or all where nothing is known, is a person of its own."""
     out = np.full(count, -1, np.int64) if people is None else people.copy()
