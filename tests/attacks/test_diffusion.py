@@ -78,7 +78,9 @@ def awake(network: torch.nn.Module) -> torch.nn.Module:
     return network.eval()
 
 
-@pytest.mark.parametrize(("architecture", "size"), [(TINY, 16), (PRESETS["patched"], 16)])
+@pytest.mark.parametrize(
+    ("architecture", "size"), [(TINY, 16), pytest.param(PRESETS["patched"], 16, marks=pytest.mark.slow)]
+)
 def test_an_answer_has_the_shape_of_its_image(architecture: Architecture, size: int) -> None:
     noisy, seen = torch.randn(2, 2, 3, size, size)
     with torch.no_grad():

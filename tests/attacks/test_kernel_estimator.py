@@ -84,6 +84,7 @@ def every(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([blurred(images, k) for k in KERNELS]), np.repeat(KERNELS, len(images))
 
 
+@pytest.mark.slow
 def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -> None:
     seen, true = every(natural(20, 2))
     found = estimator.estimate(seen)

@@ -95,6 +95,7 @@ def test_the_papers_attacker_can_be_made() -> None:
 # -- fine-tuning -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fine_tuning_touches_the_attention_alone_and_repeats() -> None:
     before, other, state = weights(trained()), pairs(3, seed=9), torch.get_rng_state()
     tuned, again = (fine_tune(trained(), other.anonymised, other.clear, steps=4, lr=1e-3) for _ in range(2))

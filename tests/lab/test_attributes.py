@@ -27,7 +27,7 @@ def painted(rng: np.random.Generator, count: int, side: int = 64) -> tuple[Faces
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[Path, dict, Faces, dict]:
-    faces, attributes = painted(np.random.default_rng(5), 200)
+    faces, attributes = painted(np.random.default_rng(5), 80)
     out = tmp_path_factory.mktemp("attributes") / "attributes.safetensors"
     steps: list[tuple[int, int, str]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -141,6 +141,7 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
 # Attribute inference
 
 
+@pytest.mark.slow
 def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
     rng = np.random.default_rng(0)
     train, test = rng.normal(size=(400, 32)), rng.normal(size=(300, 32))

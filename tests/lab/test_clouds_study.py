@@ -96,6 +96,7 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
     few = {"correlations": report.PLOTS["correlations"]}

@@ -93,7 +93,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "span"),
     [
-        ({"layer": 0}, ""),
+        pytest.param({"layer": 0}, "", marks=SLOW),
         pytest.param({"band": "3-6"}, "1–2, 7–8", marks=SLOW),
         pytest.param({"layer": 4}, "1–4", marks=SLOW),
     ],

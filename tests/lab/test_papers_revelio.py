@@ -246,6 +246,7 @@ def test_controls_stand_beside_the_attackers(run: RevelioRun) -> None:
     assert rows["Strangers", "textures"]["PSNR"] == "–" and rows["Blurred", "paper"]["IDD"] == "1.5"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_judge")
 def test_the_kernel_estimator_is_asked_and_its_error_counted(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.k_same import AverageFace
@@ -48,6 +49,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     assert files_digest(str(tmp_path)) != before
 
 
+@pytest.mark.slow
 def test_fingerprints_follow_parameters_seeds_and_backgrounds() -> None:
     rng = np.random.default_rng(0)
     sets = [Faces(rng.integers(0, 256, (3, 32, 32, 3), np.uint8), ("a", "b", "c")) for _ in range(2)]

@@ -52,6 +52,7 @@ def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int
     assert all(np.array_equal(getattr(again, part), getattr(drawn, part)) for part in PARTS)
 
 
+@pytest.mark.slow
 def test_the_sizes_of_the_protocol() -> None:
     """10,177 people, as many as CelebA has; the 5,000 with the most images are taken and none is left of the others."""
     rng = np.random.default_rng(0)

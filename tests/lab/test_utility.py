@@ -85,6 +85,7 @@ def test_figures_are_plain_means_and_correlations(rng):
     assert f"{np.mean((clear.attributes >= 0.5) == labels):.3f} on the clear" in figures["attributes-accuracy"].note
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
     clear = full(some_faces(rng, 30), rng)
     after = replace(clear, ages=clear.ages + rng.normal(0, 5, 30).astype(np.float32))
