@@ -340,10 +340,13 @@ DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
 FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
 SEED = count("--seed", 0, "Seed of everything random.", low=0)
 JUDGES = many(
-    "--judge", "Recogniser that had no part in training: dlib, insightface or onnx:PATH", "judges", default=("dlib",)
+    "--judge",
+    "Recogniser without a part in training: dlib, insightface, shape or onnx:PATH",
+    "judges",
+    default=("dlib",),
 )
 # In place of those that a configuration names.
-OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, onnx:PATH", "judges")
+OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
 JOBS = count("--jobs", min(8, cpus()), "Processes.")
 RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
 PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")

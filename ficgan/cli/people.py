@@ -205,7 +205,7 @@ def make(
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Write all figures, JSON.", kind=shared.NEW_FILE, required=False)
-@many("--judge", "Recogniser on the same pictures: dlib, insightface, onnx:PATH", "judges")
+@many("--judge", "Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH", "judges")
 @shared.RESAMPLES
 @handle_errors
 def score_survey(

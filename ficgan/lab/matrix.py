@@ -17,7 +17,7 @@ from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, UsageError
-from ficgan.files import ModelInfo
+from ficgan.files import ModelInfo, file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
@@ -118,7 +118,7 @@ def _parameters(config: MatrixConfig, method: MethodConfig | None) -> list[dict[
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
-    started = time.monotonic()
+    started, config = time.monotonic(), with_judges(config)
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
@@ -192,6 +192,22 @@ def check_paths(config: MatrixConfig) -> None:
         for each in filter(None, (source, source.learn_from)):
             if not Path(each.path).exists():
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
+
+
+def with_judges(config: MatrixConfig) -> MatrixConfig:
+    """`installed` among the judges becomes the first such recogniser that no method has to do with, or is left out."""
+    names = config.recognisers
+    if readers.INSTALLED not in names:
+        return config
+    involved = {digest for method in config.methods for digest in _helpers(method)}
+    involved |= {str(model.training.get("verifier_sha256")) for model in map(_model, config.methods) if model}
+    given = {Path(name.partition(":")[2]).stem for name in names}
+    usable = (path for path in readers.installed_judges() if path.stem not in given)
+    found = [f"onnx:{path}" for path in usable if file_digest(path) not in involved][:1]
+    judges = [judge for name in names for judge in (found if name == readers.INSTALLED else [name])]
+    if not judges:
+        raise UsageError("there is no recogniser in the model folders ($FICGAN_MODELS); name one with --judge")
+    return config.model_copy(update={"recognisers": judges})
 
 
 def _helpers(method: MethodConfig) -> set[str]:
@@ -281,6 +297,8 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
             scores = Scores.compare(probe, **compared, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
             figures = list(privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples))
+            if not scenario.retrained and (unread := reader.unread(probe)):
+                note = f"{unread} of {len(probe)} probes could not be read and are like nobody."
             if note:
                 figures[0] = replace(figures[0], note=f"{figures[0].note} {note}".strip())
             if not scenario.same_set:

@@ -154,12 +154,13 @@ class MatrixConfig(_EvaluationSettings):
     sets: list[SetConfig] = Field(min_length=1)
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
-    # Judges: dlib, insightface, onnx:PATH; none of them may have trained a model that is judged.
+    # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
+    # have it; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
     specialised: list[str] = ["auto"]  # Reversers made for a method; auto: all made for it that train no network
-    reversal_metrics: bool = True  # Likeness of what attackers give back: PSNR, SSIM, LPIPS-like, FD-like, IDD
+    reversal_metrics: bool = True  # Likeness of what attackers give back: PSNR, SSIM, LPIPS, FID, IDD
     utility: bool = True
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]  # Columns by which figures are broken down

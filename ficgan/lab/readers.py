@@ -1,22 +1,30 @@
-"""Recognisers as judges: in batches, and retrained on anonymised faces."""
+"""Recognisers as judges: in batches, by the shape of the face alone, and retrained on anonymised faces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import yaml
+from numpy.typing import ArrayLike, NDArray
 
+from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
-from ficgan.errors import UsageError
-from ficgan.faces import Recognizer, get_recognizer
+from ficgan.errors import InputError, UsageError
+from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
+from ficgan.faces.models import insightface_file, model_folders
+from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
+from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory
+# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
+INSTALLED = "installed"
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,20 @@ class Reader:
                 parts.append(np.stack([self.recognizer.embed(image, face[None])[0] for image, face in pairs]))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
+    def unread(self, embeddings: Embeddings) -> int:
+        """How many of these embeddings [N,D] are of faces that the judge could not read."""
+        return int((~embeddings[:, :-1].any(1)).sum()) if isinstance(self.recognizer, ShapeRecognizer) else 0
+
 
 def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
-    """Judges by name: dlib (on the CPU), insightface, or onnx:PATH."""
+    """Judges by name: dlib (on the CPU), insightface, onnx:PATH, or shape."""
     readers = []
     for given in names:
-        recognizer = get_recognizer(given, device="cpu" if given == "dlib" else device)
+        recognizer: Recognizer
+        if given == "shape":
+            recognizer = ShapeRecognizer(device)
+        else:
+            recognizer = get_recognizer(given, device="cpu" if given == "dlib" else device)
         kind, colon, file = given.partition(":")
         name = Path(file).stem if colon else kind
         path = getattr(recognizer, "path", None)  # of a network that the user brought
@@ -66,6 +82,18 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")
     return readers
+
+
+def installed_judges() -> list[Path]:
+    """Recognisers in the model folders: insightface's pack, then `recogni*.onnx` by name.
+
+    Left out is what a configuration of ours trains networks against: it would flatter them.
+    """
+    verifiers = [yaml.safe_load(configs.read(name)).get("verifier") or {} for name in configs.names()]
+    trainers = {Path(str(verifier.get("spec")).partition(":")[2]).name for verifier in verifiers}
+    pack = insightface_file(*INSIGHTFACE_FILES)
+    named = [path for folder in model_folders() for path in sorted(folder.glob("recogni*.onnx"))]
+    return [path for path in ([pack] if pack else []) + named if path.name not in trainers]
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -91,6 +119,69 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
 def _unit(x: Embeddings) -> NDArray[np.float64]:
     wide = np.asarray(x, np.float64)
     return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+
+
+# -- the shape of the face alone --------------------------------------------------------------------------------------
+
+_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
+
+
+class ShapeRecognizer:
+    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression.
+
+    Coordinates are in standard deviations from the embedded model's mean face, whatever model is attacked. What
+    expressions and turned heads add to a mesh is taken out: a smile outweighs who it is.
+    """
+
+    name = "shape"
+    metric: Literal["cosine", "euclidean"] = "cosine"
+    match_threshold = _MATCH  # of 1 − cosine
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._mesh = MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('model'))}"
+
+    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
+        marks = np.asarray(landmarks)
+        return self.embed_each(np.repeat(image[None], len(marks), 0), marks)
+
+    def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
+        """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
+        mean, spread, moving = _yardstick()
+        points, found = np.zeros((len(images), *mean.shape)), np.zeros(len(images), bool)
+        for row, (image, marks) in enumerate(zip(images, landmarks, strict=True)):
+            try:
+                (mesh,) = find_meshes(self._mesh, image, np.asarray(marks, np.float64)[None])
+            except InputError:  # landmarks in one point or on a line
+                continue
+            if mesh.presence >= 0 and np.isfinite(mesh.points).all():
+                points[row], found[row] = mesh.points[: len(mean)], True
+        if found.any():
+            points[found] = (rigid_fit(mean, points[found]).unposed(points[found]) - mean) / spread
+        flat = points.reshape(len(images), mean.size).astype(np.float32)
+        flat -= flat @ moving @ moving.T
+        return np.pad(flat, [(0, 0), (0, 1)], constant_values=1e-3)
+
+    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
+        return 1.0 - float(cosines(np.atleast_2d(a), np.atleast_2d(b))[0])
+
+    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+        return self.distance(a, b) < self.match_threshold
+
+
+@lru_cache(maxsize=1)
+def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
+    """Mean mesh [468,3]; how much its coordinates vary with people and expressions; and, in these units, orthonormal
+    directions [1404,10] of what numbers of expression and turned heads add to it.
+    """
+    from safetensors.numpy import load_file
+
+    shape = FaceShape.from_arrays(load_file(pretrained.path("model")))
+    moves = shape.moves[1:].astype(np.float64)
+    moved = np.concatenate([shape.basis, moves[: len(NUMBERS)]]).astype(np.float64)
+    spread = np.sqrt(np.square(moved).sum(0)).clip(1e-6)
+    moving, _ = np.linalg.qr((moves / spread).reshape(len(moves), -1).T)
+    return shape.mean.astype(np.float64), spread, moving.astype(np.float32)
 
 
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------

@@ -159,7 +159,7 @@ def caveats(results: Results) -> list[str]:
     for name, facts in results.sets.items():
         split, missed = facts["split"], facts["failures_to_acquire"]
         tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
-        networks = sorted(_judges(results, name))
+        networks = sorted(_judges(results, name) - {"shape"})
         out += notes(
             "evaluation",
             {
@@ -188,6 +188,7 @@ def caveats(results: Results) -> list[str]:
         **{family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")},
         "ficgan": "ficgan" in ours,
         "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
+        "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
         **dict.fromkeys(("attackers", "strongest", "only faces"), True),

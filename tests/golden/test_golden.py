@@ -82,7 +82,7 @@ def make_world(folder: Path) -> None:
     people = str(folder / "people")
     one = quick.pop("set") | {"name": "people", "path": people, "labels": f"{people}/labels.csv", "size": 52}
     one["split"] |= {"background": 12, "attacker": 4, "test": 5, "enrolment": 0.5}  # 52 px: the face has 32 of them
-    quick |= {"sets": [one], "recognisers": ["dlib"], "detector": "yunet"}
+    quick |= {"sets": [one], "recognisers": ["dlib", "shape"], "detector": "yunet"}
     (folder / "quick.yaml").write_text(yaml.safe_dump(quick))
 
 

@@ -117,8 +117,26 @@ def test_fidelity_of_a_known_change() -> None:
     made = bench(Faces(np.full((3, SIDE, SIDE, 3), 100, np.uint8), ("a", "b", "c")))
     found = rows.fidelity(made, made.faces.with_images(np.full((3, SIDE, SIDE, 3), 151, np.uint8)))
     assert found["rec-mse", ""].value == pytest.approx(0.16)  # 51 of 127.5, squared
-    assert found["rec-lpips", ""].value is None
     assert found["rec-cosine", "blocks"].value == pytest.approx(-1, abs=1e-3)  # 27 below and 24 above the middle
+    assert found["rec-lpips", ""].value is None and rows.likeness(made, made.faces)["fd", "SqueezeNet"].value is None
+
+
+class Means:
+    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference."""
+
+    def read(self, images: np.ndarray, *, clear: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        away = None if clear is None else np.abs(images.astype(np.float64) - clear).mean((1, 2, 3))
+        return images.mean((1, 2)).astype(np.float32), away
+
+
+def test_pictures_are_judged_by_squeezenet_against_the_clear_halves() -> None:
+    made = bench(people(12, 2, spread=60), judges=Judges(squeezenet=Means()))  # type: ignore[arg-type]
+    lighter = made.faces.with_images(made.faces.images // 2 + 120)
+    assert rows.likeness(made, made.faces)["fd", "SqueezeNet"].value == pytest.approx(1)
+    found = rows.likeness(made, lighter)["fd", "SqueezeNet"]
+    assert found.value is not None and found.value > 2 and "two halves" in found.note
+    away = np.abs(lighter.images.astype(float) - made.faces.images).mean()
+    assert rows.fidelity(made, lighter)["rec-lpips", ""].value == pytest.approx(away)
 
 
 # Other uses

@@ -16,7 +16,7 @@ from texture_world import judged_by_textures, write_people
 import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab import matrix
+from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -187,3 +187,23 @@ def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
     tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
     with pytest.raises(UsageError, match="trained"):
         matrix.run_matrix(tree, tmp_path / "out")
+
+
+def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither trained the model, nor is worked against by a cloak, nor by our training configurations."""
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
+    (tmp_path / "models").mkdir()
+    recognisers = {name: tmp_path / "models" / f"recognizer_{name}.onnx" for name in ("1", "2", "3", "a")}
+    for name, path in recognisers.items():
+        path.write_bytes(name.encode())
+    assert readers.installed_judges() == [recognisers[name] for name in "123"]  # a: in faces128.yaml
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(recognisers["1"])})
+    ours, cloak = {"method": "ficgan", **files}, {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
+    for methods, chosen in ((["solid"], "1"), ([ours], "2"), ([ours, cloak], "3")):
+        tree = config(tmp_path, methods=methods, recognisers=["dlib", "installed", "shape"])
+        assert matrix.with_judges(tree).recognisers == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]
+    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "empty"))
+    assert matrix.with_judges(tree).recognisers == ["dlib", "shape"]
+    with pytest.raises(UsageError, match="no recogniser in the model folders"):
+        matrix.with_judges(config(tmp_path, methods=["solid"], recognisers=["installed"]))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import scipy.linalg
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import load_file, save_file
 from skimage.metrics import peak_signal_noise_ratio
 from skimage.metrics import structural_similarity as skimage_ssim
 
+from ficgan.errors import InputError
 from ficgan.lab.metrics import pictures as perceptual
 from ficgan.lab.metrics.pictures import (
     Lpips,
+    SqueezeNet,
     frechet_distance,
     hub_file,
     inception_file,
@@ -67,6 +74,56 @@ def test_sharpness_is_the_variance_of_the_laplacian_in_the_face(rng):
 
 
 # -- networks ----------------------------------------------------------------------------------------------------------
+
+
+def small_network(folder: Path, rng: np.random.Generator) -> tuple[Path, Path]:
+    """A network of two taps, strided convolutions with ReLU, and linear layers of which some weights are zero."""
+    nodes, weights, channels, source = [], [], 3, "image"
+    for tap, wide in enumerate((5, 7)):
+        kernel = rng.normal(size=(wide, channels, 3, 3)).astype(np.float32)
+        weights.append(numpy_helper.from_array(kernel, f"w{tap}"))
+        nodes.append(helper.make_node("Conv", [source, f"w{tap}"], [f"c{tap}"], strides=[2, 2]))
+        nodes.append(helper.make_node("Relu", [f"c{tap}"], [f"tap{tap}"]))
+        channels, source = wide, f"tap{tap}"
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 16, 16])
+    shapes = (["batch", 5, 7, 7], ["batch", 7, 3, 3])
+    taps = [helper.make_tensor_value_info(f"tap{i}", TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)]
+    graph = helper.make_graph(nodes, "small", [image], taps, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, folder / "small.onnx")
+    linear = {f"lin{i}.model.1.weight": rng.random((1, c, 1, 1)).astype(np.float32) for i, c in enumerate((5, 7))}
+    linear["lin0.model.1.weight"][0, :2] = 0
+    save_file(linear, folder / "linear.safetensors")
+    return folder / "small.onnx", folder / "linear.safetensors"
+
+
+def by_loops(network: Path, linear: Path, a: np.ndarray, b: np.ndarray) -> float:
+    """Zhang et al. 2018, eq. 1, position by position in float64; a, b [S,S,3] at the network's size."""
+    session = onnxruntime.InferenceSession(str(network))
+    taps = [session.run(None, {"image": (x.transpose(2, 0, 1)[None] / 255).astype(np.float32)}) for x in (a, b)]
+    weights = [value.ravel().astype(np.float64) for _, value in sorted(load_file(linear).items())]
+    total = 0.0
+    for p, q, w in zip(*taps, weights, strict=True):
+        height, width = p.shape[2:]
+        for y in range(height):
+            for x in range(width):
+                u, v = p[0, :, y, x].astype(np.float64), q[0, :, y, x].astype(np.float64)
+                u, v = u / (np.sqrt((u**2).sum()) + 1e-10), v / (np.sqrt((v**2).sum()) + 1e-10)
+                total += (w * (u - v) ** 2).sum() / (height * width)
+    return float(total)
+
+
+def test_distances_equal_the_formula_in_loops(rng, tmp_path):
+    files = small_network(tmp_path, rng)
+    a, b = rng.integers(0, 256, (2, 9, 16, 16, 3), dtype=np.uint8)
+    b[3] = a[3]
+    expected = [by_loops(*files, x, y) for x, y in zip(a, b, strict=True)]
+    features, found = SqueezeNet(*files).read(b, clear=a)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
+    assert features.shape == (9, 7) and found is not None and found[3] == 0
+    save_file({"lin0": np.ones(5, np.float32)}, files[1])
+    with pytest.raises(InputError, match="linear layers"):
+        SqueezeNet(*files)
 
 
 def test_weights_are_only_taken_from_the_disk(monkeypatch, tmp_path):

@@ -194,6 +194,7 @@ def test_reports_say_who_judged() -> None:
         made.methods["weak"] = {**made.methods["weak"], "name": method}
         return " ".join(caveats(made))
 
-    assert "one network alone, b, read" in said()
+    assert "one network alone, b, read" in said() and "one network alone, b, read" in said("shape")
     assert "one network" not in said("dlib") and "asks whether a new face" not in said("dlib")
-    assert "asks whether a new face" in said("dlib", method="ficgan")
+    assert "asks whether a new face" in said("dlib", method="ficgan") and "mesh" not in said("dlib")
+    assert "mesh network" in said("shape") and "asks whether" not in said("shape", method="ficgan")

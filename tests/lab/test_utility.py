@@ -45,6 +45,8 @@ def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
         rng.random(count).astype(np.float32),
         rng.random((count, 3)).astype(np.float32),
         ("Smiling", "Mouth_Slightly_Open", "Bald"),
+        rng.random((count, 9)).astype(np.float32),
+        None,
         rng.random((count, 7)).astype(np.float32),
         used={"detector": "standin", "lpips": "alex"},
     )
@@ -52,12 +54,12 @@ def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
 
 def test_the_clear_images_themselves_are_perfect(rng):
     clear = full(some_faces(rng, 40), rng)
-    figures = by_name(compare(clear, replace(clear, lpips=np.zeros(40))))
+    figures = by_name(compare(clear, replace(clear, lpips=np.zeros(40), perceived=np.zeros(40))))
     ones = (
         "ssim sharpness detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
         "mouth-open-r gender-kept attributes attributes-balanced"
     )
-    zeros = "lpips fid landmarks landmarks-px yaw-error pitch-error roll-error age-error"
+    zeros = "lpips lpips-squeezenet fid fd-squeezenet landmarks landmarks-px yaw-error pitch-error roll-error age-error"
     for name in ones.split():
         assert figures[name].value == pytest.approx(1, abs=1e-5), name
     for name in zeros.split():
@@ -111,6 +113,36 @@ def test_faces_that_do_not_fit_are_refused(rng):
     with pytest.raises(InputError, match="labels"):
         every = full(faces, rng)
         compare(every, every, labels=np.zeros((12, 2), np.uint8))
+
+
+@pytest.mark.slow
+def test_real_judges_see_a_blur(shared_models, monkeypatch, tmp_path, shared_data):
+    """Twelve real faces, blurred: every figure that the shared models allow moves the right way."""
+    import io
+    import tarfile
+
+    import cv2
+    from PIL import Image
+
+    monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with tarfile.open(shared_data / "faces128-val.tar") as archive:
+        members = [member for member in archive if member.isfile()][:12]
+        images = np.stack(
+            [np.asarray(Image.open(io.BytesIO(archive.extractfile(one).read())).convert("RGB")) for one in members]
+        )
+    faces = Faces(images, tuple(one.name for one in members))
+    judges = Judges.find()
+    clear = judges.read(faces)
+    blurred = (faces.with_images(np.stack([cv2.GaussianBlur(i, (0, 0), s) for i in images])) for s in (1.0, 4.0))
+    weak, strong = (by_name(compare(clear, judges.read(some, against=clear))) for some in blurred)
+    assert weak["detected"].value == 1 and weak["attributes"].value is None
+    for name in ("ssim", "psnr", "sharpness", "box-iou"):
+        assert weak[name].value > strong[name].value, name
+    for name in ("lpips-squeezenet", "fd-squeezenet", "landmarks", "age-error"):
+        assert 0 < weak[name].value < strong[name].value, name
+    own = by_name(compare(clear, judges.read(faces, against=clear)))
+    assert own["lpips-squeezenet"].value < 1e-5 and own["landmarks"].value == 0 and own["age-error"].value < 1e-3
 
 
 def slow_balanced(clear: np.ndarray, after: np.ndarray, least: int, times: np.ndarray) -> float:

@@ -24,8 +24,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
+from ficgan.lab.metrics.pictures import frechet_distance, halves
 from ficgan.lab.metrics.privacy import within_kind
-from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare
+from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
 from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import spelled, to_markdown
@@ -378,7 +379,7 @@ def policy(bench: MeasuredSet, deid: Deidentifier, layer: int) -> tuple[Figures,
 
 
 def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
-    """Rows detected, landmarks, yaw-r, smile-r, gender and sharpness-kept of outputs against clear faces."""
+    """Rows detected, landmarks, yaw-r, smile-r, gender, sharpness-kept and fd of outputs against clear faces."""
     readings = bench.judges.read(faces, against=bench.readings)
     kept = {figure.metric: figure for figure in compare(bench.readings, readings, bootstrap=bench.bootstrap)}
     judges = dict.fromkeys(("detected", "landmarks", "yaw-r"), readings.used.get("detector", "no detector"))
@@ -389,7 +390,21 @@ def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
         del out["smile-r", judges["smile-r"]]
         note = f"by the width of the mouth, a weak sign, for {smile.note}"
         out["smile-r", "mouth width"] = replace(mouth, metric="smile-r", note=note)
+    out["fd", "SqueezeNet"] = _distance(bench, readings)
     return out
+
+
+def _distance(bench: MeasuredSet, made: UtilityReadings) -> Figure:
+    """Fréchet distance of half of the outputs to the other half of the clear faces, of that of the clear halves."""
+    clear, count = bench.readings.perception, len(bench.faces)
+    if clear is None or made.perception is None:
+        return Figure("fd", None, unit="images", note=bench.judges.missing.get("squeezenet", "it was not read"))
+    if count < 2 * LEAST_IMAGES:
+        return Figure("fd", None, unit="images", note=f"{count} images are too few; give at least {2 * LEAST_IMAGES}")
+    (half, other), (outputs, _) = halves(clear), halves(made.perception)
+    apart = frechet_distance(half, other)
+    note = f"two halves of the clear faces are {apart:.4g} apart"
+    return Figure("fd", frechet_distance(outputs, other) / max(apart, 1e-9), n=count, unit="images", note=note)
 
 
 def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
@@ -397,11 +412,12 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
     out: Figures = {("rec-mse", ""): bench.mean("rec-mse", squared_errors(bench.faces.images, faces.images))}
     for name, made in bench.recognised(faces).items():
         out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear[name], made))
-    lpips = bench.judges.lpips
-    if lpips is None:
-        out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("lpips", ""))
+    network = bench.judges.squeezenet
+    distances = None if network is None else network.read(faces.images, clear=bench.faces.images)[1]
+    if distances is None:
+        out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
     else:
-        out["rec-lpips", ""] = bench.mean("rec-lpips", lpips.distance(bench.faces.images, faces.images))
+        out["rec-lpips", ""] = bench.mean("rec-lpips", distances, "not the published LPIPS")
     return out
 
 
@@ -466,7 +482,7 @@ class Measured:
             self.deid.face_model.check_layer(layer)
         self.readers = get_readers(config.judges, config.device)
         self.judges = Judges.find(attributes=config.attributes)
-        self.judges.inception = None  # no bar is set for the FID
+        self.judges.lpips = self.judges.inception = None  # The bars are set for SqueezeNet's
 
     def _engine(self, psi: Any, *, verify: bool) -> Deidentifier:
         same = {key: getattr(self.config, key) for key in ("checkpoint", "bank", "k", "seed", "detector", "device")}

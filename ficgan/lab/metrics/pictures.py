@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.arrays import resize
 from ficgan.errors import InputError
 from ficgan.faces import DetectAt, FaceDetector
 
@@ -19,6 +20,8 @@ Matrix = NDArray[np.float64]
 _WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _BATCH = 32
+_SCALE = 0.1  # Of SqueezeNet's features: as large as Inception's
+_FEW = 4  # Images that SqueezeNet sees at once: larger batches leave the cache
 # Backbones of LPIPS, in order of preference: the weights of torchvision that each begins from
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 
@@ -84,6 +87,48 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 # -- networks ---------------------------------------------------------------------------------------------------------
+
+
+class SqueezeNet:
+    """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them (Zhang et al. 2018, eq. 1).
+
+    LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position.
+    """
+
+    def __init__(self, backbone: Path, linear: Path) -> None:
+        from safetensors.numpy import load_file
+
+        from ficgan.faces.models import onnx_session
+
+        self._session, stored = onnx_session(backbone), load_file(linear)
+        self._weights = [stored[name].ravel() for name in sorted(stored)]
+        if [len(weight) for weight in self._weights] != [tap.shape[1] for tap in self._session.get_outputs()]:
+            raise InputError(f"{linear} does not fit the taps of {backbone}; give the linear layers of SqueezeNet")
+
+    def read(self, images: Images, *, clear: Images | None = None) -> tuple[NDArray[np.float32], Matrix | None]:
+        """Features [N,512] of images [N,S,S,3] uint8 RGB, and their LPIPS-like distances [N] to the `clear` ones."""
+        features, distances = [], []
+        for begin in range(0, len(images), _FEW):
+            rows = slice(begin, begin + _FEW)
+            taps = self._look(images[rows])
+            features.append(taps[-1].mean((2, 3)) * _SCALE)
+            if clear is not None:
+                parts = zip(taps, self._look(clear[rows]), self._weights, strict=True)
+                distances.append(np.sum([_tap_distance(*part) for part in parts], axis=0))
+        return np.concatenate(features), np.concatenate(distances) if distances else None
+
+    def _look(self, images: Images) -> list[NDArray[np.float32]]:
+        image = self._session.get_inputs()[0]
+        side = image.shape[2] if isinstance(image.shape[2], int) else 128
+        batch = np.stack([resize(each, side) for each in images]).transpose(0, 3, 1, 2)
+        taps: list[NDArray[np.float32]] = self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
+        return taps
+
+
+def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
+    units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
+    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
+    return square / (x.shape[2] * x.shape[3])
 
 
 class Lpips:
@@ -177,9 +222,13 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
 
 def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
     """The distance of two random halves of one set: what noise alone gives at half its size."""
-    x = np.asarray(features)
+    return frechet_distance(*halves(np.asarray(features), seed))
+
+
+def halves(x: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Two random halves of the rows of an array; of arrays of one length they are the same rows."""
     order = np.random.default_rng(seed).permutation(len(x))
-    return frechet_distance(x[order[: len(x) // 2]], x[order[len(x) // 2 :]])
+    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
 
 def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:

@@ -15,7 +15,7 @@ from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
-from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips
+from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
 from ficgan.lab.results import Figure
 
 Box = tuple[int, int, int, int]
@@ -23,7 +23,7 @@ Values = NDArray[np.floating[Any]]
 
 _DETECTORS = ("yunet", "insightface", "centerface")  # Fastest first: one looks at every method's output
 _BATCH = 32
-_LEAST_IMAGES = 4  # For a Fréchet distance
+LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
@@ -41,6 +41,8 @@ class UtilityReadings:
     males: NDArray[np.float32] | None = None  # [N], probability
     attributes: NDArray[np.float32] | None = None  # [N,A], probabilities
     attribute_names: tuple[str, ...] = ()
+    perception: NDArray[np.float32] | None = None  # [N,512], SqueezeNet's features
+    perceived: NDArray[np.float64] | None = None  # [N], LPIPS-like, to the images these were read against
     inception: NDArray[np.float32] | None = None  # [N,2048]
     lpips: NDArray[np.float64] | None = None  # [N], to the images these were read against
     missing: dict[str, str] = field(default_factory=dict)  # judge → a sentence that says what is missing
@@ -77,6 +79,7 @@ _NEEDS = {
     "detector": "no face detector is available; see `ficgan doctor`",
     "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
     "attributes": "no attribute classifier was given; train one",
+    "squeezenet": "squeezenet11_features.onnx and lpips_squeeze_linear.safetensors are in none of the model folders",
     "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
     "inception": "torch-fidelity's Inception is not in torch's cache of weights",
 }
@@ -89,6 +92,7 @@ class Judges:
     detector: FaceDetector | None = None  # box, landmarks, pose; it looks once (`pictures.quick`)
     age_gender: AgeGender | None = None
     attributes: AttributeClassifier | None = None  # and the smile
+    squeezenet: SqueezeNet | None = None  # LPIPS-like distance, FD
     lpips: Lpips | None = None
     inception: Inception | None = None  # FID
     missing: dict[str, str] = field(default_factory=dict)
@@ -107,6 +111,9 @@ class Judges:
             found.age_gender = AgeGender(path)
         if path := attributes or _first(folders, "attributes.safetensors"):
             found.attributes = AttributeClassifier.load(path)
+        linear = _first(folders, "lpips_squeeze_linear.safetensors")
+        if linear and (path := _first(folders, "squeezenet*_features.onnx")):
+            found.squeezenet = SqueezeNet(path, linear)
         try:
             if network := pictures.lpips_backbone():
                 found.lpips = Lpips(network)
@@ -138,6 +145,8 @@ class Judges:
             out.ages, out.males = self.age_gender.predict(faces)
         if self.attributes is not None:
             out.attributes, out.attribute_names = self.attributes.predict(faces), self.attributes.names
+        if self.squeezenet is not None:
+            out.perception, out.perceived = self.squeezenet.read(faces.images, clear=clear)
         if self.lpips is not None:
             out.used["lpips"] = self.lpips.network
             out.lpips = None if clear is None else self.lpips.distance(clear, faces.images)
@@ -248,8 +257,8 @@ def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Fig
 
 def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
     """Fréchet distance of features [N,D] of images to those of the clear ones."""
-    if len(seen) < _LEAST_IMAGES:
-        few = f"{len(seen)} images are too few; give at least {_LEAST_IMAGES}"
+    if len(seen) < LEAST_IMAGES:
+        few = f"{len(seen)} images are too few; give at least {LEAST_IMAGES}"
         return Figure(metric, None, unit="images", note=few)
     note = f"biased upwards at small n: two halves of the clear faces are {pictures.frechet_floor(clear):.4g} apart"
     return Figure(metric, pictures.frechet_distance(seen, clear), n=len(seen), unit="images", note=note)
@@ -266,8 +275,14 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
     yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
     if after.lpips is not None:
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
-    if clear.inception is not None and after.inception is not None:
-        yield frechet_figure("fid", clear.inception, after.inception)
+    if after.perceived is not None:
+        yield sample.mean("lpips-squeezenet", after.perceived, "no published LPIPS: do not compare with papers")
+    for name, x, y in (
+        ("fid", clear.inception, after.inception),
+        ("fd-squeezenet", clear.perception, after.perception),
+    ):
+        if x is not None and y is not None:
+            yield frechet_figure(name, x, y)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:
