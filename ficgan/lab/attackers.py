@@ -223,19 +223,12 @@ def shareable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Read:
-    """What a judge reads in the candidates of P probes and in the gallery.
+    """What a judge reads in the candidates of P probes and in the gallery."""
 
-    Args:
-        candidates: [P,n,D].
-        people: int64 [P].
-        gallery: [G,D].
-        enrolled: int64 [G].
-    """
-
-    candidates: Embeddings
-    people: Rows
-    gallery: Embeddings
-    enrolled: Rows
+    candidates: Embeddings  # [P,n,D]
+    people: Rows  # int64 [P]
+    gallery: Embeddings  # [G,D]
+    enrolled: Rows  # int64 [G]
     metric: Any
 
     def names(self, guesses: int | None = None) -> Rows:

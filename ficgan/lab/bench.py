@@ -119,11 +119,7 @@ class NotApplicable(FicganError):
 
 @dataclass
 class Bench:
-    """A divided set, its judges, and the attackers tried on it; the other fields are those of `MatrixConfig`.
-
-    Args:
-        lessons: another set that attackers learn from.
-    """
+    """A divided set, its judges, and the attackers tried on it; the other fields are those of `MatrixConfig`."""
 
     prepared: Prepared
     split: Split
@@ -137,7 +133,7 @@ class Bench:
     specialised: Sequence[str] = ("auto",)
     columns: Sequence[str] = ()
     reversal_metrics: bool = True
-    lessons: Prepared | None = None
+    lessons: Prepared | None = None  # Another set that attackers learn from
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property

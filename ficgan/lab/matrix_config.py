@@ -34,23 +34,17 @@ Attacker = Literal["", "general", "specialised", "right key", "wrong key", "aver
 
 @dataclass(frozen=True)
 class Scenario:
-    """One experiment.
-
-    Args:
-        retrained: the recogniser has learnt from anonymised faces of other people.
-        same_set: probes are compared with each other (linkability), not with a gallery.
-        control: what the trial is a control for, see `Trial`.
-    """
+    """One experiment."""
 
     name: str
     title: str
     gallery: View
     probe: View
     attacker: Attacker = ""
-    retrained: bool = False
-    same_set: bool = False
+    retrained: bool = False  # The recogniser has learnt from anonymised faces of other people
+    same_set: bool = False  # Probes are compared with each other (linkability), not with a gallery
     knowledge: str = "nothing"
-    control: str = ""
+    control: str = ""  # What the trial is a control for, see `Trial`
     source: str = ""
 
 

@@ -24,41 +24,31 @@ _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divide
 
 @dataclass(frozen=True)
 class Figure:
-    """One number.
-
-    Args:
-        value: None where it is refused or cannot be had; `note` says why.
-        low, high: 95 % interval; None where there is none.
-        n: of how many (identities, scores, images): `unit` says which.
-    """
+    """One number."""
 
     metric: str
-    value: float | None
+    value: float | None  # None where it is refused or cannot be had; `note` says why
+    # low, high: 95 % interval; None where there is none
     low: float | None = None
     high: float | None = None
-    n: int = 0
+    n: int = 0  # Of how many (identities, scores, images): `unit` says which
     unit: str = "identities"
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One attacker against one anonymiser on one set, read by one recogniser.
-
-    Args:
-        attacker: what was done before recognition: "" nothing, else the reverser.
-        groups: "gender=Female" → figures of the probes of this group.
-        control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
-    """
+    """One attacker against one anonymiser on one set, read by one recogniser."""
 
     set: str
     method: str
     scenario: str
     recogniser: str
-    attacker: str = ""
+    attacker: str = ""  # What was done before recognition: "" nothing, else the reverser
     figures: tuple[Figure, ...] = ()
+    # "gender=Female" → figures of the probes of this group
     groups: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
-    control: str = ""
+    control: str = ""  # "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack
 
 
 @dataclass(frozen=True)

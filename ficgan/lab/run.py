@@ -35,19 +35,13 @@ _queue: Any = None  # In a process of the pool: carries its messages
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A function with a key.
+    """A function with a key."""
 
-    Args:
-        title: names it in messages.
-        key: JSON-ready, all that the result depends on; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`; it returns JSON, an array or arrays by name.
-        arguments: picklable, as the task may run in another process.
-    """
-
-    title: str
-    key: Any
+    title: str  # In messages
+    key: Any  # JSON-ready, all that the result depends on; None: the result is not kept
+    # A function of a module, called as `do(*arguments, say)`; it returns JSON, an array or arrays by name
     do: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
+    arguments: tuple[Any, ...] = ()  # Picklable, as the task may run in another process
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------

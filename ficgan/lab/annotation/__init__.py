@@ -50,22 +50,16 @@ BoxRows = list[list[float]]  # [M,4] as in a file
 
 @dataclass(frozen=True)
 class BatchImage:
-    """An image of a batch, with the boxes that the page begins with.
+    """An image of a batch, with the boxes that the page begins with."""
 
-    Args:
-        id: its name on the page, which tells nothing of its `name` in its folder or archive.
-        width, height: pixels.
-        truth: the faces of a gold image; None: to be reviewed.
-        more: label and split, for the final annotations.
-    """
-
-    id: str
+    id: str  # Its name on the page, which tells nothing of its `name` in its folder or archive
     name: str
+    # width, height: pixels
     width: int
     height: int
     shown: BoxRows
-    truth: BoxRows | None = None
-    more: dict[str, Any] = field(default_factory=dict)
+    truth: BoxRows | None = None  # The faces of a gold image; None: to be reviewed
+    more: dict[str, Any] = field(default_factory=dict)  # Label and split, for the final annotations
 
 
 @dataclass(frozen=True)

@@ -49,21 +49,16 @@ class BatchExport:
 
 @dataclass
 class Collected:
-    """What came of all exports.
+    """What came of all exports."""
 
-    Args:
-        records: final annotations by name. "workers" says how many looked at an image: at 0 the boxes are the
-            detector's; "verified" ones are the gold images of the set.
-        refused: a sentence for each file.
-        log: {"file", "batch", "worker", "before", "after"} for every image whose boxes somebody changed.
-        unseen: names of images that nobody looked at.
-    """
-
+    # Final annotations by name. "workers" says how many looked at an image: at 0 the boxes are the detector's;
+    # "verified" ones are the gold images of the set
     records: list[ImageRecord] = field(default_factory=list)
     accepted: list[BatchExport] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # A sentence for each file
+    # {"file", "batch", "worker", "before", "after"} for every image whose boxes somebody changed
     log: list[dict[str, Any]] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)  # Names of images that nobody looked at
 
 
 def collect(key: AnnotationKey, paths: Sequence[Path]) -> Collected:

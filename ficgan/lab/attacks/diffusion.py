@@ -57,22 +57,16 @@ SCHEDULES = {
 
 @dataclass(frozen=True)
 class Sampler:
-    """How noise becomes an image.
-
-    Args:
-        kind: "ancestral-beta": y_s is drawn from q(y_s | ŷ_0, y_t) (Revelio's eq. 3, whose roots are misprinted; SR3,
-            eq. 4) with the variance 1 − α of eq. 5; "ddim": with its own smaller variance (Song et al. 2021, eq. 12,
-            η = 1), which suits few steps.
-        count: steps, an evenly spaced sub-sequence of the schedule's.
-        predicts: "noise" or "clear".
-        clip: ŷ_0 is kept in [−1, 1].
-    """
+    """How noise becomes an image."""
 
     schedule: Schedule
+    # "ancestral-beta": y_s is drawn from q(y_s | ŷ_0, y_t) (Revelio's eq. 3, whose roots are misprinted; SR3, eq. 4)
+    # with the variance 1 − α of eq. 5; "ddim": with its own smaller variance (Song et al. 2021, eq. 12, η = 1), which
+    # suits few steps
     kind: str = "ddim"
-    count: int = 20
-    predicts: str = "noise"
-    clip: bool = True
+    count: int = 20  # Steps, an evenly spaced sub-sequence of the schedule's
+    predicts: str = "noise"  # "noise" or "clear"
+    clip: bool = True  # Whether ŷ_0 is kept in [−1, 1]
 
 
 @dataclass(frozen=True)

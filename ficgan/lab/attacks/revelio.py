@@ -150,15 +150,10 @@ _BLOCK = 1 << 24  # Distances that are in memory at once
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What `retrieve` found; −1 and infinite where no candidate was read.
+    """What `retrieve` found; −1 and infinite where no candidate was read."""
 
-    Args:
-        winners: [N,n] int64, person of the gallery image nearest to each candidate.
-        distances: [N,n] float64, to that image.
-    """
-
-    winners: NDArray[np.int64]
-    distances: NDArray[np.float64]
+    winners: NDArray[np.int64]  # [N,n] int64, person of the gallery image nearest to each candidate
+    distances: NDArray[np.float64]  # [N,n] float64, to that image
 
     @property
     def lowest(self) -> NDArray[np.float64]:
@@ -208,18 +203,13 @@ def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], met
 
 @dataclass(frozen=True)
 class OodCurve:
-    """How well the lowest distance separates unknown people ("OOD", positive) from known ones.
+    """How well the lowest distance separates unknown people ("OOD", positive) from known ones."""
 
-    Args:
-        thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
-        tpr, fpr: [T].
-        auc: chance that an unknown person's ld_x is the larger of two, ties count half.
-    """
-
-    thresholds: NDArray[np.float64]
+    thresholds: NDArray[np.float64]  # [T] float64 rising; a probe is flagged where ld_x > d
+    # tpr, fpr: [T]
     tpr: NDArray[np.float64]
     fpr: NDArray[np.float64]
-    auc: float
+    auc: float  # Chance that an unknown person's ld_x is the larger of two, ties count half
 
 
 def ood_curve(known: Float, unknown: Float) -> OodCurve:

@@ -141,15 +141,10 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits.
+    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits."""
 
-    Args:
-        name: in messages.
-        key: of everything that the outcome depends on; only a state of the same key is resumed.
-    """
-
-    name: str
-    key: str
+    name: str  # In messages
+    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
     epochs: int
     seed: int = 0
     minutes: float = 0.0

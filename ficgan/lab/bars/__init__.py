@@ -426,18 +426,12 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
 
 @dataclass(frozen=True)
 class BarsConfig:
-    """What is measured.
-
-    Args:
-        judges: recognisers that had no part in training.
-        attributes: a trained classifier, which reads smiles.
-        whole: every row, with sticker and controls; else outputs and reconstruction alone.
-    """
+    """What is measured."""
 
     aligned: tuple[Path, ...] = ()
     photos: Path | None = None
-    judges: tuple[str, ...] = ("dlib",)
-    attributes: Path | None = None
+    judges: tuple[str, ...] = ("dlib",)  # Recognisers that had no part in training
+    attributes: Path | None = None  # A trained classifier, which reads smiles
     checkpoint: Path | None = None
     bank: Path | None = None
     layers: tuple[int, ...] = ()
@@ -448,7 +442,7 @@ class BarsConfig:
     device: str = "cpu"
     resamples: int = 1000
     seed: int = 0
-    whole: bool = True
+    whole: bool = True  # Every row, with sticker and controls; else outputs and reconstruction alone
 
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:

@@ -256,15 +256,10 @@ _HEAD: NDArray[np.float64] = np.array(
 
 @dataclass(frozen=True)
 class Detections:
-    """The face found in each of N crops; NaN where none was found.
+    """The face found in each of N crops; NaN where none was found."""
 
-    Args:
-        boxes: float32 [N,4], x0, y0, x1, y1 in pixels.
-        landmarks: float32 [N,5,2], pixels.
-    """
-
-    boxes: NDArray[np.float32]
-    landmarks: NDArray[np.float32]
+    boxes: NDArray[np.float32]  # float32 [N,4], x0, y0, x1, y1 in pixels
+    landmarks: NDArray[np.float32]  # float32 [N,5,2], pixels
 
     @property
     def found(self) -> NDArray[np.bool_]:

@@ -130,13 +130,7 @@ def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None
 
 @dataclass(frozen=True)
 class MethodVerdict:
-    """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
-
-    Args:
-        best, attacker: the strongest reversal, and whose it is.
-        gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
-        reversible: of `best`, by the rule above the tables; None: undecided, `why`.
-    """
+    """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none."""
 
     set: str
     method: str
@@ -144,10 +138,12 @@ class MethodVerdict:
     clear: Figure | None = None
     naive: Figure | None = None
     parrot: Figure | None = None
+    # best, attacker: the strongest reversal, and whose it is
     best: Figure | None = None
     attacker: str = ""
+    # Reversibility of that attack, (best − naive) / clear, its interval of the same people in all three
     gain: Figure | None = None
-    reversible: bool | None = None
+    reversible: bool | None = None  # Of `best`, by the rule above the tables; None: undecided, `why`
     why: str = ""
 
 

@@ -43,18 +43,13 @@ _SHOWN = frozenset({*_SHARES, "fid", "lpips", "ssim"})
 
 
 class FicganPaper(BaseModel):
-    """What is measured on which images.
-
-    Args:
-        part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn.
-        layers: indices i; none: all.
-        ablations: (name, checkpoint, bank) of models that were trained without a part.
-    """
+    """What is measured on which images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
+    # part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn
     part: str | None = None
     skip: int = Field(0, ge=0)
     limit: int | None = Field(None, ge=2)
@@ -65,7 +60,8 @@ class FicganPaper(BaseModel):
     checkpoint: str = ""
     bank: str = ""
     k: int = Field(3000, ge=2)
-    layers: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()  # Indices i; none: all
+    # (name, checkpoint, bank) of models that were trained without a part
     ablations: tuple[tuple[str, str, str], ...] = ()
     detector: str = "auto"
     device: str = "cpu"

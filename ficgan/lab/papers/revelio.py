@@ -51,16 +51,7 @@ NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revel
 
 
 class RevelioPaper(BaseModel):
-    """What is run; the defaults are the paper's protocol.
-
-    Args:
-        attackers: LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone.
-        probes, identities, outside, outsiders: as of `divide`.
-        estimator: photos that the kernel estimator learns from, chooses by and is tested on.
-        fine_tuned, tune_steps: photos restored by models fine-tuned for one identity, and for how many steps.
-        adapted, adapt_epochs: defences that the attacker adapts to, and how long.
-        pictures: rows of the picture strips; they show real people.
-    """
+    """What is run; the defaults are the paper's protocol."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
@@ -71,23 +62,28 @@ class RevelioPaper(BaseModel):
     size: int = Field(REVELIO.size, ge=32)
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
+    # LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone
     attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
     parts: tuple[Part, ...] = get_args(Part)
+    # probes, identities, outside, outsiders: as of `divide`
     probes: int = REVELIO.closed["images"]
     identities: int = REVELIO.closed["people"]
     outside: int = REVELIO.outside["images"]
     outsiders: int = REVELIO.outside["people"]
     candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
+    # Photos that the kernel estimator learns from, chooses by and is tested on
     estimator: tuple[int, int, int] = REVELIO.kernel_images
+    # fine_tuned, tune_steps: photos restored by models fine-tuned for one identity, and for how many steps
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
+    # adapted, adapt_epochs: defences that the attacker adapts to, and how long
     adapted: tuple[Adaptable, ...] = get_args(Adaptable)
     adapt_epochs: float = 100
     detector: str = "auto"
     resamples: int = 1000
     seed: int = 0
-    pictures: int = 4
+    pictures: int = 4  # Rows of the picture strips; they show real people
 
     @classmethod
     def of(cls, preset: str, overrides: Sequence[str] = (), **given: Any) -> RevelioPaper:

@@ -56,17 +56,11 @@ _BACKGROUND, _ATTACKER = 200, 1000
 
 @dataclass(frozen=True)
 class SurveyKind:
-    """What a survey asks.
+    """What a survey asks."""
 
-    Args:
-        intro: what the page says first; {count} is the number of questions.
-        question: what is asked of each item.
-        answers: word in the file, label of the button, key that is pressed.
-    """
-
-    intro: str
-    question: str
-    answers: tuple[tuple[str, str, str], ...]
+    intro: str  # What the page says first; {count} is the number of questions
+    question: str  # What is asked of each item
+    answers: tuple[tuple[str, str, str], ...]  # Word in the file, label of the button, key that is pressed
 
     @property
     def words(self) -> list[str]:
@@ -100,24 +94,17 @@ class SurveyItem:
 
 @dataclass(frozen=True)
 class SurveyKey:
-    """What each token stands for, and the right answers; it stays with the researcher.
-
-    Args:
-        token: of the questionnaire.
-        source: facts of the face set.
-        conditions: {"label", "method", "attacker"}, in the order of tables; no keys and no folders.
-        pictures: by token.
-        notes: what must be known of how it was drawn.
-    """
+    """What each token stands for, and the right answers; it stays with the researcher."""
 
     kind: str
     seed: int
-    token: str
-    source: dict[str, Any]
+    token: str  # Of the questionnaire and its pages
+    source: dict[str, Any]  # Facts of the face set
+    # {"label", "method", "attacker"}, in the order of tables; no keys and no folders
     conditions: tuple[dict[str, Any], ...]
-    pictures: dict[str, SurveyPicture]
+    pictures: dict[str, SurveyPicture]  # By token
     items: tuple[SurveyItem, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # What must be known of how it was drawn
 
 
 def read_key(path: Path) -> SurveyKey:
