@@ -236,12 +236,9 @@ def guess_all(
     candidates: int = 1,
     progress: Progress | None = None,
 ) -> Guesses:
-    """Guess at every face of every image. An unusable image is a failure, and the others go on.
+    """Guess at every face of every image; an unusable image is a failure, and the others go on.
 
-    Args:
-        files: images, and the names of their guesses below `out`, where nothing is overwritten.
-        crops: finds the faces in an image, see `face_crops`.
-        candidates: guesses at each face, NAME-01.png, …
+    `files` are images, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
     """
     names = [place.with_suffix("") for _, place in files]
     for (path, _), name in zip(files, names, strict=True):

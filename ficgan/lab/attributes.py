@@ -93,12 +93,9 @@ def fit(
     seed: int,
     progress: Progress | None = None,
 ) -> tuple[int, float]:
-    """Train with binary cross-entropy on varied images; returns the kept epoch and its cross-entropy.
+    """Train with binary cross-entropy on images [N,72,72,3] uint8 RGB (SIZE and MARGIN) and labels [N,A], 0 or 1.
 
-    Args:
-        images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
-        labels: [N,A], 0 or 1.
-        held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
+    Returns the kept epoch and its cross-entropy on `held`: images [M,64,64,3] and labels [M,A] of other people.
     """
     torch.manual_seed(seed)
     network.to(memory_format=torch.channels_last)
@@ -308,15 +305,8 @@ def infer(
 ) -> tuple[Figure, ...]:
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
-    Args:
-        train: [M,D] embeddings of the attacker's anonymised faces.
-        test: [N,D] embeddings of anonymised probes.
-        train_labels, test_labels: of `binary_labels`, [M] and [N].
-        people: [N] of the probes; resampled as wholes for the interval.
-
-    Returns:
-        A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is
-        chance. Last their mean, "inference (mean AUC)".
+    Of embeddings [M,D] and [N,D] of the attacker's anonymised faces and of anonymised probes. Returns "inference of
+    NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance), and last their mean.
     """
     mean, spread = train.mean(0), train.std(0).mean() + 1e-12
     x, t = (train - mean) / spread, (test - mean) / spread

@@ -114,9 +114,7 @@ def _spans(layers: list[int]) -> str:
 def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
     """A function of codes under which one person's are alike, learnt on other people than it is tested on.
 
-    Args:
-        kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it.
-        blocks: one or more codes [N,D]; each is standardised and whitened by itself.
+    Each block of codes [N,D] is standardised and whitened by itself; "linear" is Fisher's discriminant after that.
     """
     changes = [whitening(block) for block in blocks]
 

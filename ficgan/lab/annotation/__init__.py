@@ -100,14 +100,8 @@ def write_pages(
 ) -> tuple[AnnotationKey, list[str]]:
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which holds the truth and stays here.
 
-    Args:
-        detected: the boxes to begin with.
-        verified: faces of images that need no review; from these gold images are drawn.
-        size, gold: images of a batch, and the gold ones among them; the defaults are the paper's.
-        seed: of which gold images are shown, where, and how they are wrong.
-
-    Returns:
-        The key, and a sentence for each unreadable image.
+    Pages begin with the boxes `detected`; gold images are drawn from those `verified`. `size` and `gold` images of a
+    batch are the paper's. Returns the key, and a sentence for each unreadable image.
     """
     if not 0 <= gold < size:
         raise UsageError(f"{gold} gold images in a batch of {size}; give 0 or more, and fewer than all")

@@ -145,16 +145,11 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport]) -> Non
 def score_annotations(
     truth: ImageRecords, lists: Mapping[str, ImageRecords], names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Count errors against verified faces, in groups of their category (label, else folder).
+    """Count errors against verified faces, by category (label, else folder); `lists`: boxes "before" and "after".
 
-    Args:
-        lists: "before" and "after" → boxes.
-        names: category → name in the paper's table.
-
-    Returns:
-        {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published", NAME:
-        {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high", "n"}
-        or None: false positives among boxes, false negatives among faces.
+    Returns {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published",
+    NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high",
+    "n"} or None: false positives among boxes, false negatives among faces.
     """
     if not truth:
         raise UsageError("scoring needs verified images")

@@ -94,11 +94,7 @@ _SLOPE = 0.2
 
 
 class Pix2PixUNet(nn.Module):
-    """[B,3,S,S] in [0, 1] → the same; halved down to one pixel and doubled again, with skips between equal sizes.
-
-    Args:
-        size: S = 2^d; there are d layers down and d up.
-        base: filters of the first layer.
+    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled again, with skips between equal sizes.
 
     Source: Isola et al. 2017, §6.1.1; at one pair in a step its batch normalisation is of one image, as here.
     """
@@ -260,11 +256,9 @@ class KernelEstimator:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> KernelEstimator:
-        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
+        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel, of odd widths (Revelio, §4.2 and §5.4).
 
-        Args:
-            kernels: odd widths in pixels of these images, at least two.
-            validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
+        The epoch of the smallest error on the `validation` faces, of other people, is kept; else the last.
         """
         kernels = tuple(sorted({int(kernel) for kernel in kernels}))
         if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):

@@ -170,12 +170,9 @@ class Retrieved:
 
 
 def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], metric: str = "euclidean") -> Retrieved:
-    """The person behind each probe, by the vote of its candidates (Revelio, §4.3).
+    """The person behind each probe, by the vote of its candidates (Revelio, §4.3), "euclidean" or by 1 − "cosine".
 
-    Args:
-        candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
-        gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
-        metric: "euclidean", or "cosine": 1 − cosine similarity.
+    Of [N,n,D] or [N,D] embeddings of guesses; rows of NaN have no vote. The gallery's are [M,D], of people [M] ≥ 0.
     """
     from scipy.spatial.distance import cdist
 

@@ -39,14 +39,7 @@ Found = dict[Step, Any]  # what was read or measured in each step
 
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run or resume a study.
-
-    Args:
-        config: of the study.
-        out: folder of the run; what lies there is not computed again. `results.json` is written into it.
-        jobs: processes.
-        progress: called as progress(done, total, text).
-    """
+    """Run or resume a study; what lies in `out` is not computed again, and `results.json` is written into it."""
     begun = time.monotonic()
     run = Run(out, jobs, progress)
     run.say("looking at the clouds")

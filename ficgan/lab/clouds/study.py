@@ -448,12 +448,7 @@ def train_and_guess(
 ) -> CloudGuesses:
     """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
 
-    Args:
-        study: whose probes are split.
-        learnt: `lessons` of each of `lesson_rows`.
-        clear: records [P] of the clear projections of the probes.
-        out: folder of the run.
-        say: progress.
+    It has the `lessons` of each of `lesson_rows`, and the records [P] of the clear projections of the probes.
     """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder

@@ -57,7 +57,6 @@ def within_kind(
 
     Args:
         similarity: [N,M] of outputs to clear photos, higher is more alike.
-        people, enrolled: [N] and [M] integers, one per person.
         kinds, enrolled_kinds: [N] and [M] texts, such as ethnicity and gender of the source; "" where unknown.
         sources: [N] which of the photos each output was made of; None: none of them.
     """
@@ -355,10 +354,9 @@ class Scores:
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
     ) -> Scores:
-        """Compare embeddings [P,D] with [G,D] by "cosine", or by negative "euclidean" distance.
+        """Compare embeddings [P,D] with [G,D] by "cosine", or negative "euclidean" distance; people are integers ≥ 0.
 
         Args:
-            probe_people, gallery_people: [P] and [G] integers ≥ 0, one per person.
             acquired: [P] bool, which probes have an embedding; None: all.
             exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """

@@ -227,10 +227,8 @@ def compare(
 ) -> tuple[Figure, ...]:
     """Every utility figure that applies, in the order of the table; value None, with the reason, if a judge is missing.
 
-    Args:
-        region: x0, y0, x1, y1: SSIM and PSNR are of this square; None: the whole crop.
-        labels: [N,A], 0 or 1, in the order of the classifier's attributes.
-        bootstrap: over people where they are known, else over images.
+    SSIM and PSNR are of the `region` x0, y0, x1, y1, or of the whole crop. `labels` are [N,A], 0 or 1. The bootstrap is
+    over people where they are known, else over images.
     """
     if clear.faces.images.shape != anonymised.faces.images.shape or clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")

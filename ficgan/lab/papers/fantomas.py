@@ -59,11 +59,8 @@ def fantomas_matrix(
 ) -> MatrixConfig:
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
-    Args:
-        people, size: fewer in all, or another side of the crops; the split, or parameters in pixels, shrink with them.
-        only: labels or names of the methods to run; block permutation, the positive control, is always run.
-        extra: further methods as LABEL=NAME:PARAMETER=VALUE,…, such as "CIAGAN=external:folder=PATH".
-        general: reversers that know nothing of the method; none: the preset's.
+    With fewer people the split shrinks, with smaller crops parameters in pixels do. Block permutation, the positive
+    control, is always run. `extra` are LABEL=NAME:PARAMETER=VALUE,….
     """
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")

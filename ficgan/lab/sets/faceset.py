@@ -126,8 +126,7 @@ def open_set(
 
     Args:
         layout: a name in `LAYOUTS`, or "auto": recognised by its files.
-        labels: a CSV with a `file` column, a CSV with a row per person, one of CelebA's label files, or a folder of
-            those; None: what lies in and beside `path`.
+        labels: a CSV with a `file` column or a row per person, one of CelebA's label files, or a folder of those.
         identity: regular expression searched in each name; its first group is the person.
         limit_people: only the people with the most images.
     """

@@ -48,10 +48,8 @@ def split(
 ) -> Split:
     """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
-    Args:
-        people: [N], one number per person, −1 where unknown: those images stay unused.
-        background, attacker, test: how many people of each, scaled down alike where there are too few.
-        enrolment: share of each evaluated person's images that is enrolled, between 0 and 1.
+    `people` [N] are one number per person, −1 where unknown: those images stay unused. Where there are too few, all
+    parts shrink alike. `enrolment` is the share of each evaluated person's images that is enrolled.
     """
     people = np.asarray(people, np.int64).reshape(-1)
     wanted = {"background": background, "attacker": attacker, "test": test}

@@ -134,16 +134,11 @@ def draw(
     pairs: int,
     seed: int,
 ) -> tuple[list[SurveyPair], list[str]]:
-    """Draw the pairs and the attention checks of a survey; nobody is in two of them.
+    """Draw the pairs of each condition and the attention checks of a survey; nobody is in two of them.
 
-    Args:
-        people: [N] whose photo each row of the set is.
-        references, shown: rows of photos that stay clear, and of photos that conditions change.
-        genders: [N], "" where unknown; None: the set does not say.
-        pairs: of each condition.
-
-    Returns:
-        Pairs and checks, and sentences on what could not be balanced.
+    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
+    stay clear, `shown` of photos that conditions change. Returns pairs and checks, and sentences on what could not be
+    balanced.
     """
     pools, notes = _pools(people, references, shown, genders, seed), []
     if len(pools) == 1:
