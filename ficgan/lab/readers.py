@@ -49,16 +49,16 @@ class Reader:
 
     def embed(self, faces: Faces) -> Embeddings:
         """Embeddings [N,D] float32 at the landmarks given, whether or not a detector would find a face there."""
-        parts = []
-        each = getattr(self.recognizer, "embed_each", None)
-        for begin in range(0, len(faces), BATCH):
-            images, marks = faces.images[begin : begin + BATCH], faces.landmarks[begin : begin + BATCH]
-            if each is not None:
-                parts.append(each(images, marks))
-            else:
-                pairs = zip(images, marks, strict=True)
-                parts.append(np.stack([self.recognizer.embed(image, face[None])[0] for image, face in pairs]))
+        rows = [slice(begin, begin + BATCH) for begin in range(0, len(faces), BATCH)]
+        parts = [self.embed_each(faces.images[some], faces.landmarks[some]) for some in rows]
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+
+    def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
+        """Embeddings [N,D] of the face of each picture, all in one batch where the recogniser can."""
+        if (each := getattr(self.recognizer, "embed_each", None)) is not None:
+            return np.asarray(each(images, landmarks))
+        pairs = zip(images, landmarks, strict=True)
+        return np.stack([self.recognizer.embed(image, face[None])[0] for image, face in pairs])
 
     def unread(self, embeddings: Embeddings) -> int:
         """How many of these embeddings [N,D] are of faces that the judge could not read."""

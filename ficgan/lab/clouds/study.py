@@ -191,7 +191,7 @@ class PictureJudges:
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
         marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
         for reader in self.readers:
-            out[f"by {reader.name}"] = _embedded(reader, stack, marks)
+            out[f"by {reader.name}"] = reader.embed_each(stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack)
         if self.inception is not None:
@@ -205,15 +205,8 @@ class PictureJudges:
         record["made"], record["found"] = True, bool(faces)
         marks = faces[0].landmarks if faces else _whole(image)
         for reader in self.readers:
-            record[f"by {reader.name}"] = _embedded(reader, image[None], marks[None])
+            record[f"by {reader.name}"] = reader.embed_each(image[None], marks[None])
         return record
-
-
-def _embedded(reader: Reader, images: Image, marks: NDArray[np.floating]) -> Any:
-    each: Any = getattr(reader.recognizer, "embed_each", None)
-    if each is not None and len(images) > 1:
-        return each(images, marks)
-    return [reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)]
 
 
 def _whole(image: Image) -> NDArray[np.float32]:

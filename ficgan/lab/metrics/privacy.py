@@ -369,9 +369,9 @@ class Scores:
         for what, rows, used in (("probe", x, np.flatnonzero(seen)), ("gallery", y, kept)):
             _check_embeddings(rows, used, what, metric)
         scores = np.full((len(x), len(y)), np.nan, np.float32)
-        enrolled = np.asarray(gallery_people)
         scores[np.ix_(seen, kept)] = _similarities(x[seen], y[kept], metric)
-        return cls._of(scores, probe_people, enrolled, seen, metric, exclude_same)
+        how: dict[str, Any] = {"metric": metric, "acquired": seen, "exclude_same": exclude_same}
+        return cls.from_matrix(scores, probe_people, gallery_people, **how)
 
     @classmethod
     def from_matrix(
@@ -389,18 +389,6 @@ class Scores:
         scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
-        return cls._of(scores, probe_people, np.asarray(gallery_people), seen, metric, exclude_same)
-
-    @classmethod
-    def _of(
-        cls,
-        scores: Floats,
-        probe_people: ArrayLike,
-        gallery_people: NDArray[Any],
-        acquired: Booleans,
-        metric: Metric,
-        same: bool,
-    ) -> Scores:
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
         for what, who in (("probe", people), ("gallery", enrolled)):
             if (who < 0).any():
@@ -409,17 +397,17 @@ class Scores:
         who, images = np.unique(enrolled, return_counts=True)
         if len(who) < 2:
             raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
-        if not np.isin(people, who[images > same]).any():
-            reason = "no person has two images" if same else "none of the probes' people is in the gallery"
+        if not np.isin(people, who[images > exclude_same]).any():
+            reason = "no person has two images" if exclude_same else "none of the probes' people is in the gallery"
             raise InputError(f"{reason}, so there is nothing to find; check the split")
-        kept = np.flatnonzero(acquired) if same else np.arange(len(enrolled))
-        bad = np.flatnonzero(acquired)[~np.isfinite(scores[np.ix_(acquired, kept)]).all(1)]
+        kept = np.flatnonzero(seen) if exclude_same else np.arange(len(enrolled))
+        bad = np.flatnonzero(seen)[~np.isfinite(scores[np.ix_(seen, kept)]).all(1)]
         if len(bad):
             raise InputError(f"scores of probe number {bad[0]} are not finite; check its embedding, or leave it out")
-        if same:
+        if exclude_same:
             np.fill_diagonal(scores, np.nan)
         order = kept[np.argsort(enrolled[kept], kind="stable")]
-        return cls(scores[:, order], people, enrolled[order], acquired, metric, same)
+        return cls(scores[:, order], people, enrolled[order], seen, metric, exclude_same)
 
     def take(self, mask: Booleans) -> Scores:
         """The scores of the probes where `mask` [P] is true, against the whole gallery."""

@@ -573,12 +573,5 @@ def _adapted(
 
 
 # Part → what runs it.
-MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = {
-    "base": base,
-    "retrieval": retrieval,
-    "fine-tuning": fine_tuning,
-    "kernel": kernel,
-    "sweep": sweep,
-    "defences": defences,
-    "ood": ood,
-}
+_RUN = (base, retrieval, fine_tuning, kernel, sweep, defences, ood)
+MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = dict(zip(get_args(Part), _RUN, strict=True))
