@@ -418,7 +418,6 @@ def measure(photos: Path | None, out: Path | None, report: Progress, **given: An
         "checkpoint": facts["checkpoint"],
         "verdicts": sheet.verdicts,
         "missed": sheet.missed,
-        "left_out": len(sheet.left_out),
         "seconds": facts["seconds"],
     }
 
@@ -515,7 +514,7 @@ def attack_run(
     INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
     """
     from ficgan.images import READABLE_SUFFIXES
-    from ficgan.lab.guessing import attacker_of, face_crops, guess_all
+    from ficgan.lab.attacking import attacker_of, face_crops, guess_all
 
     made = attacker_of(attacker, device=device)
     if candidates > 1 and not made.traits.several:

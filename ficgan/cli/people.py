@@ -29,7 +29,7 @@ def detect(images: Path, out: Path, detector: str, report: Progress, **given: An
     named, get no record, and make the exit code 3.
     """
     from ficgan.faces import get_detector
-    from ficgan.lab.annotation.boxes import detect_set
+    from ficgan.lab.annotation import detect_set
 
     finder = get_detector(detector, threshold=given["thresh"], device=given["device"])
     done = detect_set(images, out, finder, progress=report)
@@ -54,8 +54,7 @@ def page(
     Hand out what is in OUTPUT/pages; keep OUTPUT/key.json, which holds the truth. The pages judge gold images
     themselves: quality control, no security against somebody who reads their source.
     """
-    from ficgan.lab.annotation import write_pages
-    from ficgan.lab.annotation.boxes import ImageRecords, listed, read_records
+    from ficgan.lab.annotation import ImageRecords, listed, read_records, write_pages
 
     if gold is None and gold_count:
         raise UsageError("--gold names the boxes of verified images; without quality control give --gold-count 0")
@@ -80,8 +79,7 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Progress) -
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
     """
-    from ficgan.lab.annotation import read_key
-    from ficgan.lab.annotation.boxes import write_records
+    from ficgan.lab.annotation import read_key, write_records
     from ficgan.lab.annotation.collected import collect
     from ficgan.lab.pages import write_json
 
@@ -108,7 +106,7 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
     """
-    from ficgan.lab.annotation.boxes import read_records
+    from ficgan.lab.annotation import read_records
     from ficgan.lab.annotation.collected import score_annotations, score_text
     from ficgan.lab.pages import read_json, write_json
 
@@ -197,8 +195,7 @@ def score_survey(
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.pages import write_json
-    from ficgan.lab.survey import read_key
-    from ficgan.lab.survey.score import collect, judge, score_survey, score_text
+    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")

@@ -6,27 +6,25 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, Images, generator
-from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key
+from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key, reverser_of
 from ficgan.lab.attacks.learned import Learned, Trained
-from ficgan.lab.attacks.revelio import choose_threshold, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
-from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.results import Figure
 from ficgan.lab.run import digest, fingerprint
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
 WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
-LONGEST = 40  # Letters of an attacker's name in a table
+LONGEST = 80  # Letters of an attacker's name in a table
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
 # -- learning ---------------------------------------------------------------------------------------------------------
@@ -77,7 +75,7 @@ class TrainedAttacker:
             guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
-                found[reader.name].append(np.stack([bench.embed(reader, one) for one in shown], axis=1))
+                found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
         enrolled = bench.prepared.faces.take(gallery)
         return {
             reader.name: Read(
@@ -102,86 +100,42 @@ class TrainedAttacker:
 
 
 def mark_of(pairs: Pairs) -> list[Any]:
-    """Digests of pixels, of who is who, and of who is granted."""
+    """Digests of pixels and of who is who."""
     who = hashlib.sha256(np.ascontiguousarray(known(pairs.clear)).data).hexdigest()
-    enrolled = [] if pairs.enrolled is None else [pairs.enrolled.tolist()]
-    return [content(pairs.anonymised), content(pairs.clear), who, *enrolled]
+    return [content(pairs.anonymised), content(pairs.clear), who]
 
 
-def lessons(bench: Bench, subject: Subject, maker: Anonymizer, *, victims: bool = False) -> Pairs:
+def lessons(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
-    parts = []
+    rows = bench.split.attacker
     if bench.lessons is not None:
-        people = known(bench.lessons.faces) + 1 + int(bench.people.max())  # others than those of this set
-        other = dataclasses.replace(bench.lessons, faces=dataclasses.replace(bench.lessons.faces, people=people))
-        parts.append((subject.lessons(maker), other))
-    elif len(bench.split.attacker):
-        parts.append((subject.anonymised(bench.split.attacker, maker), bench.part(bench.split.attacker)))
-    enrolled = halves(bench)[0] if victims else None
-    if enrolled is not None:
-        rows = bench.split.gallery[np.isin(bench.people[bench.split.gallery], enrolled)]
-        parts.append((subject.anonymised(rows, maker), bench.part(rows)))
-    if not parts:
+        part, faces = bench.lessons, subject.lessons(maker)
+    elif len(rows):
+        part, faces = bench.part(rows), subject.anonymised(rows, maker)
+    else:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    seen = joined([dataclasses.replace(part, faces=faces).regions() for faces, part in parts])
-    clear = joined([part.regions() for _, part in parts])
-    return Pairs(seen, clear, enrolled)
-
-
-def halves(bench: Bench) -> tuple[Rows, Rows]:
-    """People of the evaluation whom a closed-world attacker knows, and whom it does not; drawn by the bench's seed."""
-    who = np.unique(bench.people[bench.split.probe])
-    order = generator(bench.seed, "closed world").permutation(who)
-    return np.sort(order[: (len(who) + 1) // 2]), np.sort(order[(len(who) + 1) // 2 :])
-
-
-def joined(several: Sequence[Faces]) -> Faces:
-    if len(several) == 1:
-        return several[0]
-    return Faces(
-        np.concatenate([faces.images for faces in several]),
-        tuple(name for faces in several for name in faces.names),
-        np.concatenate([faces.landmarks for faces in several]),
-        np.concatenate([known(faces) for faces in several]),
-    )
+    return Pairs(dataclasses.replace(part, faces=faces).regions(), part.regions())
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AttackedFaces:
-    """Crops of the probes `rows` [N] as one attacker gives them back; `attacker` is its name in tables."""
-
-    attacker: str
-    rows: Rows
-    faces: Faces
-
-
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> list[AttackedFaces]:
-    """What each attacker of a scenario makes of the probes `rows`."""
+def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
+    """Name of each attacker of a scenario in tables → what it makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if not kind:
-        return [AttackedFaces("", rows, subject.view(scenario.probe, rows))]
+        return {"": subject.view(scenario.probe, rows)}
     assert method is not None
     if kind == "average":
-        return [AttackedFaces(f"mean of {DRAWS} draws", rows, _averaged(subject, method, rows))]
+        return {f"mean of {DRAWS} draws": _averaged(subject, method, rows)}
     anonymised = subject.anonymised(rows)
     if kind in ("right key", "wrong key"):
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
         holder = method if kind == "right key" else _wrong_key(method)
-        return [AttackedFaces(kind, rows, in_region(bench, rows, anonymised, holder.invert))]
-    out = []
-    for attack in trained_attackers(bench, subject, method, kind):
-        title, guess = attack.title, attack.restored(anonymised, rows)
-        if kind != "closed":
-            out.append(AttackedFaces(title, rows, guess))
-            continue
-        for name, half in zip(("known", "unknown"), halves(bench), strict=True):
-            part = np.flatnonzero(np.isin(bench.people[rows], half))
-            out += [AttackedFaces(f"{title} ({name})", rows[part], guess.take(part))] if len(part) else []
-    return out
+        return {kind: in_region(bench, rows, anonymised, holder.invert)}
+    attacks = trained_attackers(bench, subject, method, kind)
+    return {attack.title: attack.restored(anonymised, rows) for attack in attacks}
 
 
 def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
@@ -189,16 +143,12 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
     chosen = _reversers(bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-
-    @cache
-    def taught() -> Pairs:
-        return lessons(bench, subject, method, victims=kind == "closed")
-
-    out = []
-    for title, reverser in chosen:
-        learns = "pairs" in reverser.traits.knowledge
-        out.append(TrainedAttacker(title, reverser, taught() if learns else None, bench, subject.say))
-    return out
+    learning = any("pairs" in reverser.traits.knowledge for _, reverser in chosen)
+    pairs = lessons(bench, subject, method) if learning else None
+    return [
+        TrainedAttacker(title, reverser, pairs if "pairs" in reverser.traits.knowledge else None, bench, subject.say)
+        for title, reverser in chosen
+    ]
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
@@ -215,22 +165,11 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
     else:
         specs = list(bench.general)
     names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
-    made = [(names[text], _made(text, method)) for text in dict.fromkeys(specs)]
-    if kind == "closed":
-        made = [(title, one) for title, one in made if "pairs" in one.traits.knowledge]
+    made = [(names[text], reverser_of(text)) for text in dict.fromkeys(specs)]
     if bench.lessons is None:
         return made
     origin = f": learnt on {bench.lessons.source['name']}"
-    return [(title + origin * ("pairs" in one.traits.knowledge), one) for title, one in made]
-
-
-def _made(text: str, method: Anonymizer) -> Reverser:
-    name, given = parse_spec(text)
-    made = REVERSERS.make(name, **given)
-    if "parameters" not in made.traits.knowledge:
-        return made
-    shared = {field.name for field, _ in made.parameters()} & {field.name for field, _ in method.parameters()}
-    return dataclasses.replace(made, **{name: getattr(method, name) for name in shared - set(given)})
+    return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
 
 
 def _wrong_key(method: Anonymizer) -> Anonymizer:
@@ -260,106 +199,38 @@ def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
 
 
 def titles(specs: Sequence[str]) -> dict[str, str]:
-    """A name for tables for each attacker NAME:KEY=VALUE,…: short, no two alike, without folders and secrets."""
+    """A name for tables for each attacker NAME:KEY=VALUE,…: no two alike, without folders and secrets."""
     out: dict[str, str] = {}
     for text in dict.fromkeys(specs):
-        name, given = _shown(text)
-        title = _spelled(name, given)
-        if len(title) > LONGEST:  # what tells it from the others of its name
-            kin = [other for spec in specs if spec != text for kind, other in [_shown(spec)] if kind == name]
-            title = _spelled(name, {k: v for k, v in given.items() if any(one.get(k) != v for one in kin)})
+        title = shareable(text)
         if len(title) > LONGEST or title in out.values():
-            title = f"{name}:{digest(text)[:6]}"
+            title = f"{parse_spec(text)[0]}:{digest(text)[:6]}"
         out[text] = title
     return out
 
 
 def shareable(text: str) -> str:
     """An attacker's specification without folders of this machine and secrets; "auto" is none."""
-    return text if text == "auto" else _spelled(*_shown(text))
-
-
-def _shown(text: str) -> tuple[str, dict[str, str]]:
+    if text == "auto":
+        return text
     name, given = parse_spec(text)
-    return name, public(REVERSERS, name, given)
-
-
-def _spelled(name: str, given: dict[str, str]) -> str:
-    parameters = ",".join(f"{key}={value}" for key, value in given.items())
+    parameters = ",".join(f"{key}={value}" for key, value in public(REVERSERS, name, given).items())
     return f"{name}:{parameters}" if parameters else name
 
 
 # -- several guesses at each probe -------------------------------------------------------------------------------------
 
-_LEAST = 2  # People in each half, enrolled and not, by whom a threshold is chosen
-_POINTS = 200  # Of a curve
-
 
 @dataclass(frozen=True)
 class Read:
-    """What a judge reads in the candidates of P probes and in the gallery.
+    """What a judge reads in the candidates of P probes and in the gallery."""
 
-    Args:
-        candidates: [P,n,D].
-        people: int64 [P].
-        gallery: [G,D].
-        enrolled: int64 [G].
-    """
-
-    candidates: Embeddings
-    people: Rows
-    gallery: Embeddings
-    enrolled: Rows
+    candidates: Embeddings  # [P,n,D]
+    people: Rows  # int64 [P]
+    gallery: Embeddings  # [G,D]
+    enrolled: Rows  # int64 [G]
     metric: Any
 
     def names(self, guesses: int | None = None) -> Rows:
         """[P] the people found, by so many guesses; None: by all."""
         return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
-
-
-def stranger_figures(read: Read, known: Rows, bootstrap: Bootstrap) -> tuple[tuple[Figure, ...], list[list[float]]]:
-    """How well the least distance separates strangers (positive) from `known` people (Revelio, §4.3, §5.5).
-
-    The threshold of each half of the people has the best balanced accuracy on the other half. Returns figures, and the
-    curve as [FPR, TPR] points.
-    """
-    kept, stranger = np.isin(read.enrolled, known), ~np.isin(read.people, known)
-    halves_ = _both_halves(read.people, stranger, bootstrap.seed)
-    if halves_ is None or not kept.any():
-        why = f"fewer than {2 * _LEAST} people are enrolled, or strangers, and no threshold can be chosen"
-        return tuple(Figure(f"stranger {what}", None, note=why) for what in ("TPR", "FPR", "accuracy", "AUC")), []
-    least = retrieve(read.candidates, read.gallery[kept], read.enrolled[kept], read.metric).lowest.astype(np.float64)
-    flagged, thresholds = np.zeros(len(least), bool), []
-    for half in (halves_, ~halves_):  # decided by the threshold of the other half
-        thresholds.append(choose_threshold(least[~half & ~stranger], least[~half & stranger]))
-        flagged[half] = least[half] > thresholds[-1]
-    curve = ood_curve(least[~stranger], least[stranger])
-    note = "thresholds are chosen on the other half of the people"
-    sample = Sample(read.people, bootstrap)
-    figures = (
-        sample.share("stranger TPR", np.where(stranger, flagged, np.nan), note),
-        sample.share("stranger FPR", np.where(stranger, np.nan, flagged), note),
-        sample.share("stranger accuracy", flagged == stranger, note),
-        Figure("stranger AUC", curve.auc, n=len(least), unit="images"),
-        Figure(
-            "stranger threshold",
-            float(np.mean(thresholds)),
-            n=len(least),
-            unit="images",
-            note=f"the mean of {min(thresholds):.4g} and {max(thresholds):.4g}",
-        ),
-    )
-    points = [[float(f"{x:.5g}"), float(f"{y:.5g}")] for x, y in zip(curve.fpr[::-1], curve.tpr[::-1], strict=True)]
-    step = max(1, -(-len(points) // _POINTS))
-    return figures, [*points[:-1:step], points[-1]]
-
-
-def _both_halves(people: Rows, stranger: NDArray[np.bool_], seed: int) -> NDArray[np.bool_] | None:
-    """[P] probes of one half of the people; both halves hold strangers and others. None: there are too few."""
-    chosen: list[Rows] = []
-    for mask in (stranger, ~stranger):
-        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
-        if len(who) < 2 * _LEAST:
-            return None
-        chosen.append(who[: len(who) // 2])
-    return np.isin(people, np.concatenate(chosen))

@@ -1,25 +1,29 @@
-"""Training an attacker on a set, and judging it on people it never saw; its workspace says whom it learnt from."""
+"""Training an attacker on a set, judging it on people it never saw, and trying it on images."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.errors import UsageError
-from ficgan.files import content_key, file_digest
+from ficgan.anonymizers import Faces
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.faces import Alignment, crop, get_detector
+from ficgan.files import atomic_write, content_key, file_digest
+from ficgan.images.codec import read_image
 from ficgan.lab.attackers import titles
-from ficgan.lab.attacks import Pairs
-from ficgan.lab.attacks.learned import Learned, read_header
+from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
+from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
-from ficgan.lab.pages import read_json, write_json
+from ficgan.lab.pages import png, read_json, write_json
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.run import Progress, Store, digest, files_digest
@@ -33,22 +37,22 @@ def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
-    one = _placed(config.set, data, given)
+    source = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total, what: None)
     say = lambda text: report(0, 1, text)  # noqa: E731
     say("preparing faces")
-    prepared, parts = divided_set(one, config.detector, out, say)
+    prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
     if not len(bench.split.attacker):
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
-    manifest = _manifest(config, one, bench)
+    manifest = _manifest(config, source, bench)
     if (out / MANIFEST).exists():
         before = AttackerManifest.read(out / MANIFEST)
         old, new = (
-            json.loads(json.dumps({**one.config, "data": [one.split["sha256"], one.data["pixels"]]}))
-            for one in (before, manifest)
+            json.loads(json.dumps({**each.config, "data": [each.split["sha256"], each.data["pixels"]]}))
+            for each in (before, manifest)
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
@@ -94,7 +98,7 @@ def evaluate_attacker(
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[MethodConfig.model_validate(one) for one in methods] or [_attacked(manifest)],
+        methods=[MethodConfig.model_validate(text) for text in methods] or [_attacked(manifest)],
         scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
         recognisers=list(judges),
         detector=manifest.config["detector"],
@@ -127,26 +131,26 @@ def evaluate_attacker(
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    one = wanted.placed(data, data.name or str(data), **texts)
-    faces = open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity)
-    total = one.split.background + one.split.attacker + one.split.test
-    people = max(2, min(one.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(one.split, people)}
-    return one.model_copy(update=change)
+    source = wanted.placed(data, data.name or str(data), **texts)
+    faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
+    total = source.split.background + source.split.attacker + source.split.test
+    people = max(2, min(source.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(source.split, people)}
+    return source.model_copy(update=change)
 
 
-def _manifest(config: AttackConfig, one: SetConfig, bench: Bench) -> AttackerManifest:
+def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> AttackerManifest:
     facts, split = bench.prepared.facts(), bench.split
     rows = np.sort(np.concatenate([split.attacker, split.background]))
     shown = ("name", "layout", "digest", "pixels", "faces", "people", "detector", "alignment")
-    data = {**{key: facts.get(key) for key in shown}, "licence": one.licence or facts["licence"]}
+    data = {**{key: facts.get(key) for key in shown}, "licence": source.licence or facts["licence"]}
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[rows]})
-    placed = AttackSet(**one.model_dump(exclude={"path", "name", "labels"}))
+    placed = AttackSet(**source.model_dump(exclude={"path", "name", "labels"}))
     tree = config.model_copy(update={"set": placed}).shareable()
-    tree["set"]["identity"] = one.identity
+    tree["set"]["identity"] = source.identity
     public, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
-    photos = photo_keys(one, {bench.prepared.faces.names[row] for row in rows})
+    photos = photo_keys(source, {bench.prepared.faces.names[row] for row in rows})
     return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
 
 
@@ -166,8 +170,8 @@ def _attacked(manifest: AttackerManifest) -> MethodConfig:
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    one = config.sets[0]
-    faces, asked = opened(one), one.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
+    source = config.sets[0]
+    faces, asked = opened(source), source.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
     methods = [[m.model_dump(mode="json"), *map(files_digest, map(str, m.parameters.values()))] for m in config.methods]
     judges = [[name, files_digest(name)] for name in config.recognisers]
     data = [faces.digest, faces.people.tolist(), faces.groups, asked]
@@ -176,3 +180,91 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")
     write_json(path, mark)
+
+
+# -- guesses at images -------------------------------------------------------------------------------------------------
+
+__all__ = ["Guesses", "attacker_of", "face_crops", "guess_all"]
+
+Image = NDArray[np.uint8]
+
+
+def attacker_of(text: str, *, device: str = "auto") -> Reverser:
+    """A trained attacker from its file, or by name one that learns nothing, such as `wiener:radius=4`."""
+    if text.endswith(".safetensors") or Path(text).is_file():
+        return load_attacker(text, device=device)
+    made = reverser_of(text)
+    if isinstance(made, Learned):
+        raise UsageError(f"{made.name} must be trained: `ficgan attack train`, then give its attacker.safetensors")
+    if "pairs" in made.traits.knowledge:
+        raise UsageError(f"{made.name} needs pairs and keeps no file; `ficgan eval run` applies it")
+    return made
+
+
+def face_crops(size: int, *, aligned: bool, detector: str = "auto") -> Callable[[Image], list[Image]]:
+    """A function from an image [H,W,3] to the square crops [S,S,3] of its faces; an aligned image is a crop itself."""
+    finder = None if aligned else get_detector(detector)
+
+    def crops(image: Image) -> list[Image]:
+        height, width = image.shape[:2]
+        if finder is None:
+            if height != width:
+                raise InputError(f"it has {width}×{height} pixels, and an aligned crop is square")
+            return [image]
+        faces = finder.detect(image)
+        if not faces:
+            raise InputError("no face was found in it; give face crops, and say that they are aligned")
+        return [crop(image, Alignment().matrix(face.landmarks, size), size) for face in faces]
+
+    return crops
+
+
+class Guesses:
+    """What `guess_all` made: counts, and for each unusable image why."""
+
+    def __init__(self) -> None:
+        self.faces = self.written = 0
+        self.failed: list[str] = []
+
+
+def guess_all(
+    attacker: Reverser,
+    files: Sequence[tuple[Path, Path]],
+    out: Path,
+    crops: Callable[[Image], list[Image]],
+    candidates: int = 1,
+    progress: Progress | None = None,
+) -> Guesses:
+    """Guess at every face of every image; an unusable image is a failure, and the others go on.
+
+    `files` are images, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
+    """
+    names = [place.with_suffix("") for _, place in files]
+    for (path, _), name in zip(files, names, strict=True):
+        if names.count(name) > 1:
+            raise UsageError(f"the guesses at {path} and another image would have one name; give them in two commands")
+        if (out / f"{name}.png").exists():
+            raise UsageError(f"{out / f'{name}.png'} exists; choose another output folder")
+    made = Guesses()
+    for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):
+        if progress is not None:
+            progress(number, len(files), str(path))
+        try:
+            found = crops(read_image(path).rgb)
+            for index, face in enumerate(found):
+                label = name if len(found) == 1 else name.with_name(f"{name.name}-f{index + 1}")
+                guesses = attacker.reverse(Faces(face[None], (str(label),)), candidates)[0]
+                (out / label).parent.mkdir(parents=True, exist_ok=True)
+                for place, guess in enumerate(guesses):
+                    mark = "" if len(guesses) == 1 else f"-{place + 1:02d}"
+                    with atomic_write(out / label.with_name(f"{label.name}{mark}.png")) as file:
+                        file.write(png(guess))
+                made.faces += 1
+                made.written += len(guesses)
+        except UsageError:
+            raise
+        except OSError as error:
+            raise FicganError(f"{out} cannot be made ({error.strerror}); choose another output folder") from None
+        except FicganError as error:
+            made.failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    return made

@@ -5,7 +5,6 @@ No trained weights come with this package: CelebA's terms do not allow it.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,12 +93,9 @@ def fit(
     seed: int,
     progress: Progress | None = None,
 ) -> tuple[int, float]:
-    """Train with binary cross-entropy on varied images; returns the kept epoch and its cross-entropy.
+    """Train with binary cross-entropy on images [N,72,72,3] uint8 RGB (SIZE and MARGIN) and labels [N,A], 0 or 1.
 
-    Args:
-        images: [N,72,72,3] uint8 RGB: SIZE with MARGIN all around.
-        labels: [N,A], 0 or 1.
-        held: images [M,64,64,3] and labels [M,A] of other people, by whose cross-entropy the epoch is chosen.
+    Returns the kept epoch and its cross-entropy on `held`: images [M,64,64,3] and labels [M,A] of other people.
     """
     torch.manual_seed(seed)
     network.to(memory_format=torch.channels_last)
@@ -115,19 +111,26 @@ def fit(
         return F.binary_cross_entropy_with_logits(network(_varied(to_tensor(images[rows], device))), wanted)
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
-    best, chosen, state = math.inf, 0, copy.deepcopy(network.state_dict())
-    for epoch in range(1, epochs + 1):
-        network.train()
-        minimise(loss, torch.randperm(len(images)).split(_BATCH), optimiser, schedule)
+
+    def error() -> float:
         read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
-        error = float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
-        if error < best:
-            best, chosen, state = error, epoch, copy.deepcopy(network.state_dict())
+        return float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
+
+    def report(done: int, total: int) -> None:
         if progress:
-            progress(epoch, epochs, "training")
-    network.load_state_dict(state)
-    network.eval()
-    return chosen, best
+            progress(done, total, "training")
+
+    epoch, least = minimise(
+        network,
+        loss,
+        lambda: torch.randperm(len(images)).split(_BATCH),
+        optimiser,
+        schedule,
+        epochs=epochs,
+        error=error,
+        progress=report,
+    )
+    return epoch, math.inf if least is None else least
 
 
 def _varied(x: Tensor) -> Tensor:
@@ -282,6 +285,13 @@ def binary_labels(
     return out
 
 
+def label_matrix(names: tuple[str, ...], known: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8] | None:
+    """[N,A], 0 or 1, of the attributes `names`; None where there are none, or where one of them is not known."""
+    if not names or not {*names} <= {*known}:
+        return None
+    return np.stack([known[name] for name in names], 1).astype(np.uint8)
+
+
 def infer(
     train: NDArray[np.floating],
     train_labels: Mapping[str, NDArray[np.int8]],
@@ -295,15 +305,8 @@ def infer(
 ) -> tuple[Figure, ...]:
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
-    Args:
-        train: [M,D] embeddings of the attacker's anonymised faces.
-        test: [N,D] embeddings of anonymised probes.
-        train_labels, test_labels: of `binary_labels`, [M] and [N].
-        people: [N] of the probes; resampled as wholes for the interval.
-
-    Returns:
-        A figure "inference of NAME" for each attribute that ten people on both sides have, and ten have not; .5 is
-        chance. Last their mean, "inference (mean AUC)".
+    Of embeddings [M,D] and [N,D] of the attacker's anonymised faces and of anonymised probes. Returns "inference of
+    NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance), and last their mean.
     """
     mean, spread = train.mean(0), train.std(0).mean() + 1e-12
     x, t = (train - mean) / spread, (test - mean) / spread

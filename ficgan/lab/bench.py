@@ -23,7 +23,7 @@ from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
 from ficgan.lab.run import Say, Store, digest, fingerprint
@@ -61,13 +61,13 @@ class AttackerManifest:
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
-def photo_keys(one: SetConfig, names: Set[str]) -> tuple[str, ...]:
+def photo_keys(source: SetConfig, names: Set[str]) -> tuple[str, ...]:
     """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
-    faces = _all_of(one)
+    faces = _all_of(source)
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
 
 
-def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, split: Split) -> None:
+def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared, split: Split) -> None:
     """Refuse trained attackers that learnt from any photo of a person who is to be tested."""
     given = (parameters for name, parameters in map(parse_spec, specs) if issubclass(REVERSERS[name], Trained))
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
@@ -76,7 +76,7 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
     tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
-    whole, mine = _all_of(one), {faces.names[row] for row in tested}
+    whole, mine = _all_of(source), {faces.names[row] for row in tested}
     who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
     found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
@@ -87,12 +87,12 @@ def refuse_the_known(specs: Sequence[str], one: SetConfig, prepared: Prepared, s
         if met := sorted(name for key, name in found.items() if key in {*manifest.learnt, *manifest.photos}):
             raise UsageError(
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
-                f"tested on, such as from {met[0]} of {one.name}; give the set and the split of its training"
+                f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
 
 
-def _all_of(one: SetConfig) -> FaceSet:
-    return open_set(one.path, layout=one.layout, labels=one.labels, identity=one.identity, name=one.name)
+def _all_of(source: SetConfig) -> FaceSet:
+    return open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity, name=source.name)
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
@@ -119,11 +119,7 @@ class NotApplicable(FicganError):
 
 @dataclass
 class Bench:
-    """A divided set, its judges, and the attackers tried on it; the other fields are those of `MatrixConfig`.
-
-    Args:
-        lessons: another set that attackers learn from.
-    """
+    """A divided set, its judges, and the attackers tried on it; the other fields are those of `MatrixConfig`."""
 
     prepared: Prepared
     split: Split
@@ -137,7 +133,7 @@ class Bench:
     specialised: Sequence[str] = ("auto",)
     columns: Sequence[str] = ()
     reversal_metrics: bool = True
-    lessons: Prepared | None = None
+    lessons: Prepared | None = None  # Another set that attackers learn from
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
@@ -327,19 +323,20 @@ def opened(config: SetConfig) -> FaceSet:
 
 
 def prepared_set(
-    config: SetConfig, detector: FaceDetector | None, store: Path | None, say: Say | None = None
+    config: SetConfig, detector: FaceDetector | str | None, store: Path | None, say: Say | None = None
 ) -> Prepared:
-    """A set with its faces cut, from the store where it is there."""
+    """A set with its faces cut, from the store where it is there; a detector may be given by name."""
 
     def report(done: int, total: int, text: str) -> None:
         if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
+    finder = _detector(detector) if isinstance(detector, str) and not config.aligned else detector
     return prepare(
         opened(config),
         size=config.size,
         context=config.context,
-        detector=None if config.aligned or detector is None else Quick(detector),
+        detector=None if config.aligned or finder is None or isinstance(finder, str) else Quick(finder),
         cache=store,
         aligned=config.aligned,
         progress=report,
@@ -355,18 +352,18 @@ def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
 
 def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:
     """A set with its faces cut, and its split; `out/store` keeps the crops."""
-    prepared = _prepared(config, detector, out, say)
+    prepared = prepared_set(config, detector, out / "store", say)
     return prepared, divide(prepared, config.split)
 
 
-def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
+def describe(config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
-    prepared, parts, other = _checked(config, one, out, say)
+    prepared, parts, other = _checked(config, source, out, say)
     facts = prepared.facts()
     lessons: dict[str, Any] = {}
-    if other is not None and one.learn_from is not None:
+    if other is not None and source.learn_from is not None:
         of = other.facts()
-        of["licence"] = one.learn_from.licence or of["licence"]
+        of["licence"] = source.learn_from.licence or of["licence"]
         lessons = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
@@ -374,23 +371,23 @@ def describe(config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = 
         **facts,
         **lessons,
         "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
-        "licence": one.licence or facts["licence"],
-        "size": one.size,
-        "context": one.context,
+        "licence": source.licence or facts["licence"],
+        "size": source.size,
+        "context": source.context,
         "split": parts.manifest,
     }
 
 
-def open_bench(config: MatrixConfig, one: SetConfig, out: Path) -> Bench:
+def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
     """A set of a matrix with all that its trials need; `out/store` keeps crops, pixels and embeddings."""
-    return _cached_bench(config.model_dump_json(), one.name, out)
+    return _cached_bench(config.model_dump_json(), source.name, out)
 
 
 @lru_cache(maxsize=2)
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
-    one = next(one for one in config.sets if one.name == name)
-    prepared, parts, lessons = _checked(config, one, out)
+    source = next(source for source in config.sets if source.name == name)
+    prepared, parts, lessons = _checked(config, source, out)
     return Bench(
         prepared,
         parts,
@@ -408,28 +405,24 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
 
 
 def _checked(
-    config: MatrixConfig, one: SetConfig, out: Path, say: Say | None = None
+    config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None
 ) -> tuple[Prepared, Split, Prepared | None]:
     """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
-    prepared, parts = divided_set(one, config.detector, out, say)
-    refuse_the_known(config.named_attackers, one, prepared, parts)
-    teacher = one.teacher
+    prepared, parts = divided_set(source, config.detector, out, say)
+    refuse_the_known(config.named_attackers, source, prepared, parts)
+    teacher = source.teacher
     if teacher is None:
         return prepared, parts, None
-    other = _prepared(teacher, config.detector, out, say)
+    other = prepared_set(teacher, config.detector, out / "store", say)
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {teacher.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
-        raise InputError(f"every picture of {teacher.name} is in {one.name}, too; learn from another set")
+        raise InputError(f"every picture of {teacher.name} is in {source.name}, too; learn from another set")
     return prepared, parts, other.part(rows)
 
 
 @lru_cache(maxsize=1)
 def _detector(name: str) -> FaceDetector:
     return get_detector(name)
-
-
-def _prepared(config: SetConfig, detector: str, out: Path, say: Say | None) -> Prepared:
-    return prepared_set(config, None if config.aligned else _detector(detector), out / "store", say)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.errors import UsageError
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.results import without_folder
 from ficgan.registry import Registry, parse_spec
@@ -29,30 +29,22 @@ _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys wh
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
-Attacker = Literal[
-    "", "general", "specialised", "right key", "wrong key", "average", "inference", "closed", "identity probe"
-]
+Attacker = Literal["", "general", "specialised", "right key", "wrong key", "average", "inference", "identity probe"]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One experiment.
-
-    Args:
-        retrained: the recogniser has learnt from anonymised faces of other people.
-        same_set: probes are compared with each other (linkability), not with a gallery.
-        control: what the trial is a control for, see `Trial`.
-    """
+    """One experiment."""
 
     name: str
     title: str
     gallery: View
     probe: View
     attacker: Attacker = ""
-    retrained: bool = False
-    same_set: bool = False
+    retrained: bool = False  # The recogniser has learnt from anonymised faces of other people
+    same_set: bool = False  # Probes are compared with each other (linkability), not with a gallery
     knowledge: str = "nothing"
-    control: str = ""
+    control: str = ""  # What the trial is a control for, see `Trial`
     source: str = ""
 
 
@@ -157,12 +149,12 @@ class MatrixConfig(_EvaluationSettings):
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
     # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
-    # hold one; none of them may have trained a model that is judged.
+    # have it; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
     specialised: list[str] = ["auto"]  # Reversers made for a method; auto: all made for it that train no network
-    reversal_metrics: bool = True  # Likeness of what attackers give back: PSNR, SSIM, LPIPS-like, FD-like, IDD
+    reversal_metrics: bool = True  # Likeness of what attackers give back: PSNR, SSIM, LPIPS, FID, IDD
     utility: bool = True
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]  # Columns by which figures are broken down
@@ -177,7 +169,7 @@ class MatrixConfig(_EvaluationSettings):
     @model_validator(mode="after")
     def _unique(self) -> MatrixConfig:
         titles = ["clear", *(method.title for method in self.methods)]  # clear: the name of the ceiling
-        for what, names in (("sets", [one.name for one in self.sets]), ("methods", titles)):
+        for what, names in (("sets", [source.name for source in self.sets]), ("methods", titles)):
             repeated = sorted({name for name in names if names.count(name) > 1})
             if repeated:
                 raise ValueError(f"two {what} are called {repeated[0]!r}; give each another name or label")
@@ -195,8 +187,7 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     for method in config.methods:
         method.make()
     for text in config.named_attackers:
-        name, parameters = parse_spec(text)
-        REVERSERS.make(name, **parameters)
+        reverser_of(text)
     return config
 
 
@@ -231,18 +222,6 @@ def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
 # -- trainings of attackers -------------------------------------------------------------------------------------------
 
 
-class AttackerConfig(_EvaluationSettings):
-    """A learned attacker and its parameters; a text is NAME:PARAMETER=VALUE,…"""
-
-    name: str
-    parameters: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, given: Any) -> Any:
-        return _sectioned(given, "name")
-
-
 class AttackSet(SetConfig):
     """The set that is learnt from; where it lies comes from the command line."""
 
@@ -257,7 +236,7 @@ class AttackSet(SetConfig):
 
 class AttackConfig(_EvaluationSettings):
     title: str = ""
-    attacker: AttackerConfig
+    attacker: dict[str, Any]  # Name of a learned attacker and its parameters
     anonymizer: MethodConfig
     set: AttackSet = AttackSet()
     detector: str = "auto"  # Finds the faces of sets that are not aligned
@@ -265,14 +244,15 @@ class AttackConfig(_EvaluationSettings):
 
     def learner(self) -> Learned:
         """The attacker, untrained."""
-        made = REVERSERS.make(self.attacker.name, **{"seed": self.seed, **self.attacker.parameters})
+        name, given = self.attacker["name"], {key: value for key, value in self.attacker.items() if key != "name"}
+        made = REVERSERS.make(name, **{"seed": self.seed, **given})
         assert isinstance(made, Learned)
         return made
 
     def shareable(self) -> dict[str, Any]:
         """JSON-ready, without keys and without folders of this machine."""
         tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
-        tree["attacker"]["parameters"] = without_folder(self.attacker.parameters)
+        tree["attacker"] = without_folder(self.attacker)
         hidden = {"path", "name", "labels", "identity"}
         shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
         return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
@@ -289,8 +269,10 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
     """Check a nested dictionary; every problem is one sentence that names the key."""
     import ficgan.lab  # noqa: F401 (knows all anonymisers)
 
-    config = check(AttackConfig, tree, where=where, see=_ATTACK_PAGE)
-    name = config.attacker.name
+    config = check(AttackConfig, {**tree, "attacker": _opened("attacker", tree.get("attacker", {}))}, where=where)
+    if "name" not in config.attacker:
+        raise UsageError(f"attacker.name is missing in {where}; see {_ATTACK_PAGE}")
+    name = str(config.attacker["name"])
     if not issubclass(REVERSERS[name], Learned):
         trained = ", ".join(reverser for reverser in REVERSERS if issubclass(REVERSERS[reverser], Learned))
         raise UsageError(f"{name} has no network to train, use it as it is (ficgan-attack run {name}); {trained} have")

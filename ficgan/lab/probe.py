@@ -6,7 +6,7 @@ tested here. All figures are lower bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -18,29 +18,25 @@ from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
-from ficgan.lab.metrics.privacy import auc, chance, eer, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank
 from ficgan.lab.readers import retrain_head
 from ficgan.lab.results import Figure, Trial
 
 Rows = NDArray[np.int64]
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
-Kind = Literal["cosine", "linear", "network"]
+Kind = Literal["cosine", "linear"]
 Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
-Change = Callable[[NDArray[np.floating]], NDArray[np.float32]]  # Codes [M,D] → whitened ones [M,K]
-Whiten = Callable[[NDArray[np.floating]], Change]
-PROBES: Mapping[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe", "network": "network probe"}
-"""With their names in tables."""
-_WIDTH = 128
-"""Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)."""
+# With their names in tables.
+PROBES: dict[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe"}
+_WIDTH = 128  # Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)
 _IMAGES_EACH = 8  # Images that each kept component needs
+# Name, control as in `Trial` ("codes": nobody outside sees it), and whether the attacker's, the gallery's and the
+# probes' codes are read from the de-identified image.
 _VIEWS = (
     ("as the generator is given it", "codes", False, False, False),
     ("read from the published image", "", False, False, True),
     ("read from published images, parrot", "", True, True, True),
 )
-"""Name, control as in `Trial`, and whether the attacker's, the gallery's and the probes' codes are read from the
-de-identified image. What the generator is given is seen by nobody outside."""
 
 
 def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
@@ -58,11 +54,10 @@ def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Sce
     for view, control, *published in _VIEWS:
         ceilings = control == "codes"
         places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
-        taught, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
-        whiten = _once(whitening)
-        for code in taught:
+        learnt, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
+        for code in learnt:
             for kind, title in PROBES.items():
-                probe = fit_probe(kind, taught[code], bench.people[split.attacker], seed=bench.seed, whiten=whiten)
+                probe = fit_probe(kind, learnt[code], bench.people[split.attacker])
                 figures = _figures(bench, probe(seen[code]), probe(gallery[code]))
                 attacker = f"{code}, {view}"
                 trials.append(Trial(bench.name, label, scenario.name, title, attacker, figures, control=control))
@@ -75,7 +70,7 @@ def _figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float
     return (
         rank(scores, 1, bootstrap=drawn),
         auc(scores, bootstrap=drawn),
-        eer(scores, bootstrap=drawn),
+        eer(scores),
         Figure("chance", chance(scores), n=scores.enrolled),
     )
 
@@ -116,40 +111,25 @@ def _spans(layers: list[int]) -> str:
 # -- probes -----------------------------------------------------------------------------------------------------------
 
 
-def _once(whiten: Whiten) -> Whiten:
-    known: dict[int, tuple[NDArray[np.floating], Change]] = {}
-
-    def remembered(codes: NDArray[np.floating]) -> Change:
-        if id(codes) not in known:
-            known[id(codes)] = codes, whiten(codes)
-        return known[id(codes)][1]
-
-    return remembered
-
-
-def fit_probe(
-    kind: Kind, blocks: Blocks, people: NDArray[np.integer], *, seed: int = 0, whiten: Whiten | None = None
-) -> Probe:
+def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
     """A function of codes under which one person's are alike, learnt on other people than it is tested on.
 
-    Args:
-        kind: "cosine" learns nothing but the whitening; "linear" is Fisher's discriminant after it; "network" a small
-            perceptron after it, trained to classify the people by the cosine with a centre each.
-        blocks: one or more codes [N,D]; each is standardised and whitened by itself.
+    Each block of codes [N,D] is standardised and whitened by itself; "linear" is Fisher's discriminant after that.
     """
-    changes = [(whiten or whitening)(block) for block in blocks]
+    changes = [whitening(block) for block in blocks]
 
     def white(given: Blocks) -> NDArray[np.float32]:
         return np.concatenate([change(block) for change, block in zip(changes, given, strict=True)], axis=1)
 
     if kind == "cosine":
         return white
-    taught = white(blocks)
-    head = retrain_head(taught, people)[0] if kind == "linear" else _network(taught, people, seed)
+    head = retrain_head(white(blocks), people)[0]
     return lambda given: head(white(given))
 
 
-def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Change:
+def whitening(
+    codes: NDArray[np.floating], *, each: int = _IMAGES_EACH
+) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
     from scipy.linalg import eigh
 
@@ -166,43 +146,3 @@ def whitening(codes: NDArray[np.floating], *, each: int = _IMAGES_EACH) -> Chang
 def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
     return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
-
-
-def _network(
-    codes: NDArray[np.float32],
-    people: NDArray[np.integer],
-    seed: int,
-    *,
-    width: int = 512,
-    out: int = 128,
-    epochs: int = 30,
-    batch: int = 128,
-    rate: float = 2e-3,
-    noise: float = 0.3,
-    scale: float = 16.0,
-) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """Perceptron of one hidden layer [N,D] → [N,out] under a softmax over scaled cosines with the people's centres."""
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
-
-    who = torch.from_numpy(np.unique(people, return_inverse=True)[1].reshape(-1))
-    x = torch.from_numpy(codes)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = nn.Sequential(nn.Linear(x.shape[1], width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, out))
-        centres = nn.Parameter(torch.randn(int(who.max()) + 1, out))
-        optimiser = torch.optim.AdamW([*network.parameters(), centres], rate, weight_decay=1e-3)
-        steps = epochs * -(-len(x) // batch)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(epochs):
-            for rows in torch.randperm(len(x)).split(batch):
-                seen = x[rows] + noise * torch.randn(len(rows), x.shape[1])
-                cosine = F.normalize(network(seen)) @ F.normalize(centres).T
-                loss = F.cross_entropy(scale * cosine, who[rows])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                schedule.step()
-    network.eval().requires_grad_(False)
-    return lambda given: network(torch.from_numpy(given)).numpy()

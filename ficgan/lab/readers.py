@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +23,8 @@ from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory
+# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
+INSTALLED = "installed"
 
 
 @dataclass(frozen=True)
@@ -48,32 +49,39 @@ class Reader:
 
     def embed(self, faces: Faces) -> Embeddings:
         """Embeddings [N,D] float32 at the landmarks given, whether or not a detector would find a face there."""
-        parts = []
-        each = getattr(self.recognizer, "embed_each", None)
-        for begin in range(0, len(faces), BATCH):
-            images, marks = faces.images[begin : begin + BATCH], faces.landmarks[begin : begin + BATCH]
-            if each is not None:
-                parts.append(each(images, marks))
-            else:
-                pairs = zip(images, marks, strict=True)
-                parts.append(np.stack([self.recognizer.embed(image, one[None])[0] for image, one in pairs]))
+        rows = [slice(begin, begin + BATCH) for begin in range(0, len(faces), BATCH)]
+        parts = [self.embed_each(faces.images[some], faces.landmarks[some]) for some in rows]
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
+    def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
+        """Embeddings [N,D] of the face of each picture, all in one batch where the recogniser can."""
+        if (each := getattr(self.recognizer, "embed_each", None)) is not None:
+            return np.asarray(each(images, landmarks))
+        pairs = zip(images, landmarks, strict=True)
+        return np.stack([self.recognizer.embed(image, face[None])[0] for image, face in pairs])
+
     def unread(self, embeddings: Embeddings) -> int:
-        """How many of these embeddings [N,D] stand for faces that the recogniser could not read."""
-        count = getattr(self.recognizer, "unread", None)
-        return 0 if count is None else int(count(embeddings))
+        """How many of these embeddings [N,D] are of faces that the judge could not read."""
+        return int((~embeddings[:, :-1].any(1)).sum()) if isinstance(self.recognizer, ShapeRecognizer) else 0
 
 
-def get_judge(given: str, device: str = "cpu") -> Recognizer:
-    """A recogniser by name: dlib (on the CPU), insightface, onnx:PATH, or shape, which sees shapes alone."""
-    if given == "shape":
-        return ShapeRecognizer(device=device)
-    return get_recognizer(given, device="cpu" if given == "dlib" else device)
-
-
-# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
-INSTALLED = "installed"
+def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
+    """Judges by name: dlib (on the CPU), insightface, onnx:PATH, or shape."""
+    readers = []
+    for given in names:
+        recognizer: Recognizer
+        if given == "shape":
+            recognizer = ShapeRecognizer(device)
+        else:
+            recognizer = get_recognizer(given, device="cpu" if given == "dlib" else device)
+        kind, colon, file = given.partition(":")
+        name = Path(file).stem if colon else kind
+        path = getattr(recognizer, "path", None)  # of a network that the user brought
+        digest = file_digest(path) if path else getattr(recognizer, "digest", name)
+        readers.append(Reader(recognizer, name, given, digest))
+    if len({reader.name for reader in readers}) < len(readers):
+        raise UsageError("two judges have the same name; give each one once, and onnx files different names")
+    return readers
 
 
 def installed_judges() -> list[Path]:
@@ -86,30 +94,6 @@ def installed_judges() -> list[Path]:
     pack = insightface_file(*INSIGHTFACE_FILES)
     named = [path for folder in model_folders() for path in sorted(folder.glob("recogni*.onnx"))]
     return [path for path in ([pack] if pack else []) + named if path.name not in trainers]
-
-
-def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
-    """Judges by name, as of `get_judge`."""
-    readers = []
-    for given in names:
-        recognizer = get_judge(given, device)
-        kind, colon, file = given.partition(":")
-        name = Path(file).stem if colon else kind
-        path = getattr(recognizer, "path", None)  # of a network that the user brought
-        digest = file_digest(path) if path else getattr(recognizer, "digest", name)
-        readers.append(Reader(recognizer, name, given, digest))
-    if len({reader.name for reader in readers}) < len(readers):
-        raise UsageError("two judges have the same name; give each one once, and onnx files different names")
-    return readers
-
-
-# -- the shape of the face alone --------------------------------------------------------------------------------------
-# A mesh is read at the known landmarks and its pose is taken out by a rigid fit. What is left are 1,404 coordinates, in
-# standard deviations from the embedded model's mean face, whatever model is attacked. The judge also takes out what
-# expressions and turned heads add to a mesh: a smile outweighs who it is.
-
-READABLE = 0.0  # Least presence of a mesh that is compared: a poor one costs the attacker nothing
-_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -137,99 +121,67 @@ def _unit(x: Embeddings) -> NDArray[np.float64]:
     return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
 
 
-@dataclass(frozen=True)
-class Shapes:
-    """Shapes of N faces.
+# -- the shape of the face alone --------------------------------------------------------------------------------------
 
-    Args:
-        points: float32 [N,1404], coordinates without pose, in standard deviations from the mean face; 0 without a mesh.
-        readable: bool [N], whether there is a mesh.
-    """
-
-    points: NDArray[np.float32]
-    readable: NDArray[np.bool_]
+_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
 
 class ShapeRecognizer:
-    """A recogniser that sees nothing but the shape of a face; `match_threshold` is of 1 − cosine."""
+    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression.
+
+    Coordinates are in standard deviations from the embedded model's mean face, whatever model is attacked. What
+    expressions and turned heads add to a mesh is taken out: a smile outweighs who it is.
+    """
 
     name = "shape"
     metric: Literal["cosine", "euclidean"] = "cosine"
+    match_threshold = _MATCH  # of 1 − cosine
 
-    def __init__(
-        self, mesh: MediaPipeMesh | None = None, *, device: str = "cpu", match_threshold: float | None = None
-    ) -> None:
-        self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
-        self.match_threshold = _MATCH if match_threshold is None else match_threshold
+    def __init__(self, device: str = "cpu") -> None:
+        self._mesh = MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
+        self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('model'))}"
 
-    @property
-    def digest(self) -> str:
-        """Depends on the mesh network, on the mean face and on what moves it."""
-        state = hashlib.sha256(b"".join(part.tobytes() for part in _yardstick()))
-        state.update(file_digest(pretrained.path("mesh")).encode())
-        return f"shape {state.hexdigest()}"
+    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
+        marks = np.asarray(landmarks)
+        return self.embed_each(np.repeat(image[None], len(marks), 0), marks)
 
-    def read(self, images: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], landmarks: ArrayLike) -> Shapes:
-        """Shapes of N pictures [H,W,3] uint8 RGB with a face each, at landmarks [N,5,2]."""
-        mean, spread, _ = _yardstick()
-        points = np.zeros((len(images), *mean.shape))
-        readable = np.zeros(len(images), bool)
-        for row, (image, marks) in enumerate(zip(images, np.asarray(landmarks, np.float64), strict=True)):
+    def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
+        """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
+        mean, spread, moving = _yardstick()
+        points, found = np.zeros((len(images), *mean.shape)), np.zeros(len(images), bool)
+        for row, (image, marks) in enumerate(zip(images, landmarks, strict=True)):
             try:
-                (found,) = find_meshes(self.mesh, image, marks[None])
+                (mesh,) = find_meshes(self._mesh, image, np.asarray(marks, np.float64)[None])
             except InputError:  # landmarks in one point or on a line
                 continue
-            if found.presence >= READABLE and np.isfinite(found.points).all():
-                points[row], readable[row] = found.points[: len(mean)], True
-        if readable.any():
-            seen = points[readable]
-            points[readable] = (rigid_fit(mean, seen).unposed(seen) - mean) / spread
-        return Shapes(points.reshape(len(images), -1).astype(np.float32), readable)
-
-    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> NDArray[np.float32]:
-        """Embeddings [N,1405] of the faces of one picture."""
-        return self.embed_each([image] * len(np.asarray(landmarks)), landmarks)
-
-    def embed_each(
-        self, images: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], landmarks: ArrayLike
-    ) -> NDArray[np.float32]:
-        """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
-        if not len(images):
-            return np.zeros((0, 0), np.float32)
-        points, moving = self.read(images, landmarks).points, _yardstick()[2].astype(np.float32)
-        points -= points @ moving @ moving.T
-        return np.concatenate([points, np.full((len(points), 1), 1e-3, np.float32)], 1)
-
-    @staticmethod
-    def unread(embeddings: NDArray[np.floating[Any]]) -> int:
-        """How many of these embeddings are of faces without a readable mesh."""
-        return int((~embeddings[:, :-1].any(1)).sum()) if embeddings.size else 0
+            if mesh.presence >= 0 and np.isfinite(mesh.points).all():
+                points[row], found[row] = mesh.points[: len(mean)], True
+        if found.any():
+            points[found] = (rigid_fit(mean, points[found]).unposed(points[found]) - mean) / spread
+        flat = points.reshape(len(images), mean.size).astype(np.float32)
+        flat -= flat @ moving @ moving.T
+        return np.pad(flat, [(0, 0), (0, 1)], constant_values=1e-3)
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        """1 − cosine of two embeddings."""
-        x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        return 1.0 - float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
+        return 1.0 - float(cosines(np.atleast_2d(a), np.atleast_2d(b))[0])
 
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
+        return self.distance(a, b) < self.match_threshold
 
 
 @lru_cache(maxsize=1)
-def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
     """Mean mesh [468,3]; how much its coordinates vary with people and expressions; and, in these units, orthonormal
     directions [1404,10] of what numbers of expression and turned heads add to it.
     """
     from safetensors.numpy import load_file
 
-    try:
-        shape = FaceShape.from_arrays(load_file(pretrained.path("model")))
-    except (FileNotFoundError, KeyError):
-        raise UsageError("shapes are measured by the embedded appearance model's mean face; it has none here") from None
+    shape = FaceShape.from_arrays(load_file(pretrained.path("model")))
     moves = shape.moves[1:].astype(np.float64)
     moved = np.concatenate([shape.basis, moves[: len(NUMBERS)]]).astype(np.float64)
     spread = np.sqrt(np.square(moved).sum(0)).clip(1e-6)
     moving, _ = np.linalg.qr((moves / spread).reshape(len(moves), -1).T)
-    return shape.mean.astype(np.float64), spread, moving
+    return shape.mean.astype(np.float64), spread, moving.astype(np.float32)
 
 
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------

@@ -18,59 +18,46 @@ import yaml
 from ficgan import __version__
 from ficgan.lab.pages import read_checked, write_file
 
-SCHEMA = 1
+SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number.
-
-    Args:
-        value: None where it is refused or cannot be had; `note` says why.
-        low, high: 95 % interval; None where there is none.
-        n: of how many (identities, scores, images): `unit` says which.
-    """
+    """One number."""
 
     metric: str
-    value: float | None
+    value: float | None  # None where it is refused or cannot be had; `note` says why
+    # low, high: 95 % interval; None where there is none
     low: float | None = None
     high: float | None = None
-    n: int = 0
+    n: int = 0  # Of how many (identities, scores, images): `unit` says which
     unit: str = "identities"
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One attacker against one anonymiser on one set, read by one recogniser.
-
-    Args:
-        attacker: what was done before recognition: "" nothing, else the reverser.
-        curves: name → list of [x, y] points: "cmc", "det".
-        groups: "gender=Female" → figures of the probes of this group.
-        control: "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack.
-    """
+    """One attacker against one anonymiser on one set, read by one recogniser."""
 
     set: str
     method: str
     scenario: str
     recogniser: str
-    attacker: str = ""
+    attacker: str = ""  # What was done before recognition: "" nothing, else the reverser
     figures: tuple[Figure, ...] = ()
-    curves: dict[str, list[list[float]]] = field(default_factory=dict)
+    # "gender=Female" → figures of the probes of this group
     groups: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
-    control: str = ""
+    control: str = ""  # "ceiling", "positive", "negative", "surroundings", "codes" (hidden from outsiders); "": attack
 
 
 @dataclass(frozen=True)
 class Utility:
-    """What an anonymiser left of one set; `groups`: "gender=Female" → figures."""
+    """What an anonymiser left of one set."""
 
     set: str
     method: str
     figures: tuple[Figure, ...] = ()
-    groups: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,7 +77,8 @@ class Results:
         """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""
         out = {}
         for label in self.methods:
-            figures = [one for t in self.trials if t.method == label for one in t.figures if one.metric == "rank-1"]
+            trials = [trial for trial in self.trials if trial.method == label]
+            figures = [figure for trial in trials for figure in trial.figures if figure.metric == "rank-1"]
             if all(figure.value is None for figure in figures):
                 out[label] = next((figure.note for figure in figures if figure.note), "no scenario applies to it")
         return out
@@ -112,9 +100,9 @@ class Results:
 def without_folder(tree: Any) -> Any:
     """JSON whose paths are cut to the names of the files: onnx:/home/me/v.onnx → onnx:v.onnx; titles stay."""
     if isinstance(tree, dict):
-        return {key: one if key in _TITLES else without_folder(one) for key, one in tree.items()}
+        return {key: value if key in _TITLES else without_folder(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [without_folder(one) for one in tree]
+        return [without_folder(value) for value in tree]
     if isinstance(tree, Path):
         return tree.name
     return re.sub(r"[^:+=,]*/", "", tree) if isinstance(tree, str) else tree
@@ -129,13 +117,6 @@ def origin(settings: Any, seconds: float) -> dict[str, Any]:
         "settings": without_folder(settings),
         "seconds": round(seconds, 1),
     }
-
-
-def from_json(raw: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a `Trial` or a `Utility` as read from JSON."""
-    figures = tuple(Figure(**figure) for figure in raw.get("figures", ()))
-    groups = {name: tuple(Figure(**figure) for figure in some) for name, some in raw.get("groups", {}).items()}
-    return {**raw, "figures": figures, "groups": groups}
 
 
 # -- what the figures of a report do not say --------------------------------------------------------------------------

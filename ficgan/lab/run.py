@@ -35,27 +35,13 @@ _queue: Any = None  # In a process of the pool: carries its messages
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A function with a key.
+    """A function with a key."""
 
-    Args:
-        title: names it in messages.
-        key: JSON-ready, all that the result depends on; None: the result is not kept.
-        do: a function of a module, called as `do(*arguments, say)`. It returns JSON, an array, a dictionary of arrays,
-            or `Unkept` of one.
-        arguments: picklable, as the task may run in another process.
-    """
-
-    title: str
-    key: Any
+    title: str  # In messages
+    key: Any  # JSON-ready, all that the result depends on; None: the result is not kept
+    # A function of a module, called as `do(*arguments, say)`; it returns JSON, an array or arrays by name
     do: Callable[..., Any]
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Unkept:
-    """A result that is not kept: part of the task failed in a way that may go well another time."""
-
-    value: Any
+    arguments: tuple[Any, ...] = ()  # Picklable, as the task may run in another process
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -173,8 +159,6 @@ class Run:
             self.done += 1
             if problem:
                 self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
-            elif isinstance(result, Unkept):
-                found[waiting[place]] = result.value
             else:
                 found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
             self.say(task.title)

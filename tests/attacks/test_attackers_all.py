@@ -16,23 +16,17 @@ from hypothesis import strategies as st
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
-from ficgan.lab.attacks import (
+from ficgan.lab.attacks import Pairs, Reverser
+from ficgan.lab.attacks.base import REVERSERS, ExternalRestorer, MeanFace, NothingDone
+from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
+from ficgan.lab.attacks.restoration import (
     BicubicResampling,
     InterpolateGrey,
     LearnPermutation,
     LinearResampling,
-    MeanFace,
-    NormSparsity,
-    NothingDone,
-    Pairs,
-    Reverser,
-    RichardsonLucy,
     Ridge,
     Wavelet,
-    Wiener,
-    WienerBlind,
 )
-from ficgan.lab.attacks.base import REVERSERS, ExternalRestorer
 
 EVERY: list[Reverser] = [
     BicubicResampling(),
@@ -41,7 +35,6 @@ EVERY: list[Reverser] = [
     LearnPermutation(),
     LinearResampling(),
     MeanFace(),
-    NormSparsity(kernel=5),
     RichardsonLucy(),
     Ridge(),
     Wavelet(),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import LearnPermutation, MeanFace, Pairs, Ridge, another_key
-from ficgan.lab.attacks.base import held_out
+from ficgan.lab.attacks import Pairs, another_key
+from ficgan.lab.attacks.base import MeanFace, held_out
+from ficgan.lab.attacks.restoration import LearnPermutation, Ridge
 from ficgan.registry import param
 
 

@@ -15,17 +15,10 @@ from attack_faces import random_faces
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks import REVERSERS, AutoEncoder, Pairs, Trained, load_attacker, training
+from ficgan.lab.attacks import REVERSERS, Pairs, load_attacker, training
 from ficgan.lab.attacks.base import held_out
-from ficgan.lab.attacks.learned import Pix2Pix
-from ficgan.lab.attacks.networks import (
-    PatchGAN,
-    Pix2PixLearner,
-    Pix2PixUNet,
-    SsimLearner,
-    discriminator_loss,
-    generator_loss,
-)
+from ficgan.lab.attacks.learned import AutoEncoder, Pix2Pix, Trained
+from ficgan.lab.attacks.networks import PatchGAN, Pix2PixUNet, SsimLearner, discriminator_loss, generator_loss
 from ficgan.lab.attacks.training import STATE, WEIGHTS
 from ficgan.models import load_tensors
 
@@ -101,9 +94,8 @@ def test_a_plateau_is_torchs() -> None:
     assert factor < 1
 
 
-@pytest.mark.parametrize("stopped", [1, 7])
-def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int) -> None:
-    pairs = smooth_pairs()
+def test_an_interrupted_training_comes_to_the_same(tmp_path: Path) -> None:
+    stopped, pairs = 7, smooth_pairs()
     whole = SMALL.fit(pairs)
     with pytest.raises(KeyboardInterrupt):
         SMALL.fit(pairs, workspace=tmp_path, progress=stop_at(stopped))
@@ -115,37 +107,9 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path, stopped: int)
     assert same_weights(whole, again)
     records = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
     assert "held_out" in records[-1] and list((tmp_path / "tensorboard").iterdir())
-    for other, learnt in (
-        (replace(SMALL, lr=1e-4), pairs),
-        (SMALL, smooth_pairs(seed=5)),
-        (SMALL, replace(pairs, enrolled=np.arange(10))),
-    ):
+    for other, learnt in ((replace(SMALL, lr=1e-4), pairs), (SMALL, smooth_pairs(seed=5))):
         with pytest.raises(FicganError, match="use another folder"):
             other.fit(learnt, workspace=tmp_path)
-
-
-def test_a_state_that_is_not_finite_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raised at the step at which it would be saved, not at the end of the epoch; the state before stays."""
-    bad, steps = 7, 0
-    step = SsimLearner.step
-
-    def spoil(self: SsimLearner, *batch: Any) -> dict[str, torch.Tensor]:
-        nonlocal steps
-        steps += 1
-        losses = step(self, *batch)
-        if steps == bad:
-            next(self.network.parameters()).data.fill_(float("inf"))
-        return losses
-
-    monkeypatch.setattr(SsimLearner, "step", spoil)
-    monkeypatch.setattr(training, "_SAVE_EVERY", -1.0)
-    monkeypatch.setattr(training, "_SAVE_SHARE", 0)
-    with pytest.raises(FicganError, match="not finite"):
-        SMALL.fit(smooth_pairs(80), workspace=tmp_path)  # nine steps an epoch
-    assert steps == bad
-    tensors, header = load_tensors(tmp_path / STATE, kind=training.KIND)
-    assert header["counters"]["step"] == bad - 1
-    assert all(bool(tensor.isfinite().all()) for tensor in tensors.values())
 
 
 @pytest.mark.parametrize(
@@ -182,15 +146,11 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
             load_attacker(path)
 
 
-def test_held_out_are_whole_people_and_never_the_enrolled() -> None:
+def test_held_out_are_whole_people() -> None:
     people = np.repeat(np.arange(30), 3)
     held = held_out(people, 0.1, seed=4)
     assert held.sum() == 9 and set(people[held]).isdisjoint(people[~held])
     assert not held_out(people, 0.0, 0).any() and not held_out(np.zeros(9, int), 0.5, 0).any()
-    for seed in range(20):
-        held = held_out(people, 0.2, seed, enrolled=np.arange(10, 30))
-        assert held.sum() == 6 and set(people[held]) <= set(range(10))  # two of the ten who are left
-    assert not held_out(people, 0.2, 0, enrolled=np.arange(40)).any()
 
 
 # -- the auto-encoder --------------------------------------------------------------------------------------------------
@@ -290,21 +250,6 @@ def test_losses_are_the_papers(rng: np.random.Generator) -> None:
     assert [one.item() for one in got] == pytest.approx([fools, far])
 
 
-def test_each_step_moves_each_network_down_its_own_loss_at_a_rate_that_falls_in_the_second_half() -> None:
-    torch.manual_seed(0)
-    network, judge = Pix2PixUNet(16, 4), PatchGAN(4, 1)
-    network.dropout = 0.0
-    learner = Pix2PixLearner(network, judge, 1e-4)
-    seen, clear = torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)
-    guess = network(seen).detach()
-    losses = learner.step(seen, clear, 0)
-    with torch.no_grad():
-        assert discriminator_loss(judge(seen, clear), judge(seen, guess)) < losses["discriminator"]
-        assert generator_loss(judge(seen, guess), network(seen), clear)[1] < losses["l1"]
-    assert all(one.requires_grad for one in judge.parameters())
-    assert [learner.after_epoch(1.0, done, 20, 0) for done in (2, 10, 15, 20)] == [1.0, 1.0, 0.5, 0.0]
-
-
 def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
     trained, faces = tiny(epochs=1).fit(inverted_pairs(8)), random_faces(3, 16, seed=3)
     several = trained.reverse(faces, 3)
@@ -313,6 +258,7 @@ def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
     assert np.abs(trained.reverse(faces.take([2]), 3)[0].astype(int) - several[2]).max() <= 1
 
 
+@pytest.mark.slow
 def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(tmp_path: Path) -> None:
     attacker, pairs = tiny(epochs=2), inverted_pairs(16)
     with pytest.raises(KeyboardInterrupt):

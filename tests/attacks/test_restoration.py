@@ -13,19 +13,13 @@ from scipy.ndimage import convolve1d
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.basic import sigma_of
-from ficgan.lab.attacks import (
-    BicubicResampling,
-    InterpolateGrey,
-    LinearResampling,
-    Pairs,
-    RichardsonLucy,
-    Wavelet,
-    Wiener,
-    WienerBlind,
-)
+from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.base import luminance
 from ficgan.lab.attacks.deconvolution import (
     NormSparsity,
+    RichardsonLucy,
+    Wiener,
+    WienerBlind,
     blur_matrix,
     blur_of,
     blur_transfer,
@@ -34,7 +28,15 @@ from ficgan.lab.attacks.deconvolution import (
     hyper_laplacian,
     spectrum,
 )
-from ficgan.lab.attacks.restoration import HIGH, LOW, analyse, bayes_shrunk
+from ficgan.lab.attacks.restoration import (
+    HIGH,
+    LOW,
+    BicubicResampling,
+    InterpolateGrey,
+    LinearResampling,
+    Wavelet,
+    analyse,
+)
 
 
 def blurred(faces: Faces, width: int) -> Faces:
@@ -154,15 +156,6 @@ def test_one_level_is_the_sum_it_is_defined_by() -> None:
             found = [ll[y, x], hl[y, x], lh[y, x], hh[y, x]]
             want = [down @ window @ across for down, across in ((LOW, LOW), (LOW, HIGH), (HIGH, LOW), (HIGH, HIGH))]
             assert np.allclose(found, want, atol=1e-5)
-
-
-def test_shrinkage_is_bayes_shrink() -> None:
-    band = np.random.default_rng(2).normal(scale=5, size=(1, 40, 40)).astype(np.float32)
-    noise = np.full((1, 1, 1), 3.0, np.float32)
-    threshold = 9 / np.sqrt(np.mean(band**2) - 9)
-    want = np.sign(band) * np.maximum(np.abs(band) - threshold, 0)
-    assert np.allclose(bayes_shrunk(band, noise), want, atol=1e-4)
-    assert not bayes_shrunk(band, noise + 9).any()  # nothing but noise
 
 
 def test_wavelet_denoises_and_leaves_the_clean() -> None:

@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.faces import Face
-from ficgan.lab.annotation import EXPORT_SCHEMA, AnnotationKey, Batch, BatchImage, write_pages
-from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, listed
+from ficgan.lab.annotation import (
+    EXPORT_SCHEMA,
+    AnnotationKey,
+    Batch,
+    BatchImage,
+    ImageRecord,
+    ImageRecords,
+    listed,
+    write_pages,
+)
 
 SIZE = (120, 90)
 FACES = [[10, 10, 30, 35], [50, 20, 70, 45], [85, 50, 110, 80]]

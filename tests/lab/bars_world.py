@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ficgan.anonymizers import Faces
-from ficgan.lab.bars.rows import MeasuredSet
+from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader

@@ -33,8 +33,7 @@ from scipy.stats import binomtest
 
 from ficgan.cli.people import annotate
 from ficgan.errors import FicganError, InputError
-from ficgan.lab.annotation import read_key, spoil, write_pages
-from ficgan.lab.annotation.boxes import (
+from ficgan.lab.annotation import (
     ImageRecord,
     ImageRecords,
     detect_set,
@@ -43,7 +42,10 @@ from ficgan.lab.annotation.boxes import (
     merge,
     overlaps,
     pairs,
+    read_key,
     read_records,
+    spoil,
+    write_pages,
     write_records,
 )
 from ficgan.lab.annotation.collected import collect, score_annotations, score_text
@@ -77,7 +79,6 @@ def test_merging_takes_medians_and_covers_what_is_divided() -> None:
     face, other, third = [0, 0, 10, 10], [30, 30, 40, 40], [60, 0, 70, 10]
     drawn = [rows(face, other), rows([1, 0, 11, 10], third), rows([3, 0, 13, 10])]
     assert merge(drawn).tolist() == [[1, 0, 11, 10]]
-    assert merge(drawn, union=True).tolist() == [[1, 0, 11, 10], other, third]
     assert len(merge(drawn[:2])) == 3  # one of two: covered
     assert merge([rows(), rows()]).shape == (0, 4)
 
@@ -145,8 +146,8 @@ def test_detection_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
 @given(st.integers(0, 3), st.integers(0, 10**6))
 def test_gold_boxes_are_wrong_in_one_place(count: int, seed: int) -> None:
     truth = faces_of(str(count))
-    shown, kind = spoil(truth, 120, 90, np.random.default_rng(seed))
-    assert errors(shown, truth) == {"removed": (0, 1), "shifted": (1, 1), "added": (1, 0)}[kind]
+    shown = spoil(truth, 120, 90, np.random.default_rng(seed))
+    assert sorted(errors(shown, truth)) == [0, 1]
     assert (shown[:, :2] >= 0).all() and (shown[:, 2:] <= [120, 90]).all() and (shown[:, :2] < shown[:, 2:]).all()
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 from annotation_world import hand_in, make, right
-from page_reader import EVIL, Page, browse, run, stands_alone
+from page_reader import EVIL, browse, run, stands_alone
 
-from ficgan.lab.annotation import AnnotationKey, Batch, page_html
-from ficgan.lab.annotation.boxes import errors
+from ficgan.lab.annotation import AnnotationKey, Batch, errors, page_html
 from ficgan.lab.annotation.collected import collect
 from ficgan.lab.pages import page_script, page_template
 
@@ -103,22 +102,3 @@ def test_a_careless_person_sees_the_truth_loses_lives_and_starts_again(node: str
         truth = right(batch.images[place]).tolist() if showing else []
         expected.append([f"Image {place + 1} of 5", f"lives: {lives}{again}", truth, showing or lives == 0, True])
     assert out == expected and any("attempt 2" in row[1] for row in out)
-
-
-def test_progress_is_kept_in_the_browser_or_it_is_said(node: str, tmp_path: Path) -> None:
-    text, _, batch = a_page(tmp_path, gold=0)
-    state = browse(node, text, "press('n'); press('a'); out = stored;")
-    ((slot, kept),) = state.items()
-    assert slot == f"ficgan-annotation-{batch.id}"
-    broken = ["", "{", "null", "[]", json.dumps({**json.loads(kept), "batch": "other"}), '{"batch": 1}']
-    whole, fresh, *started = pure(
-        node,
-        f"(() => {{ const page = {json.dumps(Page(text).data)}; return [restore({json.dumps(kept)}, page),"
-        f" begin(page, 1), ...{json.dumps(broken)}.map(text => restore(text, page))]; }})()",
-    )
-    assert whole == json.loads(kept) and started == [fresh] * len(broken)
-    no = "globalThis.localStorage = {getItem() { throw new Error('no'); }, setItem() { throw new Error('no'); }};"
-    told, place = browse(
-        node, text, "press('n'); out = [elements.message.textContent, elements.place.textContent];", before=no
-    )
-    assert "keeps no progress" in told and place == "Image 2 of 5"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from clouds_world import write_people
 
 from ficgan import configs
-from ficgan.cli.main import main
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, people_of_names
 
 
@@ -57,14 +54,6 @@ def test_overrides_reach_into_parts(tmp_path: Path) -> None:
             CloudStudyConfig.read(path, [bad])
 
 
-def test_the_command_checks_and_prints_the_configuration(tmp_path: Path) -> None:
-    words = ["pointcloud", "evaluate", "degrees=[3]", "--scans", str(tmp_path), "--judge", "dlib"]
-    done = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "out"), "--dry-run"])
-    printed = json.loads(done.stdout)
-    assert done.exit_code == 0 and printed["dry_run"] and printed["degrees"] == [3]
-    assert printed["clouds"] == tmp_path.name and printed["synthetic"] is None
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -102,11 +91,3 @@ def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
     )
     assert len(first.scans) == 8 and len(first.people) == 3 and len(first.probes) == 3
     assert first.facts() == again.facts() != other.facts() and first.facts()["kind"] == "made heads"
-
-
-def test_too_few_people_are_refused(tmp_path: Path) -> None:
-    for folder, people in ((tmp_path / "none", 0), (tmp_path, 0), (tmp_path, 2)):
-        if people:
-            write_people(tmp_path, people, 100)
-        with pytest.raises(InputError):
-            open_clouds(study(folder))

@@ -17,7 +17,6 @@ from ficgan.lab.clouds.sets import CloudStudyConfig
 from ficgan.lab.clouds.study import CloudStudy, open_study
 from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Results
-from ficgan.pointcloud import Cloud, read_cloud, write_cloud
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 ATTACK = {"epochs": 2, "degrees": [12], "views": 2, "size": 16, "device": "cpu"}
@@ -45,7 +44,6 @@ def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
     for row in points(results):
         assert 0 <= row["AUC"] <= 1 and 0 <= row["rank-1"] <= 1
         assert row["mu-privacy"] == pytest.approx(mu_privacy(row["AUC"], row["rank-1"]))
-        assert (row["chamfer"] is not None) if row["degree"] == 12 else row.get("chamfer") is None
     assert said[-1][0] == said[-1][1]
     assert {figure.metric for use in results.utilities for figure in use.figures} <= set(METRICS)
     assert [row["method"] for row in summary(results)] == METHODS
@@ -98,6 +96,7 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
     few = {"correlations": report.PLOTS["correlations"]}
@@ -150,18 +149,6 @@ def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch
         results = run_cloud_study(config.model_copy(update={"photos": photos}), tmp_path / f"out{number}")
         facts = results.sets["people"]
         assert facts["gallery_kind"] == "photos" and (facts["gallery"], facts["probes"]) == (3, 6)
-        assert all(any(f.metric == "chamfer" for f in use.figures) for use in results.utilities)
         found = (t for t in results.trials if t.recogniser == "thumb" and t.scenario in ("clear", "naive"))
         ranks.append([value_of(trial.figures, "rank-1") for trial in found])
     assert min(ranks[0]) > 0.8 and max(ranks[1]) < 0.2
-
-
-def test_light_is_of_the_clear_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clouds_world.install(monkeypatch)
-    folder = clouds_world.write_people(tmp_path, 2, 700)
-    for path in folder.iterdir():
-        write_cloud(path, Cloud(read_cloud(path).points), overwrite=True)
-    opened = open_study(study(folder, methods=["uniform-noise"]))
-    (_, made), (_, more) = opened.swept(opened.clouds.probes[0], "uniform-noise", [1, 35])
-    assert made is not None and more is not None and made.colors is not None
-    np.testing.assert_array_equal(made.colors, more.colors)  # noise moves points, not what they look like

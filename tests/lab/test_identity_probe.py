@@ -11,11 +11,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.faces import Alignment, Face
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS
-from ficgan.lab.metrics.privacy import auc
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, auc
 from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store
@@ -51,20 +49,12 @@ def test_whitening_is_that_of_the_textbook() -> None:
     np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T * len(x) / (len(x) - 1), rtol=1e-3, atol=1e-3)
 
 
-def test_whitening_learns_no_more_than_the_images_bear_and_no_constant_column() -> None:
-    x, _ = codes(0, 8)
-    assert whitening(x)(x).shape == (48, 6)
-    flat = np.concatenate([codes(0, 60)[0], np.full((360, 2), 7, np.float32)], axis=1)
-    assert whitening(flat)(flat).shape == (360, WIDTH)
-    assert np.isfinite(whitening(np.ones((20, 5), np.float32))(np.ones((2, 5), np.float32))).all()
-
-
 @pytest.mark.slow
 def test_learnt_probes_find_what_the_cosine_does_not() -> None:
     x, people = codes(1, 80)
     unseen, others = codes(2, 40)
     found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
-    assert found["linear"] > 0.9 and found["network"] > 0.8
+    assert found["linear"] > 0.9
     assert found["cosine"] < found["linear"] - 0.1
 
 
@@ -101,23 +91,16 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("which", "settings", "span"),
+    ("settings", "span"),
     [
-        ("network", {"layer": 0}, ""),
-        pytest.param("network", {"band": "3-6"}, "1–2, 7–8", marks=SLOW),
-        pytest.param("network", {"layer": 4}, "1–4", marks=SLOW),
-        pytest.param("embedded", {"layer": 0}, "", marks=SLOW),
+        pytest.param({"layer": 0}, "", marks=SLOW),
+        pytest.param({"band": "3-6"}, "1–2, 7–8", marks=SLOW),
+        pytest.param({"layer": 4}, "1–4", marks=SLOW),
     ],
 )
-def test_rows_of_a_model(
-    bench: Bench, which: str, settings: dict[str, object], span: str, request: pytest.FixtureRequest
-) -> None:
+def test_rows_of_a_model(bench: Bench, network: dict[str, object], settings: dict[str, object], span: str) -> None:
     """Layers that keep the source's code have rows of their own."""
-    if which == "embedded":
-        bench, files = request.getfixturevalue("drawn_people"), {}
-    else:
-        files = request.getfixturevalue("network")
-    trials = probed(bench, ANONYMIZERS.make("ficgan", **settings, **files))
+    trials = probed(bench, ANONYMIZERS.make("ficgan", **settings, **network))
     codes_ = ["z_non", *([f"w of layers {span}", f"z_non + w of layers {span}"] if span else [])]
     rows = {(f"{code}, {view}", "codes" if view == VIEWS[0] else "") for code in codes_ for view in VIEWS}
     rows.add((f"z_id, {VIEWS[0]}", "codes"))
@@ -130,45 +113,6 @@ def test_rows_of_a_model(
         assert first.low is not None and first.value is not None and first.high is not None
         assert first.low <= first.value <= first.high
         assert trial.figures[3].value == pytest.approx(1 / len(set(bench.people[bench.split.gallery])))
-    if which == "embedded":
-        (own,) = (t for t in trials if t.attacker == f"z_id, {VIEWS[0]}" and t.recogniser == "linear probe")
-        assert own.figures[1].value is not None
-        assert own.figures[1].value > 0.9, "the code of two photos of a person is not alike"
-
-
-@pytest.fixture(scope="module")
-def drawn_people() -> Bench:
-    """People whom the embedded model drew, each in two photos with another light and noise."""
-    from ficgan.deidentify import Deidentifier
-    from ficgan.faces import crop
-
-    engine = Deidentifier.from_pretrained(k=100, layer=0, seed=1, verify=False)
-    photo = np.ascontiguousarray(pytest.importorskip("skimage.data").astronaut()[:256, 80:400])
-    (face,) = engine.detector.detect(photo)
-    matrix = Alignment().matrix(face.landmarks, 128)
-    rng, pixels = np.random.default_rng(0), []
-    engine.detector = Same(face)
-    for person in range(40):
-        made = crop(engine(photo, key=str(person)).image, matrix, 128).astype(np.float64)
-        pixels += [made * rng.uniform(0.8, 1.1) + rng.normal(size=made.shape) * 4 for _ in range(2)]
-    images = np.stack(pixels).clip(0, 255).astype(np.uint8)
-    people = np.repeat(np.arange(40), 2)
-    marks = np.repeat(Alignment().points(128)[None], len(images), 0).astype(np.float32)
-    faces = Faces(images, tuple(f"{i}.png" for i in range(len(images))), marks, people)
-    prepared = Prepared(faces, (0, 0, 128, 128), np.arange(len(images)), source={"name": "drawn"})
-    return Bench(prepared, split(people, background=0, attacker=20, test=20), [], None, Store(None), resamples=20)
-
-
-class Same:
-    """One face, known before."""
-
-    name = "same"
-
-    def __init__(self, face: Face) -> None:
-        self.face = face
-
-    def detect(self, image: np.ndarray) -> list[Face]:
-        return [self.face]
 
 
 def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from texture_world import judged_by_textures, write_people
 import ficgan.lab
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab import matrix, readers, trials
+from ficgan.lab import matrix, readers
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
@@ -36,7 +36,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by_textures(monkeypatch, 16)
-    monkeypatch.setattr(trials, "_judges", lambda attributes: Judges())
+    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
 
 
 def config(folder: Path, **more: object) -> MatrixConfig:
@@ -74,7 +74,7 @@ def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> f
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch, 16)
-        patch.setattr(trials, "_judges", lambda attributes: Judges())
+        patch.setattr(matrix, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import multiprocessing
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,17 +10,14 @@ import numpy as np
 import pytest
 from texture_world import judged_by_textures, write_people
 
-from ficgan.errors import FicganError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
-from ficgan.lab.attackers import halves, lessons, mark_of, titles
+from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.attacks.base import held_out
 from ficgan.lab.bench import Subject, anonymiser_for
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
-from ficgan.lab.run import Run, Store, Task
 
 METHOD = "block-permutation (block 8)"
 
@@ -81,44 +74,6 @@ def test_an_interrupted_training_goes_on(people: Path, tmp_path: Path) -> None:
     assert world.LOG.steps == [0, 1, 2, 3, 4, 5] and world.LOG.trained == 1
 
 
-def test_closed_world_pairs_hold_known_galleries_and_never_a_probe(people: Path, tmp_path: Path) -> None:
-    config = world.config(people, scenarios=["clear", "naive", "reversed-general", "reversed-closed"])
-    results = matrix.run_matrix(config, tmp_path)
-    bench = bench_of(config, tmp_path)
-    known, unknown = halves(bench)
-    assert len(known) == len(unknown) == 8 and not set(known) & set(unknown)
-    subject = Subject(bench, anonymiser_for(bench, config.methods[0].make()))
-    seen = world.LOG.pixels()
-    for view in ("clear", "anonymised"):
-        assert not seen & {world.digest(image) for image in subject.view(view, bench.split.probe).images}
-    gallery = bench.split.gallery
-    for half, learnt in ((known, True), (unknown, False)):
-        rows = gallery[np.isin(bench.people[gallery], half)]
-        marks = {world.digest(image) for image in subject.clear(rows).images}
-        assert marks <= seen if learnt else not marks & seen
-    closed = trials(results, "reversed-closed")
-    assert set(closed) == {"by-heart (known)", "by-heart (unknown)"}
-    # Who has learnt a person's other photos by heart gives these back; of others it can only give strangers'.
-    assert rank1(closed["by-heart (known)"]) == 1.0
-    assert rank1(closed["by-heart (unknown)"]) < 0.3
-    assert figure(closed["by-heart (known)"].figures, "rank-1").n == 8  # type: ignore[union-attr]
-    gain = figure(closed["by-heart (known)"].figures, "reversibility")
-    assert gain is not None and gain.n == 8
-
-
-def test_victims_are_learnt_from_and_not_watched_on(people: Path, tmp_path: Path) -> None:
-    """A training that is watched on some people never takes those it is granted; that is another training."""
-    bench = bench_of(world.config(people), tmp_path)
-    method = anonymiser_for(bench, world.config(people).methods[0].make())
-    closed, open_ = (lessons(bench, Subject(bench, method), method, victims=victims) for victims in (True, False))
-    who, enrolled = closed.clear.people, closed.enrolled
-    assert who is not None and enrolled is not None and open_.enrolled is None
-    for seed in range(10):
-        held = held_out(who, 0.5, seed, enrolled)
-        assert held.any() and not np.isin(who[held], halves(bench)[0]).any()
-    assert mark_of(dataclasses.replace(closed, enrolled=enrolled[1:])) != mark_of(closed)
-
-
 def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
     other = write_people(tmp_path / "other", people=6, seed=9)
     shared = sorted(people.glob("*.png"))[:3]
@@ -128,11 +83,10 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
         people,
         set={"learn_from": world.described(other, licence="CC0")},
         general=["by-heart", "ridge"],
-        scenarios=["clear", "naive", "reversed-general", "reversed-closed"],
+        scenarios=["clear", "naive", "reversed-general"],
         pictures=0,
     )
-    open_world = config.model_copy(update={"scenarios": ["clear", "naive", "reversed-general"]})
-    results = matrix.run_matrix(open_world, tmp_path / "out")
+    results = matrix.run_matrix(config, tmp_path / "out")
     assert set(trials(results, "reversed-general")) == {"by-heart: learnt on other", "ridge: learnt on other"}
     bench = bench_of(config, tmp_path / "out")
     seen = world.LOG.pixels()
@@ -148,11 +102,6 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
     facts = results.sets[people.name]["learn_from"]
     assert facts["licence"] == "CC0" and facts["faces"] == 21 and facts["people"] == 6
     assert str(tmp_path) not in results.to_json()
-    closed = trials(matrix.run_matrix(config, tmp_path / "out"), "reversed-closed")
-    assert rank1(closed["by-heart: learnt on other (known)"]) == 1.0
-    people_learnt = world.LOG.pairs[-1].clear.people
-    assert people_learnt is not None
-    assert len(np.unique(people_learnt)) == 6 + 8  # nobody shares a number with somebody of the other set
 
 
 def test_titles_are_short_and_tell_apart() -> None:
@@ -164,49 +113,8 @@ def test_titles_are_short_and_tell_apart() -> None:
         "trained:file=/home/another/trained/attacker.safetensors",
     ]
     found = list(titles(specs).values())
-    assert found[:3] == ["ridge:penalty=3", "autoencoder:linear=none", "autoencoder:linear=full"]
-    assert len(set(found)) == len(specs) and max(map(len, found)) <= 40 and "/" not in "".join(found)
+    assert found[0] == "ridge:penalty=3" and "linear=none" in found[1]
+    assert len(set(found)) == len(specs) and max(map(len, found)) <= 80 and "/" not in "".join(found)
 
 
 # The folder in which an attacker is trained
-
-
-def _hold(folder: Path, began: object, end: object) -> None:
-    with Store(folder).workspace(["a"]):
-        began.set()  # type: ignore[attr-defined]
-        end.wait(20)  # type: ignore[attr-defined]
-
-
-def test_a_workspace_is_one_process_at_a_time_and_a_killed_one_leaves_it_free(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    began, end = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, began, end))
-    process.start()
-    assert began.wait(20)
-    waited, entered = threading.Event(), threading.Event()
-
-    def enter() -> None:
-        with Store(tmp_path).workspace(["a"], waiting=waited.set):
-            entered.set()
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    assert waited.wait(20)
-    time.sleep(0.1)
-    assert not entered.is_set()
-    with Store(tmp_path).workspace(["b"]) as other:  # another attacker does not wait
-        assert other is not None and other.is_dir()
-    process.kill()  # as by the system, for want of memory
-    assert entered.wait(20)
-    thread.join(20)
-    process.join(20)
-
-
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_what_is_said_in_processes_arrives(jobs: int, tmp_path: Path) -> None:
-    said: list[str] = []
-    tasks = Run(tmp_path, jobs, lambda done, total, text: said.append(text), total=2)
-    tasks.results([Task("first", None, world.speak, ("a",)), Task("second", None, world.speak, ("b",))])
-    assert sorted(said) == ["a has begun", "b has begun", "first", "second"] and tasks.done == 2
-    with pytest.raises(FicganError, match="second: it failed; what is finished is kept"):
-        tasks.check()

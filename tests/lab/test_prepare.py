@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.anonymizers import Anonymizer, Faces, Traits
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face, transform_points
 from ficgan.lab.sets import FaceSet, Prepared, Quick, open_set, prepare
 
@@ -187,11 +187,6 @@ def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
     assert np.array_equal(made.faces.images, before)
     with pytest.raises(InputError, match="replaced faces are"):
         made.with_regions(before)
-
-
-def test_aligned_images_have_no_context(photos: FaceSet) -> None:
-    with pytest.raises(UsageError, match="nothing around"):
-        prepare(photos, detector=Scripted(face()), aligned=True, context=1.5)
 
 
 def test_where_a_quick_look_finds_nothing_a_thorough_one_follows() -> None:

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import Faces
-from ficgan.lab import trials
+from ficgan.lab import matrix
 from ficgan.lab.bench import Bench
-from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.pictures import Perception
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Store
@@ -36,13 +34,15 @@ def bench(tmp_path: Path) -> Bench:
 
 
 class Means:
-    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference."""
+    """A stand-in for LPIPS and Inception: features are channel means, the distance is a mean difference."""
 
-    size, measures = 32, True
+    network = "means"
 
-    def read(self, images: np.ndarray, *, clear: np.ndarray | None = None) -> Perception:
-        away = None if clear is None else np.abs(images.astype(float) - clear).mean((1, 2, 3))
-        return Perception(images.mean((1, 2)).astype(np.float32), away)
+    def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.abs(a.astype(float) - b).mean((1, 2, 3))
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        return images.mean((1, 2)).astype(np.float32)
 
 
 def guessed(bench: Bench, rows: np.ndarray, strength: float = 30.0) -> Faces:
@@ -57,10 +57,10 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_judges", lambda *_: Judges(squeezenet=Means()))  # type: ignore[arg-type]
+    monkeypatch.setattr(matrix, "_judges", lambda *_: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
     faces = guessed(bench, rows)
-    found = by_name(trials.fidelity_figures(bench, rows, faces))
+    found = by_name(matrix.fidelity_figures(bench, rows, faces))
     x0, y0, x1, y1 = REGION
     pairs = [
         (bench.prepared.faces.images[row][y0:y1, x0:x1], image[y0:y1, x0:x1])
@@ -75,10 +75,10 @@ def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.Monk
     ]
     assert found["SSIM"].value == pytest.approx(np.mean(ssims), abs=2e-3)
     differences = [np.abs(a.astype(float) - b).mean() for a, b in pairs]
-    assert found["LPIPS-like (SqueezeNet)"].value == pytest.approx(np.mean(differences), rel=1e-5)
+    assert found["LPIPS"].value == pytest.approx(np.mean(differences), rel=1e-5)
     means = [np.array([image.mean((0, 1)) for image in side]) for side in zip(*pairs, strict=True)]
     shift = means[0].mean(0) - means[1].mean(0)
-    assert found["FD-like (SqueezeNet)"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
+    assert found["FID"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
     assert {one.n for one in found.values()} == {7} and {one.unit for one in found.values()} == {"images"}
     assert found["PSNR"].low < found["PSNR"].value < found["PSNR"].high  # type: ignore[operator]
 
@@ -87,22 +87,8 @@ def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.Monk
 def test_angles_are_angles(size: int, count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.normal(size=(2, count, size))
-    found = trials.angles(a.astype(np.float32), b.astype(np.float32) * 7)
+    found = matrix.angles(a.astype(np.float32), b.astype(np.float32) * 7)
     slow = [math.acos(max(-1, min(1, x @ y / math.sqrt((x @ x) * (y @ y))))) for x, y in zip(a, b, strict=True)]
     assert found == pytest.approx(slow, abs=1e-4)
-    assert trials.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
-    assert trials.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
-
-
-def test_the_interval_is_of_people_not_of_images() -> None:
-    """Ten copies of each person's image are no news: the interval stays as it was."""
-    values = np.random.default_rng(0).normal(size=30)
-    bootstrap = Bootstrap(400, 0)
-    once = Sample(np.arange(30), bootstrap).mean("m", values)
-    often = Sample(np.arange(30).repeat(10), bootstrap).mean("m", values.repeat(10))
-    assert (once.low, once.high) == pytest.approx((often.low, often.high), abs=1e-5)
-    slow = [np.mean(values[np.random.default_rng(i).integers(30, size=30)]) for i in range(2000)]
-    assert once.low == pytest.approx(np.quantile(slow, 0.025), abs=0.06)
-    assert once.high == pytest.approx(np.quantile(slow, 0.975), abs=0.06)
-    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", values[:1]).low is None
-    assert Sample(np.zeros(1, np.int64), bootstrap).mean("m", [np.nan]).value is None
+    assert matrix.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
+    assert matrix.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from score_oracle import pairs, rank_odds
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics.privacy import hits, vertices
-from ficgan.lab.metrics.scores import BINS, Scores, bins_of
+from ficgan.lab.metrics.privacy import Scores, hits, vertices
 
 People = NDArray[np.int64]
 
@@ -55,10 +54,6 @@ def test_everything_read_off_a_matrix_is_what_loops_find(many: list[Any]) -> Non
         assert scores.enrolled == len(np.unique(enrolled[acquired] if same else enrolled))
         for i, person in enumerate(people):
             check_probe(scores, i, person, genuine, impostor)
-        for index, person in enumerate(scores.identities):
-            theirs = np.array([s for p, _, s in impostor if people[p] == person])
-            expected = np.bincount(bins_of(theirs, scores.span), minlength=BINS)
-            assert (scores.histograms[1][index] == expected).all()
 
 
 def check_probe(scores: Scores, i: int, person: int, genuine: list[Any], impostor: list[Any]) -> None:
@@ -92,7 +87,7 @@ def test_embeddings_are_compared_as_the_formula_says(rng: np.random.Generator, m
     whole = Scores.from_matrix(matrix, people, enrolled, metric=metric)
     scores = Scores.compare(probe, gallery, people, enrolled, metric=metric)
     assert (scores.rivals[0] == whole.rivals[0]).all() and (scores.rivals[1] == 0).all()
-    for name in ("similarity", "best_genuine", "impostors", "span"):
+    for name in ("similarity", "best_genuine", "impostors"):
         np.testing.assert_allclose(getattr(scores, name), getattr(whole, name), atol=3e-6 * np.abs(matrix).max())
     assert (vertices(scores)[0] == vertices(whole)[0]).all()
 
@@ -112,24 +107,6 @@ def test_constant_embeddings_tie_exactly(rng: np.random.Generator, metric: Any, 
     )
     for first in range(3):
         assert (many.similarity[first::3] == many.similarity[first]).all()
-
-
-def test_what_was_not_acquired_may_hold_anything(rng: np.random.Generator) -> None:
-    people = np.arange(20) // 2
-    probe = rng.normal(size=(20, 8))
-    acquired = rng.random(20) < 0.7
-    broken = probe.copy()
-    broken[~acquired] = np.nan
-    kept = np.flatnonzero(acquired)
-    for same in (False, True):
-        gallery = broken if same else rng.normal(size=(20, 8))
-        alone = (probe[kept], people[kept]) if same else (gallery, people)
-        left = Scores.compare(probe[kept], alone[0], people[kept], alone[1], metric="cosine", exclude_same=same)
-        scores = Scores.compare(broken, gallery, people, people, metric="cosine", acquired=acquired, exclude_same=same)
-        assert (scores.rivals[0][kept] == left.rivals[0]).all()
-        np.testing.assert_allclose(np.sort(scores.genuine), np.sort(left.genuine), atol=1e-6)
-        assert len(scores.impostors) == len(left.impostors)
-        assert np.isnan(scores.similarity[~acquired]).all() and not scores.mated[~acquired].any()
 
 
 @pytest.mark.parametrize("same", [False, True])

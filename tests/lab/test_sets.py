@@ -211,20 +211,6 @@ def test_only_the_people_with_the_most_images(tmp_path: Path) -> None:
     assert len(open_set(root, limit_people=99)) == 6
 
 
-def test_tables_that_contradict_are_refused(tmp_path: Path) -> None:
-    root = tree(tmp_path / "x", "001_a.png")
-    (root / "info.csv").write_text("id,age\n001,5\n1,6\n")
-    with pytest.raises(InputError, match="two rows for '1'"):
-        open_set(root)
-    (root / "info.csv").write_text("id,age\n001,5,6\n")
-    with pytest.raises(InputError, match="cannot be read as a table"):
-        open_set(root)
-    for name in ("one.csv", "two.csv"):
-        (root / name).write_text("file,person\n001_a.png,1\n")
-    with pytest.raises(UsageError, match=r"one\.csv and two\.csv"):
-        open_set(root)
-
-
 @pytest.mark.slow
 def test_the_shared_sets(shared_data: Path) -> None:
     london = open_set(shared_data / "london")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ficgan.errors import InputError
 from ficgan.lab.sets import Split, split, without_repeats
-from ficgan.lab.sets.faceset import PARTS
+from ficgan.lab.sets.parts import PARTS
 
 
 @given(
@@ -52,6 +52,7 @@ def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int
     assert all(np.array_equal(getattr(again, part), getattr(drawn, part)) for part in PARTS)
 
 
+@pytest.mark.slow
 def test_the_sizes_of_the_protocol() -> None:
     """10,177 people, as many as CelebA has; the 5,000 with the most images are taken and none is left of the others."""
     rng = np.random.default_rng(0)

@@ -27,7 +27,6 @@ from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share
 from ficgan.lab.study.training import (
     Cell,
     Recipe,
-    ViewBatches,
     average_precisions,
     evaluation,
     fit,
@@ -140,25 +139,6 @@ def test_pictures_are_obfuscated_at_full_resolution_and_kept_within_their_room(f
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_order_and_crops_are_the_same_for_all_variants_and_any_number_of_workers(face_scenes: Scene) -> None:
-    scenes = open_scenes(*face_scenes).take(range(48, 72))
-    made = []
-    for variant, workers in (("original", 0), ("original", 2), ("overlaid", 0)):
-        config = tiny(*face_scenes, min_scale=0.3, workers=workers)
-        pictures = obfuscated(scenes, variant)  # type: ignore[arg-type]
-        batches = ViewBatches(pictures, scenes.labels, config, batch=5, seed=3, device="cpu")
-        assert len(list(batches.epoch(0, 0))) == batches.steps == 5
-        assert torch.equal(next(batches.epoch(0, 3))[0], list(batches.epoch(0, 0))[3][0])
-        made.append([list(batches.epoch(0, 0)), list(batches.epoch(1, 0))])
-    for plain, forked in zip(made[0], made[1], strict=True):
-        assert all(torch.equal(a[0], b[0]) for a, b in zip(plain, forked, strict=True))
-    assert not torch.equal(made[0][0][0][0], made[0][1][0][0])
-    assert all(torch.equal(a[1], b[1]) for a, b in zip(made[0][0], made[2][0], strict=True))
-    same = [(a[0] == b[0]).float().mean() for a, b in zip(made[0][0], made[2][0], strict=True)]
-    assert all(0.5 < share < 1.0 for share in same)  # the faces differ, what is around them does not
 
 
 class Repeated:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,12 @@ import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
 from ficgan.anonymizers.defended import Rotation
-from ficgan.lab import trials as lab_trials
+from ficgan.lab import matrix as lab_matrix
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, elsewhere_table, verdicts
+from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -31,7 +30,7 @@ from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.sets.parts import Split, written
 
 SIDE, PEOPLE, EACH = 32, 12, 3
 NONE = np.zeros(0, np.int64)
@@ -49,7 +48,9 @@ class Coarse:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
-    monkeypatch.setattr(lab_trials, "_judges", lambda *_: Judges(missing={"squeezenet": "not here"}))
+    monkeypatch.setattr(
+        lab_matrix, "_judges", lambda *_: Judges(missing={"lpips": "not here", "inception": "not here"})
+    )
     rng = np.random.default_rng(7)
     texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)
     images = (texture + rng.normal(size=texture.shape) * 6).clip(0, 255).astype(np.uint8)
@@ -198,14 +199,3 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
     ]
     assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
     assert attacker_kind(results.trials[4]) == "autoencoder"
-
-
-def test_what_is_lost_by_learning_elsewhere() -> None:
-    results, elsewhere = _results(), _results()
-    assert "not run" in elsewhere_table(results, None)["rows"][0][""]
-    trial = dataclasses.replace(
-        elsewhere.trials[7], attacker="pix2pix: learnt on made", figures=(Figure("rank-1", 0.25),), curves={"cmc": []}
-    )
-    elsewhere.trials = [*elsewhere.trials, trial]
-    (row,) = elsewhere_table(results, elsewhere)["rows"]
-    assert (row["method"], row["on"], row["learnt elsewhere"], row["lost"]) == ("Blur", "made", "0.250", "+0.150")

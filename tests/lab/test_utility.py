@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.lab.metrics import METRICS, Bootstrap
-from ficgan.lab.metrics.pictures import Detections, Perception
+from ficgan.lab.metrics.pictures import Detections
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, agreement, balanced_agreement, compare
 from ficgan.lab.results import Figure
 
@@ -45,7 +45,8 @@ def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
         rng.random(count).astype(np.float32),
         rng.random((count, 3)).astype(np.float32),
         ("Smiling", "Mouth_Slightly_Open", "Bald"),
-        Perception(rng.random((count, 9)).astype(np.float32)),
+        rng.random((count, 9)).astype(np.float32),
+        None,
         rng.random((count, 7)).astype(np.float32),
         used={"detector": "standin", "lpips": "alex"},
     )
@@ -53,8 +54,7 @@ def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
 
 def test_the_clear_images_themselves_are_perfect(rng):
     clear = full(some_faces(rng, 40), rng)
-    seen = replace(clear.perception, distances=np.zeros(40))
-    figures = by_name(compare(clear, replace(clear, perception=seen, lpips=np.zeros(40))))
+    figures = by_name(compare(clear, replace(clear, lpips=np.zeros(40), perceived=np.zeros(40))))
     ones = (
         "ssim sharpness detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
         "mouth-open-r gender-kept attributes attributes-balanced"
@@ -87,6 +87,7 @@ def test_figures_are_plain_means_and_correlations(rng):
     assert f"{np.mean((clear.attributes >= 0.5) == labels):.3f} on the clear" in figures["attributes-accuracy"].note
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
     clear = full(some_faces(rng, 30), rng)
     after = replace(clear, ages=clear.ages + rng.normal(0, 5, 30).astype(np.float32))

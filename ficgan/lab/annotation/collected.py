@@ -14,8 +14,21 @@ import yaml
 from pydantic import StringConstraints
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.annotation import EXPORT_SCHEMA, LIVES, AnnotationKey, Batch, BoxRows
-from ficgan.lab.annotation.boxes import OVERLAP, Boxes, ImageRecord, ImageRecords, box_rows, errors, have_area, merge
+from ficgan.lab.annotation import (
+    EXPORT_SCHEMA,
+    LIVES,
+    OVERLAP,
+    AnnotationKey,
+    Batch,
+    Boxes,
+    BoxRows,
+    ImageRecord,
+    ImageRecords,
+    box_rows,
+    errors,
+    have_area,
+    merge,
+)
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import read_checked, text_table
 
@@ -36,25 +49,20 @@ class BatchExport:
 
 @dataclass
 class Collected:
-    """What came of all exports.
+    """What came of all exports."""
 
-    Args:
-        records: final annotations by name. "workers" says how many looked at an image: at 0 the boxes are the
-            detector's; "verified" ones are the gold images of the set.
-        refused: a sentence for each file.
-        log: {"file", "batch", "worker", "before", "after"} for every image whose boxes somebody changed.
-        unseen: names of images that nobody looked at.
-    """
-
+    # Final annotations by name. "workers" says how many looked at an image: at 0 the boxes are the detector's;
+    # "verified" ones are the gold images of the set
     records: list[ImageRecord] = field(default_factory=list)
     accepted: list[BatchExport] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # A sentence for each file
+    # {"file", "batch", "worker", "before", "after"} for every image whose boxes somebody changed
     log: list[dict[str, Any]] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)  # Names of images that nobody looked at
 
 
-def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -> Collected:
-    """Merge exported batches in the order they came in; `union` keeps every box that anybody drew."""
+def collect(key: AnnotationKey, paths: Sequence[Path]) -> Collected:
+    """Merge exported batches in the order they came in."""
     out = Collected()
     done: dict[tuple[str, str], Path] = {}
     for path in paths:
@@ -74,7 +82,7 @@ def collect(key: AnnotationKey, paths: Sequence[Path], *, union: bool = False) -
             done[who] = path
             out.accepted.append(export)
     for batch in key.batches:
-        _finish(out, batch, [export for export in out.accepted if export.batch is batch], union)
+        _finish(out, batch, [export for export in out.accepted if export.batch is batch])
     for row in key.verified:
         more = {name: value for name, value in row.items() if name not in ("file", "bboxes")}
         out.records.append(ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), {**more, "verified": True}))
@@ -116,7 +124,7 @@ def _rows(boxes: BoxRows) -> Boxes:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union: bool) -> None:
+def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport]) -> None:
     for row, image in enumerate(batch.images):
         if image.truth is not None:
             continue  # gold images judge people, and their faces are known
@@ -124,7 +132,7 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union:
             if (after := export.boxes[row].tolist()) != image.shown:
                 change = {"file": image.name, "batch": batch.id, "worker": export.worker}
                 out.log.append({**change, "before": image.shown, "after": after})
-        boxes = merge([export.boxes[row] for export in exports], union=union) if exports else _rows(image.shown)
+        boxes = merge([export.boxes[row] for export in exports]) if exports else _rows(image.shown)
         if not exports:
             out.unseen.append(image.name)
         more = {**image.more, "width": image.width, "height": image.height, "workers": len(exports)}
@@ -137,16 +145,11 @@ def _finish(out: Collected, batch: Batch, exports: Sequence[BatchExport], union:
 def score_annotations(
     truth: ImageRecords, lists: Mapping[str, ImageRecords], names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Count errors against verified faces, in groups of their category (label, else folder).
+    """Count errors against verified faces, by category (label, else folder); `lists`: boxes "before" and "after".
 
-    Args:
-        lists: "before" and "after" → boxes.
-        names: category → name in the paper's table.
-
-    Returns:
-        {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published", NAME:
-        {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high", "n"}
-        or None: false positives among boxes, false negatives among faces.
+    Returns {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published",
+    NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high",
+    "n"} or None: false positives among boxes, false negatives among faces.
     """
     if not truth:
         raise UsageError("scoring needs verified images")

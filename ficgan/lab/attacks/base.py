@@ -17,7 +17,7 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.external import Program, read_pixels
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.registry import Parametrised, Registry
+from ficgan.registry import Parametrised, Registry, parse_spec
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Float = NDArray[np.float32]
 Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
-Knowledge = Literal["method", "parameters", "pairs"]
+Knowledge = Literal["method", "pairs"]
 
 T = TypeVar("T")
 
@@ -34,15 +34,10 @@ _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 @dataclass(frozen=True)
 class Pairs:
-    """What an attacker may learn from: faces of people who are in no gallery and no probe.
-
-    Args:
-        enrolled: [K] numbers of people whom the attacker is granted; they are never held out.
-    """
+    """What an attacker may learn from: faces of people who are in no gallery and no probe."""
 
     anonymised: Faces
     clear: Faces
-    enrolled: NDArray[np.int64] | None = None
 
     def at_most(self, count: int) -> Pairs:
         """At most `count` pairs, spread evenly over all: enough to choose one or two parameters on."""
@@ -94,6 +89,12 @@ NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
 
 # By name; `ficgan.lab.attacks` fills it.
 REVERSERS: Registry[Reverser] = Registry("attacker")
+
+
+def reverser_of(text: str) -> Reverser:
+    """An attacker, untrained, from NAME or NAME:PARAMETER=VALUE,…"""
+    name, parameters = parse_spec(text)
+    return REVERSERS.make(name, **parameters)
 
 
 @REVERSERS.add
@@ -204,16 +205,13 @@ def to_images(x: Tensor) -> Images:
     return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
-def held_out(
-    people: NDArray[np.int64], share: float, seed: int, enrolled: NDArray[np.int64] | None = None
-) -> NDArray[np.bool_]:
-    """[N] rows of the people, of `people_of`, on whom a training is watched; none of them is `enrolled`."""
+def held_out(people: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+    """[N] rows of the people, of `people_of`, on whom a training is watched."""
     known = np.unique(people)
-    free = known if enrolled is None else np.setdiff1d(known, enrolled)
-    if not share or len(known) < 2 or not len(free):
+    if not share or len(known) < 2:
         return np.zeros(len(people), bool)
-    some = min(max(1, math.floor(share * len(free))), len(known) - 1)
-    return np.isin(people, np.random.default_rng(seed).permutation(free)[:some])
+    some = min(max(1, math.floor(share * len(known))), len(known) - 1)
+    return np.isin(people, np.random.default_rng(seed).permutation(known)[:some])
 
 
 def check_pairs(pairs: Pairs, name: str) -> None:

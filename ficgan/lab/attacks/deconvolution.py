@@ -172,7 +172,7 @@ class Wiener(Reverser):
         # The squared error costs next to nothing for every candidate; the SSIM that decides is taken of the best.
         best = sorted(_candidates(size), key=error)[:12]
         rows = slice(None, None, max(1, len(few.clear) // 48))
-        return max(best, key=lambda one: mean_ssim(clear[rows], one._restored(observed[rows])))
+        return max(best, key=lambda wiener: mean_ssim(clear[rows], wiener._restored(observed[rows])))
 
     def gain(self, size: int) -> NDArray[np.float64]:
         """What each frequency is multiplied by: [S,S]."""

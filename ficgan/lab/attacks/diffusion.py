@@ -57,22 +57,16 @@ SCHEDULES = {
 
 @dataclass(frozen=True)
 class Sampler:
-    """How noise becomes an image.
-
-    Args:
-        kind: "ancestral-beta": y_s is drawn from q(y_s | ŷ_0, y_t) (Revelio's eq. 3, whose roots are misprinted; SR3,
-            eq. 4) with the variance 1 − α of eq. 5; "ddim": with its own smaller variance (Song et al. 2021, eq. 12,
-            η = 1), which suits few steps.
-        count: steps, an evenly spaced sub-sequence of the schedule's.
-        predicts: "noise" or "clear".
-        clip: ŷ_0 is kept in [−1, 1].
-    """
+    """How noise becomes an image."""
 
     schedule: Schedule
+    # "ancestral-beta": y_s is drawn from q(y_s | ŷ_0, y_t) (Revelio's eq. 3, whose roots are misprinted; SR3, eq. 4)
+    # with the variance 1 − α of eq. 5; "ddim": with its own smaller variance (Song et al. 2021, eq. 12, η = 1), which
+    # suits few steps
     kind: str = "ddim"
-    count: int = 20
-    predicts: str = "noise"
-    clip: bool = True
+    count: int = 20  # Steps, an evenly spaced sub-sequence of the schedule's
+    predicts: str = "noise"  # "noise" or "clear"
+    clip: bool = True  # Whether ŷ_0 is kept in [−1, 1]
 
 
 @dataclass(frozen=True)
@@ -106,12 +100,7 @@ _ATTENDS = 16  # Side of the levels that have attention
 
 
 class UNet(nn.Module):
-    """f(x, y_t, √γ): noise or clear image; its training decides which. Untrained it answers zero.
-
-    Args:
-        architecture: its numbers.
-        size: side of the images, pixels.
-    """
+    """f(x, y_t, √γ): noise or clear image; its training decides which. Untrained it answers zero."""
 
     def __init__(self, architecture: Architecture, size: int) -> None:
         from diffusers import UNet2DModel
@@ -145,13 +134,7 @@ class UNet(nn.Module):
         return [module for module in self.modules() if isinstance(module, Attention)]
 
     def forward(self, noisy: Tensor, seen: Tensor, root: Tensor) -> Tensor:
-        """One answer [B,3,S,S] for each image.
-
-        Args:
-            noisy: y_t, [B,3,S,S], variance about 1.
-            seen: the anonymised face x, [B,3,S,S] in [−1, 1].
-            root: √γ_t in [0, 1], [B], or [1] where it is the same for all.
-        """
+        """y_t and the anonymised face x, both [B,3,S,S], and √γ_t in [0, 1], [B] or [1] → an answer [B,3,S,S]."""
         h = F.pixel_unshuffle(torch.cat([seen, noisy], 1), self.architecture.patch)
         h = h.to(self.unet.dtype, memory_format=torch.channels_last)
         answer: Tensor = self.unet(h, _FREQUENCY * root.float(), return_dict=False)[0]
@@ -184,13 +167,8 @@ def _roots(schedule: Schedule, device: torch.device) -> Tensor:
 class DiffusionLearner(Learner):
     """E‖f(x, y_t, √γ) − ε‖² under Adam, or − y_0 where the clear image is predicted (Revelio, eq. 4; Palette, §3).
 
-    The running average of the weights is used.
-
-    Args:
-        predicts: "noise" or "clear".
-        keep: share of the average that a step keeps, less at first.
-        flip: pairs are mirrored half of the time.
-        dtype: of convolutions and products; weights and sums stay float32.
+    The running average of the weights is used, of which a step keeps the share `keep`, less at first. `dtype` is of
+    convolutions and products; weights and sums stay float32.
     """
 
     def __init__(

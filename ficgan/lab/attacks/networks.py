@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -95,11 +94,7 @@ _SLOPE = 0.2
 
 
 class Pix2PixUNet(nn.Module):
-    """[B,3,S,S] in [0, 1] → the same; halved down to one pixel and doubled again, with skips between equal sizes.
-
-    Args:
-        size: S = 2^d; there are d layers down and d up.
-        base: filters of the first layer.
+    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled again, with skips between equal sizes.
 
     Source: Isola et al. 2017, §6.1.1; at one pair in a step its batch normalisation is of one image, as here.
     """
@@ -261,11 +256,9 @@ class KernelEstimator:
         seed: int = 0,
         progress: Progress | None = None,
     ) -> KernelEstimator:
-        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel (Revelio, §4.2 and §5.4).
+        """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel, of odd widths (Revelio, §4.2 and §5.4).
 
-        Args:
-            kernels: odd widths in pixels of these images, at least two.
-            validation: faces of other people: the epoch of the smallest error on them is kept; None: the last.
+        The epoch of the smallest error on the `validation` faces, of other people, is kept; else the last.
         """
         kernels = tuple(sorted({int(kernel) for kernel in kernels}))
         if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
@@ -280,22 +273,29 @@ class KernelEstimator:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
         order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
         held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
-        best: tuple[float, dict[str, Tensor]] | None = None
 
         def loss(rows: Tensor) -> Tensor:
             return F.smooth_l1_loss(module(spectra[rows])[:, 0], wanted[rows], beta=0.05)
 
-        for epoch in range(epochs):
-            minimise(loss, torch.randperm(len(spectra), generator=order).split(_BATCH), optimiser, schedule)
-            if held:
-                error = float(np.mean([np.abs(made.regress(seen) - kernel) for seen, kernel in held]))
-                if best is None or error < best[0]:
-                    best = error, copy.deepcopy(module.state_dict())
+        def error() -> float | None:
+            errors = [np.abs(made.regress(seen) - kernel) for seen, kernel in held]
+            return float(np.mean(errors)) if held else None
+
+        def report(done: int, total: int) -> None:
             if progress is not None:
-                progress(epoch + 1, epochs, "kernel estimator")
-        if best is not None:
-            module.load_state_dict(best[1])
-        return cls(module, images.shape[1], kernels, best and best[0])
+                progress(done, total, "kernel estimator")
+
+        _, least = minimise(
+            module,
+            loss,
+            lambda: torch.randperm(len(spectra), generator=order).split(_BATCH),
+            optimiser,
+            schedule,
+            epochs=epochs,
+            error=error,
+            progress=report,
+        )
+        return cls(module, images.shape[1], kernels, least)
 
     @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:

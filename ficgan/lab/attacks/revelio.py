@@ -150,15 +150,10 @@ _BLOCK = 1 << 24  # Distances that are in memory at once
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What `retrieve` found; −1 and infinite where no candidate was read.
+    """What `retrieve` found; −1 and infinite where no candidate was read."""
 
-    Args:
-        winners: [N,n] int64, person of the gallery image nearest to each candidate.
-        distances: [N,n] float64, to that image.
-    """
-
-    winners: NDArray[np.int64]
-    distances: NDArray[np.float64]
+    winners: NDArray[np.int64]  # [N,n] int64, person of the gallery image nearest to each candidate
+    distances: NDArray[np.float64]  # [N,n] float64, to that image
 
     @property
     def lowest(self) -> NDArray[np.float64]:
@@ -175,12 +170,9 @@ class Retrieved:
 
 
 def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], metric: str = "euclidean") -> Retrieved:
-    """The person behind each probe, by the vote of its candidates (Revelio, §4.3).
+    """The person behind each probe, by the vote of its candidates (Revelio, §4.3), "euclidean" or by 1 − "cosine".
 
-    Args:
-        candidates: [N,n,D] embeddings of n guesses at each probe, or [N,D]; rows of NaN have no vote.
-        gallery, people: [M,D] embeddings of images of known people, and [M] whose they are, not negative.
-        metric: "euclidean", or "cosine": 1 − cosine similarity.
+    Of [N,n,D] or [N,D] embeddings of guesses; rows of NaN have no vote. The gallery's are [M,D], of people [M] ≥ 0.
     """
     from scipy.spatial.distance import cdist
 
@@ -208,18 +200,13 @@ def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], met
 
 @dataclass(frozen=True)
 class OodCurve:
-    """How well the lowest distance separates unknown people ("OOD", positive) from known ones.
+    """How well the lowest distance separates unknown people ("OOD", positive) from known ones."""
 
-    Args:
-        thresholds: [T] float64 rising; a probe is flagged where ld_x > d.
-        tpr, fpr: [T].
-        auc: chance that an unknown person's ld_x is the larger of two, ties count half.
-    """
-
-    thresholds: NDArray[np.float64]
+    thresholds: NDArray[np.float64]  # [T] float64 rising; a probe is flagged where ld_x > d
+    # tpr, fpr: [T]
     tpr: NDArray[np.float64]
     fpr: NDArray[np.float64]
-    auc: float
+    auc: float  # Chance that an unknown person's ld_x is the larger of two, ties count half
 
 
 def ood_curve(known: Float, unknown: Float) -> OodCurve:

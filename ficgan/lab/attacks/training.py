@@ -5,6 +5,7 @@ A `Learner` says what a step is, `Batches` what is learnt from.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,15 +35,38 @@ _RESERVED = 1000
 
 
 def minimise(
-    loss: Callable[[Tensor], Tensor], batches: Iterable[Tensor], optimiser: Optimizer, schedule: LRScheduler
-) -> None:
-    """A step of the optimiser, and one of the schedule, for each batch of rows."""
-    for rows in batches:
-        value = loss(rows)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-        schedule.step()
+    module: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    rows: Callable[[], Iterable[Tensor]],
+    optimiser: Optimizer,
+    schedule: LRScheduler,
+    *,
+    epochs: int,
+    error: Callable[[], float | None],
+    progress: Callable[[int, int], object],
+) -> tuple[int, float | None]:
+    """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
+
+    `rows` gives the batches of an epoch, for which `loss` is lessened. Returns the kept epoch and its error.
+    """
+    best: tuple[int, float | None] = (0, None)
+    state: dict[str, Tensor] | None = None
+    for epoch in range(1, epochs + 1):
+        module.train()
+        for batch in rows():
+            value = loss(batch)
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+            schedule.step()
+        module.eval()
+        found = error()
+        if found is not None and (best[1] is None or found < best[1]):
+            best, state = (epoch, found), copy.deepcopy(module.state_dict())
+        progress(epoch, epochs)
+    if state is not None:
+        module.load_state_dict(state)
+    return best
 
 
 class Learner:
@@ -117,15 +141,10 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits.
+    """How long is trained; `minutes` and `patience` (epochs without a better loss) of 0 are no limits."""
 
-    Args:
-        name: in messages.
-        key: of everything that the outcome depends on; only a state of the same key is resumed.
-    """
-
-    name: str
-    key: str
+    name: str  # In messages
+    key: str  # Of everything that the outcome depends on; only a state of the same key is resumed
     epochs: int
     seed: int = 0
     minutes: float = 0.0
@@ -224,7 +243,7 @@ class TrainingLoop:
         if held is None or self.at.best is None or held < self.at.best:
             self.at.best, self.at.best_epoch = held, self.epoch
             if held is not None:
-                self.kept = {key: one.detach().clone() for key, one in self.learner.result.state_dict().items()}
+                self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
         self.learner.set_rate(self.at.factor)
@@ -238,7 +257,10 @@ class TrainingLoop:
 
     def _check(self) -> None:
         weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
-        every = [*(value for loss in self._losses for value in loss.values()), *(one.float().sum() for one in weights)]
+        every = [
+            *(value for loss in self._losses for value in loss.values()),
+            *(weight.float().sum() for weight in weights),
+        ]
         if not bool(torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
@@ -291,7 +313,7 @@ class PairBatches:
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
-        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed, pairs.enrolled)
+        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.batch = min(attacker.batch, len(self.rows))

@@ -12,12 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.lab.clouds import report
-from ficgan.lab.clouds.autoencoder import CloudGuesses, lesson_key, lesson_rows, lessons, train_and_guess
 from ficgan.lab.clouds.sets import CloudStudyConfig
-from ficgan.lab.clouds.study import CloudStudy, Record, Treatment, compare_shapes, open_study, treatments_of
+from ficgan.lab.clouds.study import (
+    CloudGuesses,
+    CloudStudy,
+    Record,
+    Treatment,
+    compare_shapes,
+    lesson_key,
+    lesson_rows,
+    lessons,
+    open_study,
+    train_and_guess,
+    treatments_of,
+)
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.privacy import cmc
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Progress, Run, Say, Task
 from ficgan.pointcloud.geometry import DESCRIPTIONS
@@ -29,14 +39,7 @@ Found = dict[Step, Any]  # what was read or measured in each step
 
 
 def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
-    """Run or resume a study.
-
-    Args:
-        config: of the study.
-        out: folder of the run; what lies there is not computed again. `results.json` is written into it.
-        jobs: processes.
-        progress: called as progress(done, total, text).
-    """
+    """Run or resume a study; what lies in `out` is not computed again, and `results.json` is written into it."""
     begun = time.monotonic()
     run = Run(out, jobs, progress)
     run.say("looking at the clouds")
@@ -91,8 +94,6 @@ def _task(study: CloudStudy, step: Step, found: Found) -> Task:
     else:
         name = study.clouds.scans[row].name
         key = lesson_key(study, row) if kind == "lessons" else study.key(row, how)
-    if kind == "space":
-        key.append(row in study.clouds.gallery)
     return Task(f"{kind}: {name}", [kind, *key], _do, (study.config, step, found.get(("clear", row, None))))
 
 
@@ -169,7 +170,7 @@ class _Comparison:
         for name, scores in compared(record, people, self.known if known is None else known):
             figures = report.privacy(scores, None if self.in_space else record["found"], self.sample.bootstrap)
             where = (self.study.clouds.name, method, scenario, name, attacker)
-            yield Trial(*where, figures, {"cmc": cmc(scores)}, control=control)
+            yield Trial(*where, figures, control=control)
 
     def _in_pictures(self, record: Record, people: NDArray[np.int64], gallery: Record) -> Iterator[tuple[str, Scores]]:
         kept, acquired = gallery["made"], record["made"]
@@ -220,12 +221,6 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
     records = shapes.records(clouds.probes, treatments_of(config, costly=True))
     results.trials += shapes.trials(in_space, report.CLEAR, "clear", control="ceiling")
     results.trials += shapes.attacks(records)
-    distorted = {
-        report.label(how.method, degree): report.distortion_of(record[:, place], shapes.sample)
-        for how, record in records.items()
-        if not how.attacker
-        for place, degree in enumerate(how.degrees)
-    }
     for method, record in made.items():
         seconds = np.full(record.shape, np.nan)
         for place, row in enumerate(clouds.probes[: config.timed]):
@@ -234,7 +229,7 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
             name = report.label(method, degree)
             results.methods[name] = _facts(method, degree, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], pictures.sample)
-            results.utilities.append(Utility(clouds.name, name, left + distorted.get(name, ())))
+            results.utilities.append(Utility(clouds.name, name, left))
     results.caveats = report.caveats(study, results, made, clear, known, guesses)
     return results
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.study import DISTORTION, INVERSES, Record
+from ficgan.lab.clouds.study import INVERSES, Record
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.pictures import box_iou, frechet_distance, frechet_floor, landmark_distance
-from ficgan.lab.metrics.privacy import auc, eer, leak, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.pictures import box_iou, landmark_distance
+from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
+from ficgan.lab.metrics.utility import frechet_figure
 from ficgan.lab.report import inlined, render, save_plot, write_pages
-from ficgan.lab.report.tables import value_of
+from ficgan.lab.report.tables import figure, spelled, value_of
 from ficgan.lab.results import Figure, Results, Trial, note_texts, notes
 
 if TYPE_CHECKING:
-    from ficgan.lab.clouds.autoencoder import CloudGuesses
-    from ficgan.lab.clouds.study import CloudStudy
+    from ficgan.lab.clouds.study import CloudGuesses, CloudStudy
 
 Row = dict[str, Any]
 
@@ -35,6 +34,7 @@ _OVERLAP = 0.5  # least overlap with the box in the clear projection that counts
 _MISS = 40.0  # landmark distance of a face that is not found, pixels
 _WHOLE = 20  # degree up to which an exact inverse brings everything back
 _NEAR = 0.05  # by which rank-1 may fall below that of clear faces
+_PRIVACY = ("AUC", "rank-1", "EER", "leak", "mu-privacy")
 _AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
 _FEW, _THESIS_PEOPLE = 30, 200  # people below which an AUC says nothing of the world; people of the thesis
 
@@ -58,7 +58,7 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     `found` [P] is whether the detector found a face; None: none was looked for.
     """
     area, first = auc(scores, bootstrap=bootstrap), rank(scores, 1, bootstrap=bootstrap)
-    out = [area, eer(scores, bootstrap=bootstrap), leak(scores, bootstrap=bootstrap), first]
+    out = [area, eer(scores), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
     mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
@@ -73,52 +73,38 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
 def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: Sample) -> tuple[Figure, ...]:
     """What a method left at one degree, of records [P] of clear and anonymised projections and times [P]."""
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
-    known, count = clear["found"], len(made)
-    base, lost = float(known.mean()), int((~made["made"]).sum())
+    known, base, lost = clear["found"], float(clear["found"].mean()), int((~made["made"]).sum())
     note = f"{base:.3f} of the clear projections"
     if lost:
         note += f"; of {lost} clouds nothing could be made, and the outer part alone was projected"
     detected = sample.share("delta-detection", known & made["found"] & (overlap >= _OVERLAP), note)
     ssim = sample.mean("ssim", made["ssim"])
-    figures = [
+    fid = sample.none("fid", "torch-fidelity's Inception is not in torch's cache of weights")
+    if "features" in (made.dtype.names or ()):
+        fid = replace(frechet_figure("fid", clear["features"], made["features"]), unit=sample.unit)
+    mean = sample.none("mu-utility", "there is no SSIM")
+    if ssim.value is not None and detected.value is not None:
+        mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
+    timed = int(np.isfinite(seconds).sum())
+    deviation = Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit) if timed else None
+    figures = (
         detected,
-        Figure("detection-drop", base - (detected.value or 0.0), n=count, unit="clouds"),
+        Figure("detection-drop", base - (detected.value or 0.0), n=len(made), unit=sample.unit),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
         sample.median("landmark-distance", landmark_distances(clear, made), f"{_MISS:g} px where no face is"),
         ssim,
-        _frechet(clear, made, sample),
+        fid,
         sample.mean("seconds", seconds),
-    ]
-    if np.isfinite(seconds).any():
-        timed = int(np.isfinite(seconds).sum())
-        figures.append(Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit="clouds"))
-    if ssim.value is None or detected.value is None:
-        figures.append(sample.none("mu-utility", "there is no SSIM"))
-    else:
-        figures.append(Figure("mu-utility", mu_utility(detected.value, ssim.value), n=count, unit="clouds"))
-    return tuple(figures)
-
-
-def distortion_of(record: Record, sample: Sample) -> tuple[Figure, ...]:
-    """Mean distortion in space of the clouds of which something could be made."""
-    return tuple(sample.mean(name, np.where(record["made"], record[name], np.nan)) for name in DISTORTION)
+        deviation,
+        mean,
+    )
+    return tuple(figure for figure in figures if figure is not None)
 
 
 def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
     """[P] mean distance of five landmarks, pixels; 40 where a face is not found, NaN where the clear one is not."""
     apart = landmark_distance(clear["marks"], made["marks"])
     return np.where(clear["found"], np.where(made["found"], apart, _MISS), np.nan)
-
-
-def _frechet(clear: Record, made: Record, sample: Sample) -> Figure:
-    name = "fd-squeezenet"
-    if "features" not in (made.dtype.names or ()):
-        return sample.none(name, "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)")
-    if len(made) < 4:
-        return sample.none(name, f"{len(made)} projections are too few")
-    x, y = (np.asarray(record["features"], np.float64) for record in (clear, made))
-    note = f"two halves of the clear projections are {frechet_floor(x):.3g} apart"
-    return Figure(name, frechet_distance(x, y), n=len(made), unit="clouds", note=note)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -142,11 +128,16 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     main = next(iter(results.sets), "")
     least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
     tried = [t for t in results.trials if t.method == method and t.set == main and not t.control]
-    tried = [t for t in tried if t.scenario != "reversed" or _figure(t, "rank-1").n >= least]
+    tried = [t for t in tried if t.scenario != "reversed" or _people(t) >= least]
     if cloud and not any(map(needs_cloud, tried)):
         return None
     known = [(value, t) for t in tried if cloud or not needs_cloud(t) for value in [value_of(t.figures, "mu-privacy")]]
     return min(((value, t) for value, t in known if value is not None), key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _people(trial: Trial) -> int:
+    found = figure(trial.figures, "rank-1")
+    return 0 if found is None else found.n
 
 
 def points(results: Results) -> list[Row]:
@@ -155,28 +146,34 @@ def points(results: Results) -> list[Row]:
     rows = []
     for name, facts in results.methods.items():
         worst, known = strongest(results, name), strongest(results, name, cloud=True)
+        figures = [None if worst is None else figure(worst.figures, metric) for metric in _PRIVACY]
         row: Row = {
             "method": facts["name"],
             "degree": facts["settings"]["degree"],
             "parameter": facts["parameter"],
             "attacker": "" if worst is None else attacker_of(worst),
+            **dict.fromkeys(_PRIVACY),
         }
-        for metric in ("AUC", "rank-1", "EER", "leak", "mu-privacy"):
-            row |= _with_ends(Figure(metric, None) if worst is None else _figure(worst, metric))
         if known is not None:
             row["attacker" + CLOUD] = attacker_of(known)
             row |= {metric + CLOUD: value_of(known.figures, metric) for metric in ("AUC", "rank-1", "mu-privacy")}
-        for figure in left.get(name, ()):
-            row |= _with_ends(figure)
+        for found in (*filter(None, figures), *left.get(name, ())):
+            row[found.metric] = found.value
+            if found.low is not None:
+                row |= {f"{found.metric} low": found.low, f"{found.metric} high": found.high}
         rows.append(row)
     return rows
 
 
 def summary(results: Results) -> list[Row]:
     """A row for each method: the degree that passes a mean privacy of .8 and leaves most utility, and the extremes."""
-    out = []
     whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
     rows = [row for row in points(results) if row["degree"] in whole]
+
+    def known(some: list[Row], name: str) -> list[float]:
+        return [row[name] for row in some if row.get(name) is not None]
+
+    out = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method and row["mu-privacy"] is not None]
         hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
@@ -186,13 +183,14 @@ def summary(results: Results) -> list[Row]:
         if at is not None:
             row[f"at μ_privacy ≥ {_AIM:g}: degree"] = at["degree"]
             row |= {key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
-        times, inverses = _known(mine, "seconds"), (n for n, i in INVERSES.items() if i.method == method and n in tried)
+        times = known(mine, "seconds")
+        inverses = (name for name, inverse in INVERSES.items() if inverse.method == method and name in tried)
         out.append(
             {
                 **row,
                 "most μ_privacy": short(best["mu-privacy"] if best else None),
                 "against": "" if best is None else best["attacker"],
-                "most μ_privacy of the cloud": short(max(_known(mine, "mu-privacy" + CLOUD), default=None)),
+                "most μ_privacy of the cloud": short(max(known(mine, "mu-privacy" + CLOUD), default=None)),
                 "inverse tried": ", ".join(inverses) or "none",
                 "seconds": short(float(np.mean(times)) if times else None),
             }
@@ -215,7 +213,7 @@ def attackers(results: Results) -> list[Row]:
             "degree": facts["settings"]["degree"],
             "attacker": attacker_of(trial),
             "needs": "the cloud" if needs_cloud(trial) else "its picture",
-            **{name: _with_interval(_figure(trial, name)) for name in ("rank-1", "AUC", "mu-privacy")},
+            **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "AUC", "mu-privacy")},
         }
         for trial in results.trials
         if (facts := results.methods.get(trial.method)) is not None and not trial.control
@@ -231,6 +229,7 @@ def controls(results: Results) -> list[Row]:
     for trial in sorted(tried, key=lambda t: degree[t.method]):
         if degree[trial.method] <= _WHOLE:
             exact[trial.attacker, trial.recogniser] = trial
+    clear = {t.recogniser: value_of(t.figures, "rank-1") for t in results.trials if t.control == "ceiling"}
     out = []
     for trial in [*(t for t in results.trials if t.control), *exact.values()]:
         area, first = value_of(trial.figures, "AUC"), value_of(trial.figures, "rank-1")
@@ -241,12 +240,11 @@ def controls(results: Results) -> list[Row]:
             people = results.sets[trial.set]["probe_people"]
             expected, holds = "one name for everybody", first is not None and first <= 1 / people + 1e-9
         elif not trial.control:
-            like = (t for t in results.trials if t.recogniser == trial.recogniser and t.control == "ceiling")
-            clear = next((value_of(t.figures, "rank-1") for t in like), None)
-            expected = f"as of clear faces, rank-1 {short(clear)}"
-            holds = clear is not None and first is not None and first >= clear - _NEAR
+            ceiling = clear.get(trial.recogniser)
+            expected = f"as of clear faces, rank-1 {short(ceiling)}"
+            holds = ceiling is not None and first is not None and first >= ceiling - _NEAR
         row: Row = {"control": trial.method, "judge": attacker_of(trial), "AUC": short(area), "rank-1": short(first)}
-        out.append(row | {"must be": expected, "holds": holds, "note": _figure(trial, "rank-1").note})
+        out.append(row | {"must be": expected, "holds": holds})
     return out
 
 
@@ -256,26 +254,6 @@ def attacker_of(trial: Trial) -> str:
 
 def short(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _figure(trial: Trial, metric: str) -> Figure:
-    return next((figure for figure in trial.figures if figure.metric == metric), Figure(metric, None))
-
-
-def _known(rows: Sequence[Row], name: str) -> list[float]:
-    return [row[name] for row in rows if row.get(name) is not None]
-
-
-def _with_ends(figure: Figure) -> Row:
-    row = {figure.metric: figure.value}
-    if figure.low is not None:
-        row |= {f"{figure.metric} low": figure.low, f"{figure.metric} high": figure.high}
-    return row
-
-
-def _with_interval(figure: Figure) -> str:
-    interval = "" if figure.low is None else f" [{short(figure.low)}, {short(figure.high)}]"
-    return short(figure.value) + interval
 
 
 def caveats(
@@ -329,11 +307,11 @@ def caveats(
 
 _BY_DEGREE = (
     *("AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim"),
-    *("fd-squeezenet", "mu-utility", "seconds", *DISTORTION),
+    *("fid", "mu-utility", "seconds"),
 )
 # Variables of the correlation matrix (figure 5.14).
-_PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fd-squeezenet")
-_UNITS = {"landmark-distance": "px", "seconds": "s", "chamfer": "mm", "normal-error": "°", "curvature-error": "1/m"}
+_PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fid")
+_UNITS = {"landmark-distance": "px", "seconds": "s"}
 
 
 def write_cloud_report(results: Results, out: Path) -> list[Path]:

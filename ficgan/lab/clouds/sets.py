@@ -65,8 +65,8 @@ class CloudStudyConfig(_CloudSettings):
     # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
     detector: str = "auto"
     timed: int = Field(3, ge=0)  # on so many people every anonymisation is timed alone
-    # Degrees at which parrots, slow inverses and recognisers of shape are tried, and distortion is measured; where the
-    # study has none of them, at all of its own.
+    # Degrees at which parrots, slow inverses and recognisers of shape are tried; where the study has none of them, at
+    # all of its own.
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     attack: AutoEncoderConfig | None = None
     resamples: int = Field(1000, ge=1)  # of the bootstrap over people
@@ -253,5 +253,5 @@ def _photos(folder: Path) -> tuple[CloudScan, ...]:
 
 def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[CloudScan, ...]:
     names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    digests = [digest([files_digest(str(one.absolute())) for one in some]) for some in contents]
+    digests = [digest([files_digest(str(path.absolute())) for path in some]) for some in contents]
     return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))

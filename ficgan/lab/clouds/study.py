@@ -7,36 +7,37 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.arrays import resize
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.crops import ARCFACE_POINTS
-from ficgan.faces.models import find_model
 from ficgan.images.codec import read_image
-from ficgan.lab.clouds.sets import CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.metrics.pictures import SqueezeNet, detect_faces, ssim
+from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig, open_clouds
+from ficgan.lab.metrics.pictures import Inception, detect_faces, inception_file, ssim
 from ficgan.lab.readers import Reader, get_readers
-from ficgan.lab.run import files_digest
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe, distortion
+from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
-from ficgan.pointcloud.projection import project, shaded
+from ficgan.pointcloud.projection import THESIS_SIZE, project, shaded
 from ficgan.pointcloud.scan import PreparedFace, prepare
+
+if TYPE_CHECKING:
+    from ficgan.lab.attacks import Pairs
 
 Image = NDArray[np.uint8]
 # Structured arrays [N], one entry a degree. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
-# `features`, and `by NAME` for each recogniser. Of clouds: `made`, those of `DISTORTION`, and `seen NAME` and `by NAME`
-# for each recogniser of shape.
+# `features`, and `by NAME` for each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of
+# shape.
 Record = NDArray[np.void]
 Swept = list[tuple[int, Cloud | None]]  # degree, ascending, and anonymised cloud; None: the method cannot work
-DISTORTION = ("chamfer", "normal-error", "curvature-error")
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
@@ -140,12 +141,11 @@ def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
 
 @dataclass
 class PictureJudges:
-    """A detector, recognisers, and SqueezeNet where its file is here."""
+    """A detector, recognisers, and Inception where its weights are here."""
 
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass
-    squeezenet: SqueezeNet | None = None
-    squeezenet_digest: str = ""
+    inception: Inception | None = None
 
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
@@ -153,15 +153,14 @@ class PictureJudges:
         readers = get_readers(config.recognisers)
         detector = get_detector(config.detector, threshold=CONFIDENCE)
         once: Any = getattr(detector, "once", None)
-        made = cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)))
-        if (path := find_model("squeezenet*_features.onnx")) is not None:
-            made.squeezenet, made.squeezenet_digest = SqueezeNet(path), str(files_digest(str(path)))
-        return made
+        weights = inception_file()
+        inception = None if weights is None else Inception(weights)
+        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), inception)
 
     @property
     def key(self) -> list[Any]:
         """Of everything that a record depends on besides the image; JSON-ready."""
-        return [[reader.digest for reader in self.readers], self.detector.name, self.squeezenet_digest]
+        return [[reader.digest for reader in self.readers], self.detector.name, self.inception is not None]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -171,8 +170,8 @@ class PictureJudges:
         for reader in self.readers:
             length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
             fields.append((f"by {reader.name}", "f4", (length,)))
-        if self.squeezenet is not None:
-            fields.append(("features", "f2", (self.squeezenet.read(blank[None]).features.shape[1],)))
+        if self.inception is not None:
+            fields.append(("features", "f2", (2048,)))
         return np.dtype(fields)
 
     def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
@@ -192,15 +191,11 @@ class PictureJudges:
         out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
         marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
         for reader in self.readers:
-            out[f"by {reader.name}"] = _embedded(reader, stack, marks)
+            out[f"by {reader.name}"] = reader.embed_each(stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack)
-        if self.squeezenet is not None:
-            side = max(height, width)
-            top, left = (side - height) // 2, (side - width) // 2
-            around = ((top, side - height - top), (left, side - width - left), (0, 0))
-            squares = [resize(np.pad(x, around, constant_values=255), self.squeezenet.size) for x in stack]
-            out["features"] = self.squeezenet.read(np.stack(squares)).features
+        if self.inception is not None:
+            out["features"] = self.inception.features(stack)
         return out
 
     def read_photo(self, image: Image, detector: FaceDetector) -> Record:
@@ -210,15 +205,8 @@ class PictureJudges:
         record["made"], record["found"] = True, bool(faces)
         marks = faces[0].landmarks if faces else _whole(image)
         for reader in self.readers:
-            record[f"by {reader.name}"] = _embedded(reader, image[None], marks[None])
+            record[f"by {reader.name}"] = reader.embed_each(image[None], marks[None])
         return record
-
-
-def _embedded(reader: Reader, images: Image, marks: NDArray[np.floating]) -> Any:
-    each: Any = getattr(reader.recognizer, "embed_each", None)
-    if each is not None and len(images) > 1:
-        return each(images, marks)
-    return [reader.recognizer.embed(x, m[None])[0] for x, m in zip(images, marks, strict=True)]
 
 
 def _whole(image: Image) -> NDArray[np.float32]:
@@ -244,24 +232,17 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray
 # -- who compares shapes ----------------------------------------------------------------------------------------------
 
 
-def read_shapes(clouds: Sequence[Cloud | None], source: Cloud | None = None) -> Record:
-    """What recognisers of shape see in clouds (None: none was made), and how far these are from their source."""
+def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
+    """What recognisers of shape see in clouds (None: none was made)."""
     # Depths are millimetres; unit vectors need fewer digits.
-    fields: list[Any] = [("made", bool), *((name, "f4") for name in DISTORTION)]
+    fields: list[Any] = [("made", bool)]
     for name, length in DESCRIPTIONS.items():
         fields += [(f"seen {name}", bool), (f"by {name}", "f4" if name == "depth" else "f2", (length,))]
     out: Record = np.zeros(len(clouds), fields)
-    for name in DISTORTION:
-        out[name] = np.nan
     for place, cloud in enumerate(clouds):
         if cloud is None:
             continue
         out["made"][place] = True
-        if source is not None:
-            apart = distortion(cloud, source)
-            values = (1000 * apart.chamfer, apart.normals, apart.curvature)
-            for name, value in zip(DISTORTION, values, strict=True):
-                out[name][place] = value
         with contextlib.suppress(InputError):  # it has no upper face
             for name, vector in describe(cloud).items():
                 out[f"seen {name}"][place], out[f"by {name}"][place] = True, vector
@@ -377,11 +358,8 @@ class CloudStudy:
         return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
-        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]; distortion is a probe's."""
-        inner = self.prepared(row).inner
-        if how is None:
-            return read_shapes([inner])
-        return read_shapes(self.treated(row, how), None if row in self.clouds.gallery or how.attacker else inner)
+        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]."""
+        return read_shapes([self.prepared(row).inner] if how is None else self.treated(row, how))
 
     def key(self, row: int, how: Treatment | None = None) -> list[Any]:
         """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""
@@ -397,3 +375,144 @@ class CloudStudy:
 def open_study(config: CloudStudyConfig) -> CloudStudy:
     """The study of a configuration in this process."""
     return CloudStudy(config, open_clouds(config), PictureJudges.open(config))
+
+
+# -- the auto-encoder of the thesis (§4.3.5): learnt from some people, tried on others ---------------------------------
+
+Images = NDArray[np.uint8]
+
+# Shares of the people that are tried on, and that training is watched on (§4.3.5.1: 80, 10, 10 %).
+_TESTED, _WATCHED = 0.1, 0.1
+_WIDEST = 10.0  # degrees of yaw of the outermost views
+# Side of the square about the nose tip that the network sees, pixels; the thesis has the whole picture.
+_WINDOW = 256
+# Rows and columns of that square in a projection, in whose middle the nose tip lies.
+_MIDDLE = tuple(slice((length - _WINDOW) // 2, (length + _WINDOW) // 2) for length in THESIS_SIZE[::-1])
+
+
+@dataclass(frozen=True)
+class CloudGuesses:
+    """What the auto-encoder's guesses are read as."""
+
+    probes: NDArray[np.intp]  # [T] places of the tried probes among the study's
+    records: dict[tuple[str, int], Record]  # (method, degree) → [T]
+    record: dict[str, Any]  # of the training, with "people": how many it learnt from, and was tried on
+
+
+def split(people: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Who is learnt from (and watched on), and who is tried on: disjoint people of the probes' [P]."""
+    known = np.random.default_rng([seed, 80_10_10]).permutation(np.unique(people))
+    if len(known) < 3:
+        raise UsageError(f"{len(known)} people cannot be split into learnt from, watched on and tried; give at least 3")
+    tried = max(1, round(_TESTED * len(known)))
+    return np.sort(known[tried:]), np.sort(known[:tried])
+
+
+def lesson_rows(study: CloudStudy) -> tuple[int, ...]:
+    """Rows of the scans that the auto-encoder learns from: the probes of its people."""
+    people = study.clouds.numbers(study.clouds.probes)
+    learnt, _ = split(people, study.config.seed)
+    return tuple(row for row, who in zip(study.clouds.probes, people, strict=True) if who in learnt)
+
+
+def lesson_key(study: CloudStudy, row: int) -> list[Any]:
+    """JSON-ready: what `lessons` depends on."""
+    settings, degrees = _settings(study)
+    every = [study.key(row, Treatment(method, "", degrees)) for method in study.config.methods]
+    return ["lessons", every, settings.views, settings.size]
+
+
+def lessons(study: CloudStudy, row: int) -> Images:
+    """Views of a scan that the auto-encoder learns from [1 + methods·degrees, views, S, S, 3], clear ones first."""
+    settings, degrees = _settings(study)
+    parts = study.prepared(row)
+    out = [_views(merged(parts.inner, parts.outer), settings)]
+    for method in study.config.methods:
+        for degree, made in study.swept(row, method, degrees):
+            if made is None:  # black, which no projection is: `_pairs` leaves it out
+                out.append(np.zeros_like(out[0]))
+            else:
+                out.append(_views(merged(made, parts.outer), settings, **anonymiser(method, degree).drawn_with()))
+    return np.stack(out)
+
+
+def train_and_guess(
+    study: CloudStudy, learnt: Sequence[Images], clear: Record, out: Path, say: Callable[[str], None]
+) -> CloudGuesses:
+    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
+
+    It has the `lessons` of each of `lesson_rows`, and the records [P] of the clear projections of the probes.
+    """
+    from ficgan.anonymizers import Faces
+    from ficgan.lab.attacks import ThesisAutoEncoder
+    from ficgan.lab.attacks.learned import digest_of
+
+    settings, degrees = _settings(study)
+    people = study.clouds.numbers(study.clouds.probes)
+    learning, tried = split(people, study.config.seed)
+    pairs = _pairs(study, learnt)
+    attacker = ThesisAutoEncoder(
+        size=settings.size,
+        epochs=settings.epochs,
+        batch=8,
+        minutes=settings.minutes,
+        held=min(0.5, _WATCHED * (len(learning) + len(tried)) / len(learning)),
+        seed=study.config.seed,
+        device=settings.device,
+    )
+    workspace = out / "attacker" / digest_of(attacker, pairs)
+    trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
+    probes = np.flatnonzero(np.isin(people, tried))
+    records: dict[tuple[str, int], list[Record]] = {}
+    for place in probes:
+        row = study.clouds.probes[place]
+        name = study.clouds.scans[row].name
+        say(f"guessing at {name}")
+        for method in study.config.methods:
+            images = [study.picture_of(row, made, method, degree) for degree, made in study.swept(row, method, degrees)]
+            names = tuple(f"{name} {method} {degree}" for degree in degrees)
+            guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
+            for image, guess in zip(images, guesses, strict=True):
+                image[_MIDDLE] = resize(guess, _WINDOW)
+            read = study.read(row, images, np.ones(len(images), bool), clear[[place]])
+            for degree, record in zip(degrees, read, strict=True):
+                records.setdefault((method, degree), []).append(record[None])
+    record = {
+        **{k: v for k, v in trained.record.items() if k != "plan"},
+        **trained.settings(),
+        "people": {"learnt from or watched on": len(learning), "tried on": len(tried)},
+        "views": settings.views,
+        "degrees": list(degrees),
+    }
+    return CloudGuesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
+
+
+def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
+    settings = study.config.attack
+    assert settings is not None
+    return settings, tuple(sorted({*settings.degrees} & {*study.config.degrees}))
+
+
+def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
+    from ficgan.anonymizers import Faces
+    from ficgan.lab.attacks import Pairs
+
+    seen, clear, people = [], [], []
+    for block, person in zip(learnt, study.clouds.numbers(lesson_rows(study)), strict=True):
+        kept = block[1:][block[1:].reshape(len(block) - 1, -1).any(axis=1)]
+        seen.append(kept.reshape(-1, *block.shape[2:]))
+        clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))
+        people.append(np.full(len(seen[-1]), person))
+    whose = np.concatenate(people)
+    names = tuple(str(index) for index in range(len(whose)))
+    return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
+
+
+def _views(cloud: Cloud, settings: AutoEncoderConfig, **drawn: Any) -> Images:
+    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
+    return _windows(np.stack([project(cloud, yaw=float(angle), **drawn) for angle in angles]), settings.size)
+
+
+def _windows(images: Images, size: int) -> Images:
+    """[N,H,W,3] → [N,size,size,3]: the squares about the nose tip."""
+    return np.stack([resize(image[_MIDDLE], size) for image in images])

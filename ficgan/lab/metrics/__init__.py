@@ -32,7 +32,7 @@ class Metric:
 _TEXT = files("ficgan.lab.metrics").joinpath("metrics.yaml").read_text("utf-8")
 # Kind (privacy, reversal, utility) → name → metric, in the order of tables
 METRICS: dict[str, dict[str, Metric]] = {
-    kind: {name: Metric(name, **{**one, "judges": tuple(one.get("judges", ()))}) for name, one in some.items()}
+    kind: {name: Metric(name, **{**given, "judges": tuple(given.get("judges", ()))}) for name, given in some.items()}
     for kind, some in yaml.safe_load(_TEXT).items()
 }
 
@@ -169,7 +169,7 @@ class Sample:
             ends = proportion(self.drawn, sums, counts)
         elif np.count_nonzero(counts) > 1:
             ends = percentiles(ratios(self.drawn, sums, counts))
-        value, low, high = (None if one is None else float(then(float(one))) for one in (x[used].mean(), *ends))
+        value, low, high = (None if value is None else float(then(float(value))) for value in (x[used].mean(), *ends))
         return Figure(metric, value, low, high, int(used.sum()), self.unit, note)
 
     def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
@@ -190,11 +190,6 @@ class Sample:
             picked = [x[order][np.argmax(heaped >= edge, axis=1)] for edge in (whole / 2, whole / 2 + 0.5)]
             low, high = percentiles(np.where(whole[:, 0] > 0, (picked[0] + picked[1]) / 2, np.nan))
         return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
-
-
-def wilson_share(metric: str, hits: NDArray[np.bool_], note: str = "") -> Figure:
-    """The share of hits [N] with Wilson's interval, every image a trial."""
-    return Figure(metric, float(hits.mean()), *wilson(int(hits.sum()), len(hits)), len(hits), "images", note)
 
 
 def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:

@@ -89,49 +89,46 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Perception:
-    features: NDArray[np.float32]  # [N,512], means over positions of the last layer, scaled
-    distances: Matrix | None = None  # [N], LPIPS-like, to the images they were read against
-
-
 class SqueezeNet:
     """SqueezeNet 1.1 as an ONNX file with seven taps, and LPIPS's linear layers for them (Zhang et al. 2018, eq. 1).
 
     LPIPS is Σ_taps mean_positions Σ_channels w_c (â_c − b̂_c)² with unit vectors â, b̂ at every position.
     """
 
-    def __init__(self, backbone: Path, linear: Path | None = None) -> None:
+    def __init__(self, backbone: Path, linear: Path) -> None:
+        from safetensors.numpy import load_file
+
         from ficgan.faces.models import onnx_session
 
-        self._session = onnx_session(backbone)
-        self._input = self._session.get_inputs()[0]
-        side = self._input.shape[2]
-        self.size: int = side if isinstance(side, int) else 128
-        channels = [tap.shape[1] for tap in self._session.get_outputs()]
-        self._weights = None if linear is None else _linear_layers(linear, channels)
+        self._session, stored = onnx_session(backbone), load_file(linear)
+        self._weights = [stored[name].ravel() for name in sorted(stored)]
+        if [len(weight) for weight in self._weights] != [tap.shape[1] for tap in self._session.get_outputs()]:
+            raise InputError(f"{linear} does not fit the taps of {backbone}; give the linear layers of SqueezeNet")
 
-    @property
-    def measures(self) -> bool:
-        return self._weights is not None
-
-    def read(self, images: Images, *, clear: Images | None = None) -> Perception:
-        """What is seen in images [N,S,S,3] uint8 RGB, with distances to `clear` where there are linear layers."""
+    def read(self, images: Images, *, clear: Images | None = None) -> tuple[NDArray[np.float32], Matrix | None]:
+        """Features [N,512] of images [N,S,S,3] uint8 RGB, and their LPIPS-like distances [N] to the `clear` ones."""
         features, distances = [], []
         for begin in range(0, len(images), _FEW):
             rows = slice(begin, begin + _FEW)
             taps = self._look(images[rows])
             features.append(taps[-1].mean((2, 3)) * _SCALE)
-            if self._weights is not None and clear is not None:
+            if clear is not None:
                 parts = zip(taps, self._look(clear[rows]), self._weights, strict=True)
-                distances.append(np.sum([_tap_distance(x, y, weight) for x, y, weight in parts], axis=0))
-        return Perception(np.concatenate(features), np.concatenate(distances) if distances else None)
+                distances.append(np.sum([_tap_distance(*part) for part in parts], axis=0))
+        return np.concatenate(features), np.concatenate(distances) if distances else None
 
     def _look(self, images: Images) -> list[NDArray[np.float32]]:
-        small = np.stack([resize(image, self.size) for image in images])
-        batch = np.ascontiguousarray(small.transpose(0, 3, 1, 2), np.float32) / 255
-        taps: list[NDArray[np.float32]] = self._session.run(None, {self._input.name: batch})
+        image = self._session.get_inputs()[0]
+        side = image.shape[2] if isinstance(image.shape[2], int) else 128
+        batch = np.stack([resize(each, side) for each in images]).transpose(0, 3, 1, 2)
+        taps: list[NDArray[np.float32]] = self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
         return taps
+
+
+def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
+    units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
+    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
+    return square / (x.shape[2] * x.shape[3])
 
 
 class Lpips:
@@ -205,26 +202,6 @@ def hub_file(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _linear_layers(path: Path, channels: list[int]) -> list[NDArray[np.float32]]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        stored = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} cannot be read as LPIPS's linear layers ({error}); copy it again") from error
-    weights = [stored[name].ravel() for name in sorted(stored)]
-    if [len(weight) for weight in weights] != channels or any((weight < 0).any() for weight in weights):
-        raise InputError(f"{path} does not fit taps of {channels} channels; give the linear layers of SqueezeNet")
-    return weights
-
-
-def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
-    units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
-    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
-    return square / (x.shape[2] * x.shape[3])
-
-
 # -- sets of images ---------------------------------------------------------------------------------------------------
 
 
@@ -245,9 +222,13 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
 
 def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
     """The distance of two random halves of one set: what noise alone gives at half its size."""
-    x = np.asarray(features)
+    return frechet_distance(*halves(np.asarray(features), seed))
+
+
+def halves(x: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Two random halves of the rows of an array; of arrays of one length they are the same rows."""
     order = np.random.default_rng(seed).permutation(len(x))
-    return frechet_distance(x[order[: len(x) // 2]], x[order[len(x) // 2 :]])
+    return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
 
 def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:
@@ -275,15 +256,10 @@ _HEAD: NDArray[np.float64] = np.array(
 
 @dataclass(frozen=True)
 class Detections:
-    """The face found in each of N crops; NaN where none was found.
+    """The face found in each of N crops; NaN where none was found."""
 
-    Args:
-        boxes: float32 [N,4], x0, y0, x1, y1 in pixels.
-        landmarks: float32 [N,5,2], pixels.
-    """
-
-    boxes: NDArray[np.float32]
-    landmarks: NDArray[np.float32]
+    boxes: NDArray[np.float32]  # float32 [N,4], x0, y0, x1, y1 in pixels
+    landmarks: NDArray[np.float32]  # float32 [N,5,2], pixels
 
     @property
     def found(self) -> NDArray[np.bool_]:

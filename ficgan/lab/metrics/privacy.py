@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +20,7 @@ from ficgan.lab.metrics import (
     percentiles,
     proportion,
     ratios,
-    recentred,
 )
-from ficgan.lab.metrics.scores import BINS, Scores
 from ficgan.lab.results import Figure
 
 # What the name of a figure ends with in which a probe without a found face counts as a miss
@@ -57,7 +57,6 @@ def within_kind(
 
     Args:
         similarity: [N,M] of outputs to clear photos, higher is more alike.
-        people, enrolled: [N] and [M] integers, one per person.
         kinds, enrolled_kinds: [N] and [M] texts, such as ethnicity and gender of the source; "" where unknown.
         sources: [N] which of the photos each output was made of; None: none of them.
     """
@@ -125,24 +124,6 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
     return _share("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
 
 
-def cmc(scores: Scores, points: int = 200) -> list[list[float]]:
-    """Cumulative match characteristic: [k, rank-k] as of `rank`, for at most `points` ranks up to all people."""
-    mated = np.flatnonzero(scores.mated)
-    if not len(mated):
-        return []
-    images = scores.sums(scores.mated)
-    better, tied = (some[mated] for some in scores.rivals)
-    # A probe spreads its weight evenly over the ranks that its ties allow: differences of a step function.
-    share = 1 / images[scores.identity[mated]] / np.count_nonzero(images) / (tied + 1)
-    steps = np.zeros(scores.enrolled + 2)
-    np.add.at(steps, better, share)
-    np.add.at(steps, better + tied + 1, -share)
-    rates = np.cumsum(np.cumsum(steps))[: scores.enrolled].round(9).clip(0, 1)
-    ranks = np.unique(np.geomspace(1, scores.enrolled, points).round().astype(np.int64))
-    heights = np.maximum.accumulate(rates[ranks - 1])
-    return [[float(k), float(rate)] for k, rate in zip(ranks, heights, strict=True)]
-
-
 # -- verification: which pairs match ----------------------------------------------------------------------------------
 
 
@@ -162,13 +143,13 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
-    x, y = vertices(scores)
-    value = float(np.sum(np.diff(x) * (y[1:] + y[:-1]).astype(np.float64)) / (2.0 * x[-1] * y[-1]))
-    drawn = scores.resampled(bootstrap)
-    below = np.cumsum(drawn.impostor, axis=1, dtype=np.float64) - drawn.impostor / 2
-    whole = drawn.genuine.sum(1, dtype=np.float64) * drawn.impostor.sum(1, dtype=np.float64)
-    binned = np.divide((drawn.genuine * below).sum(1), whole, out=np.full(len(whole), np.nan), where=whole > 0)
-    return _verified("AUC", value, binned, scores)
+    below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
+    areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
+    who, people = scores.identity[scores.genuine_probe], len(scores.identities)
+    sums, pairs = (np.bincount(who, weights, people).astype(np.float64) for weights in (areas, None))
+    ends = proportion(bootstrap.weights(people), sums, pairs)
+    value = float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas))
+    return Figure("AUC", value, *ends, len(areas), "genuine scores")
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -181,17 +162,20 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 
 
-def eer(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def eer(scores: Scores) -> Figure:
     """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
     x, y = vertices(scores)
-    far, tar = scores.resampled(bootstrap).roc
-    value = float(_crossing((x / x[-1] + y / y[-1] - 1)[None], (x / x[-1])[None])[0])
-    return _verified("EER", value, _crossing(far + tar - 1, far), scores)
+    far, excess = x / x[-1], x / x[-1] + y / y[-1] - 1
+    after = max(1, int(np.argmax(excess >= 0)))
+    step = excess[after] - excess[after - 1]
+    part = -excess[after - 1] / step if step > 0 else 0.0
+    value = float(far[after - 1] + part * (far[after] - far[after - 1]))
+    return Figure("EER", value, n=len(scores.genuine), unit="genuine scores")
 
 
-def tar_at_far(scores: Scores, far: float, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def tar_at_far(scores: Scores, far: float) -> Figure:
     """Largest genuine acceptance with at most `far` of impostors accepted; none below 30/far pairs."""
     name = f"TAR@FAR={far:g}"
     if missing := _missing(scores):
@@ -201,8 +185,7 @@ def tar_at_far(scores: Scores, far: float, *, bootstrap: Bootstrap = BOOTSTRAP) 
         return Figure(name, None, note=f"There are {scores.distinct_impostors} pairs of strangers, and {needed}.")
     x, y = vertices(scores)
     accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
-    rates, accept = scores.resampled(bootstrap).roc
-    return _verified(name, accepted, _crossing(rates - far, accept, inclusive=False), scores)
+    return Figure(name, accepted, n=len(scores.genuine), unit="genuine scores")
 
 
 def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -236,28 +219,10 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
 
 
-def det(scores: Scores, points: int = 200) -> list[list[float]]:
-    """[false accept rate, false reject rate] at most `points` corners of the exact curve (Martin et al. 1997).
-
-    The first rises from 0 to 1, the second falls.
-    """
-    if _missing(scores):
-        return []
-    x, y = vertices(scores)
-    far, tar = x / x[-1], y / y[-1]
-    chosen = np.arange(len(x))
-    if len(x) > points:  # half of them even in the logarithm of the FAR, for its low end, half along the curve
-        half = points // 2 - 1
-        low = x.searchsorted(np.geomspace(1, x[-1], half), "right") - 1
-        along = (far + tar).searchsorted(np.linspace(0, 2, half)).clip(0, len(x) - 1)
-        chosen = np.unique(np.concatenate([[0], low, along, [len(x) - 1]]))
-    return np.stack([far, 1 - tar], 1)[chosen].tolist()
-
-
 # -- linkability and reversibility ------------------------------------------------------------------------------------
 
 
-def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
+def linkability(scores: Scores, *, seed: int = 0) -> Figure:
     """D_sys in [0, 1]: 0 where a score does not tell one person's images (Gomez-Barrero et al. 2018, eqs. 8, 10).
 
     Histograms put it above 0 by chance; the note says how far. Below 20 genuine scores there is no value.
@@ -265,19 +230,16 @@ def linkability(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     if missing := _missing(scores):
         return Figure("D_sys", None, note=missing)
     count = len(scores.genuine)
-    # As the authors' program: a tenth of the genuine scores, at most 100; rounded down to what divides BINS.
-    bins = max(bins for bins in range(1, 101) if BINS % bins == 0 and bins <= max(1, count // 10))
+    bins = min(100, count // 10)  # as the authors' program
     if bins < 2:
         return Figure("D_sys", None, note=f"{count} genuine scores are too few for a histogram; 20 are needed.")
-    drawn = scores.resampled(bootstrap)
-    genuine, impostor = (_shares(histogram, bins) for histogram in (drawn.genuine, drawn.impostor))
-    every = _global_measure(genuine, impostor)
-    value = float(every[0])
-    every[0] = np.nanmean(every[1:])  # resampling adds noise of its own, which D_sys takes for linkability
-    null = np.random.default_rng(bootstrap.seed).multinomial(count, impostor[0] / impostor[0].sum(), size=_NULLS)
-    expected = _global_measure(null / count, impostor[:1]).mean()
+    both = np.concatenate([scores.genuine, scores.impostors])
+    edges = np.linspace(both.min(), both.max(), bins + 1)
+    genuine, impostor = (np.histogram(some, edges)[0] / len(some) for some in (scores.genuine, scores.impostors))
+    null = np.random.default_rng(seed).multinomial(count, impostor / impostor.sum(), size=_NULLS) / count
+    expected = _global_measure(null, impostor).mean()
     note = f"As many scores of strangers alone would give {expected:.2g}."
-    return _verified("D_sys", value, every, scores, note=note)
+    return Figure("D_sys", float(_global_measure(genuine, impostor)), n=count, unit="genuine scores", note=note)
 
 
 def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -310,19 +272,14 @@ def privacy_figures(
         *(rank(scores, k, **draw) for k in KS if k <= max(1, scores.enrolled)),
         auc(scores, **draw),
         leak(scores, **draw),
-        eer(scores, **draw),
-        *(tar_at_far(scores, far, **draw) for far in FARS),
+        eer(scores),
+        *(tar_at_far(scores, far) for far in FARS),
         genuine_similarity(scores, **draw),
         match_rate(scores, threshold, **draw),
         false_match_rate(scores, threshold, **draw),
-        linkability(scores, **draw),
+        linkability(scores, seed=seed),
         singling_out(scores, threshold, **draw),
     )
-
-
-def privacy_curves(scores: Scores) -> dict[str, list[list[float]]]:
-    """ "cmc" and "det" as lists of [x, y], at most 200 each, x rising; empty without genuine scores."""
-    return {"cmc": cmc(scores), "det": det(scores)}
 
 
 def _share(
@@ -335,11 +292,6 @@ def _share(
     part = scores.sums(found * (able > 0))
     ends = proportion(bootstrap.weights(len(whole)), part, whole)
     return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit)
-
-
-def _verified(name: str, value: float, binned: Floats, scores: Scores, note: str = "") -> Figure:
-    people = int(np.count_nonzero(scores.sums(scores.mated)))
-    return Figure(name, value, *recentred(binned, value, people), len(scores.genuine), "genuine scores", note)
 
 
 def _nobody(scores: Scores) -> str:
@@ -356,29 +308,252 @@ def _missing(scores: Scores) -> str:
     return "" if len(scores.impostors) else NO_STRANGERS
 
 
-def _crossing(rising: Floats, values: Floats, *, inclusive: bool = True) -> Floats:
-    """[R] `values` [R,V] where `rising` [R,V] reaches 0, on the line between two corners."""
-    after = np.maximum(1, np.argmax(rising >= 0 if inclusive else rising > 0, axis=1))
-    row = np.arange(len(rising))
-    step = rising[row, after] - rising[row, after - 1]
-    part = np.divide(-rising[row, after - 1], step, out=np.zeros(len(rising)), where=step > 0)
-    return values[row, after - 1] + part * (values[row, after] - values[row, after - 1])
-
-
-def _shares(histogram: Floats, bins: int) -> Floats:
-    folded = histogram.reshape(len(histogram), bins, -1).sum(2, dtype=np.float64)
-    whole = folded.sum(1, keepdims=True)
-    return folded / np.where(whole > 0, whole, np.nan)
-
-
 def _global_measure(genuine: Floats, impostor: Floats) -> Floats:
-    """[R] D_sys = ∫ p(s | genuine) D(s) ds, with D = (p − q)/(p + q) where p > q, else 0; NaN without scores."""
+    """D_sys = ∫ p(s | genuine) D(s) ds, with D = (p − q)/(p + q) where p > q, else 0, of shares […,bins]."""
     both = genuine + impostor
     local = np.divide(genuine - impostor, both, out=np.zeros(both.shape), where=both > 0).clip(0, None)
-    return np.asarray((genuine * local).sum(1))
+    return np.asarray((genuine * local).sum(-1))
 
 
 def _accuracies(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     images = scores.sums(scores.enrolled_probes)
     present = images > 0
     return scores.identities[present], scores.sums(hits(scores, 1))[present] / images[present]
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+Index = NDArray[np.intp]
+Booleans = NDArray[np.bool_]
+Metric = Literal["cosine", "euclidean"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Probes against a gallery; made by `compare`, `from_matrix` or `take`.
+
+    A *genuine* score compares two images of one person, an *impostor* score two people.
+    """
+
+    similarity: Floats  # [P,G], higher is more alike; NaN where an image is not compared with another
+    people: NDArray[np.int64]  # [P], who is in each probe
+    gallery: NDArray[np.int64]  # [G] ascending, who is in each enrolled image
+    acquired: Booleans  # [P]; a probe that was not acquired (no face found) has no scores
+    metric: Metric  # "euclidean": negative distances
+    same: bool = False  # the probes were compared with themselves; every pair counts twice
+
+    @classmethod
+    def compare(
+        cls,
+        probe: ArrayLike,
+        gallery: ArrayLike,
+        probe_people: ArrayLike,
+        gallery_people: ArrayLike,
+        *,
+        metric: Metric,
+        acquired: ArrayLike | None = None,
+        exclude_same: bool = False,
+    ) -> Scores:
+        """Compare embeddings [P,D] with [G,D] by "cosine", or negative "euclidean" distance; people are integers ≥ 0.
+
+        Args:
+            acquired: [P] bool, which probes have an embedding; None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
+        """
+        x, y = np.asarray(probe), np.asarray(gallery)
+        if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
+            shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
+            raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
+        seen = np.ones(len(x), bool) if acquired is None else np.asarray(acquired)
+        kept = np.flatnonzero(seen) if exclude_same else np.arange(len(y))
+        for what, rows, used in (("probe", x, np.flatnonzero(seen)), ("gallery", y, kept)):
+            _check_embeddings(rows, used, what, metric)
+        scores = np.full((len(x), len(y)), np.nan, np.float32)
+        scores[np.ix_(seen, kept)] = _similarities(x[seen], y[kept], metric)
+        how: dict[str, Any] = {"metric": metric, "acquired": seen, "exclude_same": exclude_same}
+        return cls.from_matrix(scores, probe_people, gallery_people, **how)
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: ArrayLike,
+        probe_people: ArrayLike,
+        gallery_people: ArrayLike,
+        *,
+        metric: Metric = "cosine",
+        acquired: ArrayLike | None = None,
+        exclude_same: bool = False,
+    ) -> Scores:
+        """From similarities [P,G], higher is more alike; the rest as in `compare`."""
+        given = np.asarray(matrix)
+        scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
+        seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
+        scores[~seen] = np.nan
+        people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
+        for what, who in (("probe", people), ("gallery", enrolled)):
+            if (who < 0).any():
+                unknown = f"{int((who < 0).sum())} {what} images"
+                raise InputError(f"{unknown} show people who are not known (number −1); leave them out")
+        who, images = np.unique(enrolled, return_counts=True)
+        if len(who) < 2:
+            raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
+        if not np.isin(people, who[images > exclude_same]).any():
+            reason = "no person has two images" if exclude_same else "none of the probes' people is in the gallery"
+            raise InputError(f"{reason}, so there is nothing to find; check the split")
+        kept = np.flatnonzero(seen) if exclude_same else np.arange(len(enrolled))
+        bad = np.flatnonzero(seen)[~np.isfinite(scores[np.ix_(seen, kept)]).all(1)]
+        if len(bad):
+            raise InputError(f"scores of probe number {bad[0]} are not finite; check its embedding, or leave it out")
+        if exclude_same:
+            np.fill_diagonal(scores, np.nan)
+        order = kept[np.argsort(enrolled[kept], kind="stable")]
+        return cls(scores[:, order], people, enrolled[order], seen, metric, exclude_same)
+
+    def take(self, mask: Booleans) -> Scores:
+        """The scores of the probes where `mask` [P] is true, against the whole gallery."""
+        return replace(self, similarity=self.similarity[mask], people=self.people[mask], acquired=self.acquired[mask])
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    # -- people -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _first(self) -> Index:
+        """[E] the first column of each enrolled person."""
+        return np.flatnonzero(np.diff(self.gallery, prepend=-1))
+
+    @property
+    def enrolled(self) -> int:
+        return len(self._first)
+
+    @cached_property
+    def genuine_pairs(self) -> NDArray[np.int64]:
+        """[P] enrolled images of the probe's person, its own image left out; also of probes not acquired."""
+        first, last = (np.searchsorted(self.gallery, self.people, side) for side in ("left", "right"))
+        return np.asarray(last - first - (self.acquired & self.same), np.int64)
+
+    @property
+    def enrolled_probes(self) -> Booleans:
+        """[P] probes whose person is in the gallery, acquired or not."""
+        return self.genuine_pairs > 0
+
+    @property
+    def mated(self) -> Booleans:
+        """[P] probes that have a genuine score."""
+        return self.acquired & self.enrolled_probes
+
+    @cached_property
+    def identities(self) -> NDArray[np.int64]:
+        """[I] the people of all probes, ascending."""
+        return np.unique(self.people)
+
+    @cached_property
+    def identity(self) -> Index:
+        """[P] which of the identities a probe shows."""
+        return np.searchsorted(self.identities, self.people)
+
+    def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Values of the probes [P] added up for each identity [I]."""
+        added = np.bincount(self.identity, weights=values.astype(np.float64), minlength=len(self.identities))
+        return added.astype(np.float64)  # without any probe NumPy gives integers
+
+    # -- scores -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _pairs(self) -> tuple[Booleans, Booleans]:
+        """[P,G] where the genuine and where the impostor scores are."""
+        alike, compared = self.people[:, None] == self.gallery, ~np.isnan(self.similarity)
+        return alike & compared, ~alike & compared
+
+    @cached_property
+    def genuine(self) -> Floats:
+        """[N] all genuine scores, probe by probe."""
+        return self.similarity[self._pairs[0]]
+
+    @cached_property
+    def genuine_probe(self) -> Index:
+        """[N] the probe of each genuine score."""
+        return np.nonzero(self._pairs[0])[0]
+
+    @cached_property
+    def impostors(self) -> Floats:
+        """[M] all impostor scores, ascending."""
+        scores = self.similarity[self._pairs[1]]
+        scores.sort()
+        return scores
+
+    @cached_property
+    def impostors_of(self) -> NDArray[np.int64]:
+        """[P] how many impostor scores each probe has."""
+        return np.count_nonzero(self._pairs[1], axis=1)
+
+    @property
+    def distinct_impostors(self) -> int:
+        """Impostor pairs; half of the scores where a set was compared with itself."""
+        return len(self.impostors) // 2 if self.same else len(self.impostors)
+
+    def impostors_over(self, threshold: float) -> NDArray[np.int64]:
+        """[P] impostor scores of each probe above a threshold."""
+        return np.count_nonzero((self.similarity > threshold) & self._pairs[1], axis=1)
+
+    @cached_property
+    def best_genuine(self) -> Floats:
+        """[P] the most similar enrolled image of the probe's person; NaN without a genuine score."""
+        best = np.full(len(self), np.nan, self.similarity.dtype)
+        np.fmax.at(best, self.genuine_probe, self.genuine)
+        return best
+
+    def strangers(self, limit: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[P] how many other people have their best image above, and how many at, a limit [P]; none at NaN."""
+        best = np.fmax.reduceat(self.similarity, self._first, axis=1)  # [P,E]
+        best[self.people[:, None] == self.gallery[self._first]] = np.nan
+        return np.count_nonzero(best > limit[:, None], axis=1), np.count_nonzero(best == limit[:, None], axis=1)
+
+    @cached_property
+    def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[P] how many other people lie above the best genuine score, and how many at it."""
+        return self.strangers(self.best_genuine)
+
+
+def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
+    """[P,G]; equal embeddings have equal similarities, to the bit."""
+    if metric == "cosine":
+        x, y = _unit(probe), _unit(gallery)
+    else:  # about the gallery's mean, where float32 cancels least
+        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
+        with np.errstate(over="ignore"):
+            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
+    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        scores = x @ y.T
+        if metric == "euclidean":
+            scores *= -2
+            scores += np.einsum("nd,nd->n", x, x)[:, None]
+            scores += np.einsum("nd,nd->n", y, y)
+            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
+            np.negative(scores, out=scores)
+    scores = scores if len(x) == len(x_of) else scores[x_of]
+    return scores if len(y) == len(y_of) else scores[:, y_of]
+
+
+def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
+    rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
+    array = array + 0.0  # −0 becomes 0, so that equal rows have equal bytes
+    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
+
+
+def _check_embeddings(array: NDArray[Any], rows: Index, what: str, metric: Metric) -> None:
+    for wrong, bad in (
+        ("are not finite", ~np.isfinite(array[rows]).all(1)),
+        ("are all zeros, which has no cosine", ~array[rows].any(1) & (metric == "cosine")),
+    ):
+        if bad.any():
+            first = f"{bad.sum()} of {len(rows)} {what} embeddings, such as number {rows[bad][0]},"
+            raise InputError(f"{first} {wrong}; leave these faces out")

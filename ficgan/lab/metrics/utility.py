@@ -15,7 +15,7 @@ from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
-from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, Perception, SqueezeNet
+from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
 from ficgan.lab.results import Figure
 
 Box = tuple[int, int, int, int]
@@ -23,7 +23,7 @@ Values = NDArray[np.floating[Any]]
 
 _DETECTORS = ("yunet", "insightface", "centerface")  # Fastest first: one looks at every method's output
 _BATCH = 32
-_LEAST_IMAGES = 4  # For a Fréchet distance
+LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
@@ -41,7 +41,8 @@ class UtilityReadings:
     males: NDArray[np.float32] | None = None  # [N], probability
     attributes: NDArray[np.float32] | None = None  # [N,A], probabilities
     attribute_names: tuple[str, ...] = ()
-    perception: Perception | None = None
+    perception: NDArray[np.float32] | None = None  # [N,512], SqueezeNet's features
+    perceived: NDArray[np.float64] | None = None  # [N], LPIPS-like, to the images these were read against
     inception: NDArray[np.float32] | None = None  # [N,2048]
     lpips: NDArray[np.float64] | None = None  # [N], to the images these were read against
     missing: dict[str, str] = field(default_factory=dict)  # judge → a sentence that says what is missing
@@ -78,7 +79,7 @@ _NEEDS = {
     "detector": "no face detector is available; see `ficgan doctor`",
     "age_gender": "age_gender.onnx is in none of the model folders ($FICGAN_MODELS)",
     "attributes": "no attribute classifier was given; train one",
-    "squeezenet": "squeezenet11_features.onnx is in none of the model folders ($FICGAN_MODELS)",
+    "squeezenet": "squeezenet11_features.onnx and lpips_squeeze_linear.safetensors are in none of the model folders",
     "lpips": "no backbone of LPIPS (AlexNet, VGG-16, SqueezeNet) is in torch's cache of weights",
     "inception": "torch-fidelity's Inception is not in torch's cache of weights",
 }
@@ -110,10 +111,9 @@ class Judges:
             found.age_gender = AgeGender(path)
         if path := attributes or _first(folders, "attributes.safetensors"):
             found.attributes = AttributeClassifier.load(path)
-        if path := _first(folders, "squeezenet*_features.onnx"):
-            found.squeezenet = SqueezeNet(path, _first(folders, "lpips_squeeze_linear.safetensors"))
-            if not found.squeezenet.measures:
-                found.missing["distances"] = "lpips_squeeze_linear.safetensors is in none of the model folders"
+        linear = _first(folders, "lpips_squeeze_linear.safetensors")
+        if linear and (path := _first(folders, "squeezenet*_features.onnx")):
+            found.squeezenet = SqueezeNet(path, linear)
         try:
             if network := pictures.lpips_backbone():
                 found.lpips = Lpips(network)
@@ -146,7 +146,7 @@ class Judges:
         if self.attributes is not None:
             out.attributes, out.attribute_names = self.attributes.predict(faces), self.attributes.names
         if self.squeezenet is not None:
-            out.perception = self.squeezenet.read(faces.images, clear=clear)
+            out.perception, out.perceived = self.squeezenet.read(faces.images, clear=clear)
         if self.lpips is not None:
             out.used["lpips"] = self.lpips.network
             out.lpips = None if clear is None else self.lpips.distance(clear, faces.images)
@@ -227,25 +227,23 @@ def compare(
 ) -> tuple[Figure, ...]:
     """Every utility figure that applies, in the order of the table; value None, with the reason, if a judge is missing.
 
-    Args:
-        region: x0, y0, x1, y1: SSIM and PSNR are of this square; None: the whole crop.
-        labels: [N,A], 0 or 1, in the order of the classifier's attributes.
-        bootstrap: over people where they are known, else over images.
+    SSIM and PSNR are of the `region` x0, y0, x1, y1, or of the whole crop. `labels` are [N,A], 0 or 1. The bootstrap is
+    over people where they are known, else over images.
     """
     if clear.faces.images.shape != anonymised.faces.images.shape or clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")
     sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised)), bootstrap)
     both = (clear, anonymised, sample)
-    made = (_fidelity(*both, region), _distributions(*both), _geometry(*both), _semantics(*both, labels))
+    made = (_fidelity(*both, region), _geometry(*both), _semantics(*both, labels))
     found = {figure.metric: figure for figures in made for figure in figures}
 
     def lacking(metric: Metric) -> Figure:
         missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
         return sample.none(metric.name, next(missing, "these faces were not read against the clear ones"))
 
-    asked = [one for one in METRICS["utility"].values() if one.name in found or one.judges]
-    asked = [one for one in asked if labels is not None or one.name != "attributes-accuracy"]
-    return tuple(found[one.name] if one.name in found else lacking(one) for one in asked)
+    asked = [metric for metric in METRICS["utility"].values() if metric.name in found or metric.judges]
+    asked = [metric for metric in asked if labels is not None or metric.name != "attributes-accuracy"]
+    return tuple(found[metric.name] if metric.name in found else lacking(metric) for metric in asked)
 
 
 def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Figure:
@@ -257,8 +255,8 @@ def psnr_figure(metric: str, ratios: NDArray[np.float64], sample: Sample) -> Fig
 
 def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
     """Fréchet distance of features [N,D] of images to those of the clear ones."""
-    if len(seen) < _LEAST_IMAGES:
-        few = f"{len(seen)} images are too few; give at least {_LEAST_IMAGES}"
+    if len(seen) < LEAST_IMAGES:
+        few = f"{len(seen)} images are too few; give at least {LEAST_IMAGES}"
         return Figure(metric, None, unit="images", note=few)
     note = f"biased upwards at small n: two halves of the clear faces are {pictures.frechet_floor(clear):.4g} apart"
     return Figure(metric, pictures.frechet_distance(seen, clear), n=len(seen), unit="images", note=note)
@@ -275,14 +273,12 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
     yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
     if after.lpips is not None:
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
-    if after.perception is not None and after.perception.distances is not None:
-        note = "no published LPIPS: do not compare with papers"
-        yield sample.mean("lpips-squeezenet", after.perception.distances, note)
-
-
-def _distributions(clear: UtilityReadings, after: UtilityReadings, sample: Sample) -> Iterator[Figure]:
-    shown, made = (None if one.perception is None else one.perception.features for one in (clear, after))
-    for name, x, y in (("fid", clear.inception, after.inception), ("fd-squeezenet", shown, made)):
+    if after.perceived is not None:
+        yield sample.mean("lpips-squeezenet", after.perceived, "no published LPIPS: do not compare with papers")
+    for name, x, y in (
+        ("fid", clear.inception, after.inception),
+        ("fd-squeezenet", clear.perception, after.perception),
+    ):
         if x is not None and y is not None:
             yield frechet_figure(name, x, y)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
 from ficgan.lab.attackers import TrainedAttacker
-from ficgan.lab.attacks import REVERSERS, Pairs
+from ficgan.lab.attacks import Pairs, reverser_of
 from ficgan.lab.bench import Bench, anonymiser_for, known
+from ficgan.lab.matrix import fidelity_figures, identity_distance
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.privacy import hits, rank
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Progress, fingerprint
 from ficgan.lab.sets import open_set
-from ficgan.lab.trials import fidelity_figures, identity_distance
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, read_tree
 
@@ -176,8 +175,7 @@ def attack_on(
     bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
-    name, parameters = parse_spec(spec)
-    reverser = REVERSERS.make(name, **parameters)
+    reverser = reverser_of(spec)
     lessons = None
     if "pairs" in reverser.traits.knowledge:
         seen = bench.part(rows, treated(bench, how, rows).images)
@@ -239,6 +237,13 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
+
+
+def filled(rows: Iterable[Row]) -> list[Row]:
+    """Rows of one table, each with the columns of all; a dash where it has nothing."""
+    rows = list(rows)
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return [{column: row.get(column, "–") for column in columns} for row in rows]
 
 
 def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import UsageError
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
@@ -59,11 +59,8 @@ def fantomas_matrix(
 ) -> MatrixConfig:
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
-    Args:
-        people, size: fewer in all, or another side of the crops; the split, or parameters in pixels, shrink with them.
-        only: labels or names of the methods to run; block permutation, the positive control, is always run.
-        extra: further methods as LABEL=NAME:PARAMETER=VALUE,…, such as "CIAGAN=external:folder=PATH".
-        general: reversers that know nothing of the method; none: the preset's.
+    With fewer people the split shrinks, with smaller crops parameters in pixels do. Block permutation, the positive
+    control, is always run. `extra` are LABEL=NAME:PARAMETER=VALUE,….
     """
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
@@ -106,13 +103,13 @@ def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[Method
         if not any(slug in names for names in plain):
             raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
     pairs = zip(methods, plain, strict=True)
-    return [one for one, names in pairs if not only or names & set(wanted) or one.label == POSITIVE_LABEL]
+    return [method for method, names in pairs if not only or names & set(wanted) or method.label == POSITIVE_LABEL]
 
 
 def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
     """The same matrix, its general attackers trained on another set of faces with identities (E4.2)."""
-    taught = SetConfig(name=other.absolute().stem, path=str(other)).model_dump(exclude_unset=True)
-    sets = [SetConfig.model_validate({**one.model_dump(), "learn_from": taught}) for one in config.sets]
+    source = SetConfig(name=other.absolute().stem, path=str(other)).model_dump(exclude_unset=True)
+    sets = [SetConfig.model_validate({**faces.model_dump(), "learn_from": source}) for faces in config.sets]
     return config.model_copy(update={"sets": sets, "scenarios": ["clear", "naive", GENERAL], "utility": False})
 
 
@@ -123,20 +120,14 @@ def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None
     learnt = [FaceTreatment.of(spec, label) for label, spec in LEARNT.items()]
     trials: list[Trial] = []
     for spec in config.general:
-        if "pairs" in REVERSERS[parse_spec(spec)[0]].traits.knowledge:
+        if "pairs" in reverser_of(spec).traits.knowledge:
             trials += transfer(bench, spec, learnt, met, scenario=f"transfer: {spec}", progress=progress)
     return trials
 
 
 @dataclass(frozen=True)
 class MethodVerdict:
-    """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none.
-
-    Args:
-        best, attacker: the strongest reversal, and whose it is.
-        gain: reversibility of that attack, (best − naive) / clear, its interval of the same people in all three.
-        reversible: of `best`, by the rule above the tables; None: undecided, `why`.
-    """
+    """Whether a method is reversible on a set, by one judge; figures are rank-1, None where there is none."""
 
     set: str
     method: str
@@ -144,10 +135,12 @@ class MethodVerdict:
     clear: Figure | None = None
     naive: Figure | None = None
     parrot: Figure | None = None
+    # best, attacker: the strongest reversal, and whose it is
     best: Figure | None = None
     attacker: str = ""
+    # Reversibility of that attack, (best − naive) / clear, its interval of the same people in all three
     gain: Figure | None = None
-    reversible: bool | None = None
+    reversible: bool | None = None  # Of `best`, by the rule above the tables; None: undecided, `why`
     why: str = ""
 
 
@@ -187,7 +180,7 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
-    held = {one.name: one for one in controls(results) if (one.set, one.judge) == (name, judge)}
+    held = {found.name: found for found in controls(results) if (found.set, found.judge) == (name, judge)}
     for control in ("clear", "constant"):
         if control not in held:
             return f"the control {control!r} was not run"
@@ -208,7 +201,7 @@ def _rank(trial: Trial) -> Figure | None:
 
 def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Trial | None]:
     ranks = [(found, trial) for trial in trials if trial.scenario in scenarios and (found := _rank(trial)) is not None]
-    known = [(found, one) for found, one in ranks if found.value is not None]
+    known = [(found, trial) for found, trial in ranks if found.value is not None]
     return max(known, key=lambda pair: pair[0].value or 0.0, default=(None, None))
 
 
@@ -225,20 +218,20 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     found = verdicts(results)
     rows = [
         {
-            **_head(one),
-            "clear": spelled(one.clear),
-            "naive": spelled(one.naive),
-            "parrot": spelled(one.parrot),
-            "best reversal": spelled(one.best),
-            "attacker": one.attacker,
-            "reversibility, paired": spelled(one.gain),
-            "reversible?": _yes(one.reversible, f"undecided: {one.why}"),
+            **_head(verdict),
+            "clear": spelled(verdict.clear),
+            "naive": spelled(verdict.naive),
+            "parrot": spelled(verdict.parrot),
+            "best reversal": spelled(verdict.best),
+            "attacker": verdict.attacker,
+            "reversibility, paired": spelled(verdict.gain),
+            "reversible?": _yes(verdict.reversible, f"undecided: {verdict.why}"),
             "paper": {True: "reversible", False: "not reversible", None: "–"}[
-                one.method in FANTOMAS.reversible if one.method in FANTOMAS_CLAIMS else None
+                verdict.method in FANTOMAS.reversible if verdict.method in FANTOMAS_CLAIMS else None
             ],
-            "paper says": FANTOMAS_CLAIMS.get(one.method, ""),
+            "paper says": FANTOMAS_CLAIMS.get(verdict.method, ""),
         }
-        for one in found
+        for verdict in found
     ]
     parameters = [
         {
@@ -255,8 +248,8 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _head(one: MethodVerdict) -> Row:
-    return {"set": one.set, "method": one.method, "judge": one.judge}
+def _head(verdict: MethodVerdict) -> Row:
+    return {"set": verdict.set, "method": verdict.method, "judge": verdict.judge}
 
 
 def _listed(parameters: dict[str, Any]) -> str:
@@ -265,9 +258,9 @@ def _listed(parameters: dict[str, Any]) -> str:
 
 def _counts(found: Sequence[MethodVerdict]) -> list[Row]:
     decided: dict[str, bool] = {}
-    for one in found:
-        if one.method in FANTOMAS_CLAIMS and one.reversible is not None:
-            decided[one.method] = decided.get(one.method, False) or one.reversible
+    for verdict in found:
+        if verdict.method in FANTOMAS_CLAIMS and verdict.reversible is not None:
+            decided[verdict.method] = decided.get(verdict.method, False) or verdict.reversible
     agree = sum((label in FANTOMAS.reversible) == value for label, value in decided.items())
     numbers = {
         "paper": (len(FANTOMAS_CLAIMS), len(FANTOMAS.reversible), "–"),
@@ -279,19 +272,19 @@ def _counts(found: Sequence[MethodVerdict]) -> list[Row]:
 
 def fantomas_caveats(results: Results) -> list[str]:
     """What must be read with these tables, besides the results' own caveats."""
-    said: list[tuple[str, dict[str, Any]]] = []
+    caveats: list[tuple[str, dict[str, Any]]] = []
     if missing := [label for label in FANTOMAS_CLAIMS if label not in results.methods]:
-        said.append(("missing", {"count": len(missing), "names": ", ".join(missing)}))
+        caveats.append(("missing", {"count": len(missing), "names": ", ".join(missing)}))
     for name, facts in results.sets.items():
         here = [facts["split"]["parts"][part]["people"] for part in ("background", "attacker", "probe")]
         asked = [FANTOMAS.split[part] for part in ("background", "attacker", "test")]
         if here != asked or facts["size"] != FANTOMAS.split["size"]:
-            said.append(("split", {"name": name, "here": here, "px": facts["size"]}))
+            caveats.append(("split", {"name": name, "here": here, "px": facts["size"]}))
     if any(facts["name"] == "k-rtio" for facts in results.methods.values()):
-        said.append(("overlays", {}))
+        caveats.append(("overlays", {}))
     judges = sorted({trial.recogniser for trial in results.trials if trial.recogniser})
-    said.append(("judges", {"judges": ", ".join(judges)}))
-    return [text(FANTOMAS, FANTOMAS.caveats[key], **values) for key, values in said]
+    caveats.append(("judges", {"judges": ", ".join(judges)}))
+    return [text(FANTOMAS, FANTOMAS.caveats[key], **values) for key, values in caveats]
 
 
 def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[dict[str, Any]]:
@@ -302,30 +295,30 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
     layer: list[Row] = []
     parrots: list[Row] = []
     special: list[Row] = []
-    for one in found:
+    for verdict in found:
         head, own = (
-            _head(one),
+            _head(verdict),
             [
                 trial
                 for trial in results.trials
-                if (trial.set, trial.method, trial.recogniser) == (one.set, one.method, one.judge)
+                if (trial.set, trial.method, trial.recogniser) == (verdict.set, verdict.method, verdict.judge)
             ],
         )
         cells = {_column(trial): spelled(_rank(trial)) for trial in own if trial.scenario in REVERSED}
-        seen = {"naive": spelled(one.naive) or "not run", "parrot": spelled(one.parrot) or "not run"}
+        seen = {"naive": spelled(verdict.naive) or "not run", "parrot": spelled(verdict.parrot) or "not run"}
         every.append(head | seen | missing | cells)
 
         ranks = {attacker_kind(trial): _rank(trial) for trial in own if trial.scenario == GENERAL}
-        far = results.methods[one.method]["name"] in (POSITIVE, "pixel-relocation")
+        far = results.methods[verdict.method]["name"] in (POSITIVE, "pixel-relocation")
         row = head | {"moves pixels far": _yes(far)}
         row |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
         for kind in (_PIX2PIX, _CONV):
             row[f"auto-encoder better than {NAMES[kind]}?"] = _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
         layer.append(row)
 
-        best = {"best reversal": spelled(one.best), "by": one.attacker}
-        above = {"above naive?": _yes(_above(one.best, one.naive))}
-        parrots.append(head | seen | best | above | {"above the parrot?": _yes(_above(one.best, one.parrot))})
+        best = {"best reversal": spelled(verdict.best), "by": verdict.attacker}
+        above = {"above naive?": _yes(_above(verdict.best, verdict.naive))}
+        parrots.append(head | seen | best | above | {"above the parrot?": _yes(_above(verdict.best, verdict.parrot))})
 
         (a, made), (b, general) = _best(own, SPECIALISED), _best(own, GENERAL)
         if made is not None:
@@ -383,7 +376,7 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
         if trial.scenario != GENERAL or not learnt:
             continue
         here, there = at_home.get(identity(trial, attacker)), _rank(trial)
-        values = [one.value for one in (here, there) if one is not None and one.value is not None]
+        values = [found.value for found in (here, there) if found is not None and found.value is not None]
         rows.append(
             {
                 "method": trial.method,

@@ -20,10 +20,11 @@ from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import ModelInfo, file_digest
+from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, Printed, Row, filled, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
@@ -39,22 +40,17 @@ _SHARES = {
     "attributes-balanced": "the same, balanced, %",
     "attributes-accuracy": "attributes as labelled, %",
 }
-_SHOWN = frozenset({*_SHARES, "fid", "fd-squeezenet", "lpips", "lpips-squeezenet", "ssim"})
+_SHOWN = frozenset({*_SHARES, "fid", "lpips", "ssim"})
 
 
 class FicganPaper(BaseModel):
-    """What is measured on which images.
-
-    Args:
-        part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn.
-        layers: indices i; none: all.
-        ablations: (name, checkpoint, bank) of models that were trained without a part.
-    """
+    """What is measured on which images."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
+    # part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn
     part: str | None = None
     skip: int = Field(0, ge=0)
     limit: int | None = Field(None, ge=2)
@@ -65,7 +61,8 @@ class FicganPaper(BaseModel):
     checkpoint: str = ""
     bank: str = ""
     k: int = Field(3000, ge=2)
-    layers: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()  # Indices i; none: all
+    # (name, checkpoint, bank) of models that were trained without a part
     ablations: tuple[tuple[str, str, str], ...] = ()
     detector: str = "auto"
     device: str = "cpu"
@@ -124,11 +121,11 @@ class FicganRun:
 
     @property
     def main(self) -> dict[Setting, SettingFigures]:
-        return {setting: one for setting, one in self.found.items() if setting.model == "FICGAN"}
+        return {setting: measured for setting, measured in self.found.items() if setting.model == "FICGAN"}
 
     def by_layer(self, code: str) -> dict[int, SettingFigures]:
         """i → figures of the model itself with a code."""
-        return {setting.layer: one for setting, one in self.main.items() if setting.code == code}
+        return {setting.layer: measured for setting, measured in self.main.items() if setting.code == code}
 
 
 @dataclass
@@ -198,8 +195,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     names = () if judges.attributes is None else judges.attributes.names
     mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
-    faces, known = mixed.faces, mixed.attributes
-    labels = np.stack([known[name] for name in names], 1).astype(np.uint8) if names and {*names} <= {*known} else None
+    faces, labels = mixed.faces, label_matrix(names, mixed.attributes)
     bootstrap = Bootstrap(max(1, config.resamples), config.seed)
     context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
     readers = get_readers(config.judges)
@@ -290,16 +286,16 @@ def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Setti
         sets={name: {**facts, "size": config.size, "context": 1.0, "split": {"parts": parts}}},
         provenance=origin(config.model_dump(), seconds),
     )
-    for setting, one in found.items():
+    for setting, measured in found.items():
         results.methods[setting.label] = described(setting.anonymizer)
         results.trials += [
-            Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in one.judges.items()
+            Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in measured.judges.items()
         ]
-        results.utilities.append(Utility(name, setting.label, one.figures))
+        results.utilities.append(Utility(name, setting.label, measured.figures))
     missed = len(facts["failures_to_acquire"])
     values = {"name": name, "images": len(faces), "missed": missed, "all": missed + len(faces)}
     holds = {"few": len(faces) < FEW, "missed": missed > 0, "same": True, "crops": True}
-    results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, said in holds.items() if said]
+    results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, true in holds.items() if true]
     results.caveats += notes("evaluation", {"ficgan": True, "only faces": True})
     return results
 
@@ -315,24 +311,17 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     """Tables for a page: {"title", "note", "rows"}."""
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
     names = {"w_t": "FICGAN (w_t, another person)", "w_m": "FICGAN + manifold k-same (w_m)"}
-    compared = [
-        {"method": "another person's photo", "i": "–", "FID": "–", "FD-SqueezeNet": "–", **_scores(run.strangers)}
-    ]
+    compared = [{"method": "another person's photo", "i": "–", "FID": "–", **_scores(run.strangers)}]
     for code, name in names.items():
         compared += [
-            {
-                "method": name,
-                "i": layer,
-                **_numbers(one, {"fid": "FID", "fd-squeezenet": "FD-SqueezeNet"}),
-                **_scores(one),
-            }
-            for layer, one in run.by_layer(code).items()
+            {"method": name, "i": layer, **_numbers(measured, {"fid": "FID"}), **_scores(measured)}
+            for layer, measured in run.by_layer(code).items()
             if layer in chosen
         ]
-    titles = {"mse": "MSE", "lpips": "LPIPS", "lpips-squeezenet": "LPIPS-like (SqueezeNet)"}
+    titles = {"mse": "MSE", "lpips": "LPIPS"}
     scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
     rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
-    layers = [{"code": setting.code, "i": setting.layer, **_scores(one)} for setting, one in run.main.items()]
+    layers = [{"code": setting.code, "i": setting.layer, **_scores(measured)} for setting, measured in run.main.items()]
     tables = [
         table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
         table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
@@ -342,8 +331,8 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
         tables.append(table(FICGAN, "controllable", controllable))
     if len(run.main) < len(run.found):
         ablated = [
-            {"method": setting.model + (" + k-same" if setting.code == "w_m" else ""), "i": 0, **_scores(one)}
-            for setting, one in run.found.items()
+            {"method": setting.model + (" + k-same" if setting.code == "w_m" else ""), "i": 0, **_scores(measured)}
+            for setting, measured in run.found.items()
             if setting.layer == 0
         ]
         tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations)))
@@ -351,7 +340,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
 
 
 def _controllable(run: FicganRun, chosen: Sequence[int]) -> list[Row]:
-    by_layer = {layer: one.attributes for layer, one in run.by_layer("w_m").items() if layer in chosen}
+    by_layer = {layer: measured.attributes for layer, measured in run.by_layer("w_m").items() if layer in chosen}
     rows, printed = [], FICGAN.controllable | FICGAN.uncontrollable
     share = lambda value: "–" if value is None else f"{100 * value:.1f}"  # noqa: E731
     for name, other in run.strangers.attributes.items():
@@ -375,22 +364,22 @@ def _beside(rows: list[Row], printed: Printed) -> list[Row]:
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:
-    columns = dict.fromkeys(key for row in rows for key in row)
-    used = [key for key in columns if any(row.get(key, "–") != "–" for row in rows)]
-    return [{key: row.get(key, "–") for key in used} for row in rows]
+    rows = filled(rows)
+    used = [key for key in rows[0] if any(row[key] != "–" for row in rows)]
+    return [{key: row[key] for key in used} for row in rows]
 
 
-def _scores(one: SettingFigures) -> Row:
+def _scores(measured: SettingFigures) -> Row:
     row: Row = {}
-    for judge, (similarity, match) in one.judges.items():
-        by = "" if len(one.judges) == 1 else f", {judge}"
+    for judge, (similarity, match) in measured.judges.items():
+        by = "" if len(measured.judges) == 1 else f", {judge}"
         row |= {f"ID similarity{by}": spelled(similarity, digits=3)}
         row |= {f"taken for the same person, %{by}": spelled(match, factor=100, digits=1)}
-    return row | _numbers(one, _SHARES, 100)
+    return row | _numbers(measured, _SHARES, 100)
 
 
-def _numbers(one: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
-    found = {title: one.figure(metric) for metric, title in titles.items()}
+def _numbers(measured: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
+    found = {title: measured.figure(metric) for metric, title in titles.items()}
     digits = 3 if factor == 1 else 1
     return {title: spelled(each, factor=factor, digits=digits) or "–" for title, each in found.items()}
 
@@ -405,7 +394,7 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
         every = canvas.subplots(1, 3 if known else 1, squeeze=False)[0]
         for number, (judge, figures) in enumerate(run.strangers.judges.items()):
             for code, style, title in _CODES:
-                points = {i: one.judges[judge][0] for i, one in run.by_layer(code).items()}
+                points = {i: measured.judges[judge][0] for i, measured in run.by_layer(code).items()}
                 shade(every[0], points, style, f"{title} ({judge})", f"C{number}")
             every[0].axhline(
                 figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})"
@@ -424,11 +413,13 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
 def _attributes(run: FicganRun, every: Any, single: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
-            points = {i: found for i, one in run.by_layer(code).items() if (found := one.figure(metric)) is not None}
+            points = {
+                i: found for i, measured in run.by_layer(code).items() if (found := measured.figure(metric)) is not None
+            }
             shade(every, points, style, f"{title}, {what}", f"C{number}")
     every.set(ylabel="share of attributes kept", title="(b)")
     for number, name in enumerate(name for name in _SINGLE if name in run.strangers.attributes):
-        shares = {i: one.attributes[name].there for i, one in run.by_layer("w_m").items()}
+        shares = {i: measured.attributes[name].there for i, measured in run.by_layer("w_m").items()}
         points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
         shade(single, points, "o-", name, f"C{number}")
     single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))

@@ -15,14 +15,14 @@ from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import get_detector
-from ficgan.lab.attackers import Read, TrainedAttacker, stranger_figures
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attackers import Read, TrainedAttacker
+from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.revelio import Revelio, Which, choose_threshold, fine_tune, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import Revelio, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.bench import Bench, content, known
 from ficgan.lab.metrics import Sample
-from ficgan.lab.metrics.scores import Scores
+from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
     FaceTreatment,
@@ -38,21 +38,11 @@ from ficgan.lab.readers import Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Progress, Run
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.lab.sets.faceset import Split, written
+from ficgan.lab.sets.parts import Split, written
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 
-# Part → the settings that it alone depends on.
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]
-PARTS: dict[Part, tuple[str, ...]] = {
-    "base": (),  # Tables 1, 3 and 4 with one guess
-    "retrieval": ("candidates",),  # Table 1 with many
-    "fine-tuning": ("candidates", "fine_tuned", "tune_steps"),  # Table 2
-    "kernel": ("estimator",),  # Figure 13
-    "sweep": ("sweep",),  # Figures 15 and 16
-    "defences": ("adapted", "adapt_epochs"),  # Tables 6 and 7
-    "ood": ("candidates",),  # Figure 7 and Table 5
-}
 BLURS: dict[str, int] = REVELIO.blurs
 # Defences that an attacker may adapt to, as tables call them; "secret" is the randomised one of the paper's section 6.
 Adaptable = Literal["rotation", "noise", "jpeg", "box blur", "secret"]
@@ -61,17 +51,7 @@ NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revel
 
 
 class RevelioPaper(BaseModel):
-    """What is run; the defaults are the paper's protocol.
-
-    Args:
-        attackers: LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone.
-        probes, identities, outside, outsiders: as of `divide`.
-        estimator: photos that the kernel estimator learns from, chooses by and is tested on.
-        fine_tuned: at most so many photos of the closed world are restored by models fine-tuned for them.
-        tune_steps: of the fine-tuning for one identity.
-        adapted, adapt_epochs: defences that the attacker adapts to, and how long.
-        pictures: rows of the picture strips; they show real people.
-    """
+    """What is run; the defaults are the paper's protocol."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
@@ -82,23 +62,28 @@ class RevelioPaper(BaseModel):
     size: int = Field(REVELIO.size, ge=32)
     aligned: bool = False
     judges: tuple[str, ...] = ("dlib",)
+    # LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone
     attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
-    parts: tuple[Part, ...] = tuple(PARTS)
+    parts: tuple[Part, ...] = get_args(Part)
+    # probes, identities, outside, outsiders: as of `divide`
     probes: int = REVELIO.closed["images"]
     identities: int = REVELIO.closed["people"]
     outside: int = REVELIO.outside["images"]
     outsiders: int = REVELIO.outside["people"]
     candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
+    # Photos that the kernel estimator learns from, chooses by and is tested on
     estimator: tuple[int, int, int] = REVELIO.kernel_images
+    # fine_tuned, tune_steps: photos restored by models fine-tuned for one identity, and for how many steps
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
+    # adapted, adapt_epochs: defences that the attacker adapts to, and how long
     adapted: tuple[Adaptable, ...] = get_args(Adaptable)
     adapt_epochs: float = 100
     detector: str = "auto"
     resamples: int = 1000
     seed: int = 0
-    pictures: int = 4
+    pictures: int = 4  # Rows of the picture strips; they show real people
 
     @classmethod
     def of(cls, preset: str, overrides: Sequence[str] = (), **given: Any) -> RevelioPaper:
@@ -165,10 +150,7 @@ def divide(
     who, counts = np.unique(people[people >= 0], return_counts=True)
     several = who[counts >= 2]
     if len(who) < 4 or not len(several):
-        raise InputError(
-            f"{len(who)} people, {len(several)} of them with two photos, make no closed world and no open one; give a "
-            "set of at least 4 people, some with several photos"
-        )
+        raise InputError(f"{len(who)} people are too few; give at least 4, some of them with several photos")
     rng = generator(seed, "revelio")
     strangers = rng.permutation(who)[: max(1, min(outsiders, len(who) // 4))]
     known = rng.permutation(several[~np.isin(several, strangers)])[:identities]
@@ -197,7 +179,7 @@ def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Gene
 
 @dataclass
 class RevelioStudy:
-    """What every part works with. The bench's attacker and gallery are the reference: the closed world."""
+    """What every part works with; attacker and gallery of the bench are the reference."""
 
     paper: RevelioPaper
     bench: Bench
@@ -229,9 +211,8 @@ class RevelioStudy:
 def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioStudy:
     """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
     for _, spec in paper.named:
-        name, parameters = parse_spec(spec)
-        REVERSERS.make(name, **parameters)
-    readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(PARTS))
+        reverser_of(spec)
+    readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(get_args(Part)))
     faces = open_set(
         paper.data, layout=paper.layout, labels=paper.labels, identity=paper.identity, limit_people=paper.people
     )
@@ -257,18 +238,15 @@ class PartOutcome:
 
 # Scenarios of the trials.
 BASE, VOTED, FINE = "closed world, one guess", "closed world, many guesses", "closed world, fine-tuned"
-ESTIMATED = "closed world, kernel estimated"
+ESTIMATED, OPEN = "closed world, kernel estimated", "open world"
 SWEPT, TRANSFERRED = "closed world, other kernels", "closed world, other rules and shapes"
 DEFENDED, ADAPTED = "closed world, defences", "closed world, adaptive attack"
-OPEN = "open world"
-PARROT, UNKNOWN_KERNEL, BARE = "Parrot Recognition", "Kernel estimated, not told", "not restored"
+# Attackers of the trials.
+PARROT, UNKNOWN_KERNEL, BARE, CHANCE = "Parrot Recognition", "Kernel estimated, not given", "not restored", "Chance"
 STRANGERS, AT_PAPER = "strangers detected", "strangers detected at the paper's distance"
-BOUNDS = ("clear", "blurred")  # Attackers of the two trials between which Figure 15 lies
-CHANCE = "Chance"
-# Attackers that give back the clear face, and twice the same picture of nobody for everybody.
-CONTROLS = ("Clear", "Constant grey", "Mean face")
-# Attackers that give back a photo of the reference: between their IDD lies every judge's scale.
-APART = ("Same person, another photo", "Strangers")
+BOUNDS = ("clear", "blurred")  # Figure 15 lies between these
+CONTROLS = ("Clear", "Mean face")  # The clear face, and the same face for everybody
+APART = ("Same person, another photo", "Strangers")  # Another photo as a guess: the scale of a judge's IDD
 # The paper's, with its settings, and the randomised one that its section 6 proposes: name in a table → of `DEFENCES`.
 DEFENCES = {"none": "", "rotation": "rotation", "noise": "noise", "jpeg": "jpeg", "box blur": "box", "secret": "random"}
 # Random keys of the defences: the publisher's is unknown to the attacker.
@@ -303,14 +281,12 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     clear = study.clear(world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
     share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
-    grey = np.full_like(clear.images, 127)
-    blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
-    total = sum(study.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks)
-    mean = np.rint(total / len(world.reference)).astype(np.uint8)
-    pictures = (clear.images, grey, np.broadcast_to(mean, grey.shape).copy())
     chance = Figure("chance", share, n=len(people), unit="images", note=note)
+    blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
+    mean = sum(study.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
+    pictures = (clear.images, np.broadcast_to(np.rint(mean).astype(np.uint8), clear.images.shape).copy())
     out: list[Trial] = []
-    for name, kind, images in zip(CONTROLS, ("ceiling", "negative", "negative"), pictures, strict=True):
+    for name, kind, images in zip(CONTROLS, ("ceiling", "negative"), pictures, strict=True):
         found = _judged(study, clear.with_images(images), world.closed, level, name, BASE)
         out += [replace(trial, control=kind, figures=(*trial.figures, chance)) for trial in found]
     rng = generator(study.paper.seed, "apart")
@@ -349,11 +325,11 @@ def retrieval(study: RevelioStudy) -> PartOutcome:
     out, rows, n = PartOutcome(), study.world.closed, study.paper.candidates
     for level in BLURS:
         how = study.blur(level)
-        for name, one in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
-            found = (("IRA", one.names(), f"majority of {n} guesses"), ("IRA, one guess", one.names(guesses=1), ""))
-            sample = Sample(one.people, study.bench.bootstrap)
-            figures = tuple(sample.share(metric, names == one.people, note) for metric, names, note in found)
-            out.trials.append(Trial(study.bench.name, level, VOTED, name, study.paper.restorer[0], figures))
+        for judge, read in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
+            found = (("IRA", read.names(), f"majority of {n} guesses"), ("IRA, one guess", read.names(guesses=1), ""))
+            sample = Sample(read.people, study.bench.bootstrap)
+            figures = tuple(sample.share(metric, names == read.people, note) for metric, names, note in found)
+            out.trials.append(Trial(study.bench.name, level, VOTED, judge, study.paper.restorer[0], figures))
     return out
 
 
@@ -382,35 +358,46 @@ def ood(study: RevelioStudy) -> PartOutcome:
 
 
 def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read) -> tuple[list[Trial], dict[str, Any]]:
+    people = np.concatenate([near.people, far.people])
+    stranger = np.arange(len(people)) >= len(near.people)
     candidates = np.concatenate([near.candidates, far.candidates])
-    both = replace(near, candidates=candidates, people=np.concatenate([near.people, far.people]))
-    least = retrieve(both.candidates, both.gallery, both.enrolled, both.metric).lowest
-    mine, theirs = least[: len(near.people)], least[len(near.people) :]
-    curve, bootstrap = ood_curve(mine, theirs), study.bench.bootstrap
-    found, _ = stranger_figures(both, np.unique(both.enrolled), bootstrap)
-    figures = {
-        name: replace(figure, metric=name) for figure in found if (name := figure.metric.removeprefix("stranger "))
-    }
-    figures["AUC"] = Figure("AUC", curve.auc, n=len(least), unit="images")
-    head = (study.bench.name, "heavy", OPEN, reader.name)
-    trials = [Trial(*head, STRANGERS, tuple(figures.values()))]
-    limit = figures.get("threshold")
-    threshold, note = (None, "") if limit is None else (limit.value, "chosen on the other half of the people")
-    if threshold is None:
-        threshold, note = choose_threshold(mine, theirs), "threshold chosen on these very faces: too good"
-    if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
-        threshold, note = REVELIO.detection["threshold"], "the paper's threshold"
-        right = (least > threshold) == (np.arange(len(least)) >= len(mine))
-        shares = (
-            Figure("threshold", threshold, note=note),
-            Sample(far.people, bootstrap).share("TPR", theirs > threshold, note),
-            Sample(near.people, bootstrap).share("FPR", mine > threshold, note),
-            Sample(both.people, bootstrap).share("accuracy", right, note),
+    least = retrieve(candidates, near.gallery, near.enrolled, near.metric).lowest
+    curve, sample = ood_curve(least[~stranger], least[stranger]), Sample(people, study.bench.bootstrap)
+
+    def trial(attacker: str, threshold: Any, note: str) -> Trial:
+        flagged = least > threshold
+        figures = (
+            Figure("threshold", float(np.mean(threshold)), note=note),
+            sample.share("TPR", np.where(stranger, flagged, np.nan), note),
+            sample.share("FPR", np.where(stranger, np.nan, flagged), note),
+            sample.share("accuracy", flagged == stranger, note),
+            Figure("AUC", curve.auc, n=len(least), unit="images"),
         )
-        trials.append(Trial(*head, AT_PAPER, (*shares, figures["AUC"])))
-    facts = {"AUC": curve.auc, "threshold": threshold, "note": note}
-    arrays = {"TPR": curve.tpr, "FPR": curve.fpr, "inside": mine, "outside": theirs}
+        return Trial(study.bench.name, "heavy", OPEN, reader.name, attacker, figures)
+
+    threshold, note = thresholds_apart(least, stranger, people, study.paper.seed)
+    trials = [trial(STRANGERS, threshold, note)]
+    if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
+        threshold, note = np.array(REVELIO.detection["threshold"]), "the paper's threshold"
+        trials.append(trial(AT_PAPER, threshold, note))
+    arrays = {"TPR": curve.tpr, "FPR": curve.fpr, "inside": least[~stranger], "outside": least[stranger]}
+    facts = {"AUC": curve.auc, "threshold": float(threshold.mean()), "note": note}
     return trials, facts | {name: values.tolist() for name, values in arrays.items()}
+
+
+def thresholds_apart(
+    least: NDArray[np.float64], stranger: NDArray[np.bool_], people: Rows, seed: int
+) -> tuple[NDArray[np.float64], str]:
+    """[P] a threshold for each smallest distance, chosen on the other half of the people, and how it was chosen."""
+    half = np.zeros(len(people), bool)
+    for mask in (stranger, ~stranger):
+        who = generator(seed, "threshold").permutation(np.unique(people[mask]))
+        if len(who) < 4:
+            chosen = choose_threshold(least[~stranger], least[stranger])
+            return np.full(len(least), chosen), "chosen on these very faces: too good"
+        half |= np.isin(people, who[: len(who) // 2])
+    of_half, of_other = (choose_threshold(least[~part & ~stranger], least[~part & stranger]) for part in (half, ~half))
+    return np.where(half, of_half, of_other), "chosen on the other half of the people"
 
 
 def fine_tuning(study: RevelioStudy) -> PartOutcome:
@@ -433,37 +420,31 @@ def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment)
     seen = study.seen(how, rows)
     winners = _reads(study, attack, seen, rows)[bench.readers[0].name].names()
     made: Any = attack.reverser
-    rate, out = _SLOWER * made.lr, seen.images.copy()
+    tuning: dict[str, Any] = {"steps": paper.tune_steps, "lr": _SLOWER * made.lr, "which": "attention"}
+    out = seen.images.copy()
     for index, person in enumerate(winners.tolist()):
         study.run.say(f"fine-tuning for the identities retrieved, {index} of {len(seen)} done")
-        own, this = reference[bench.people[reference] == person], rows[index : index + 1]
-        guess = _trained_on(study, attack, how, own, seen.take([index]), this, paper.tune_steps, rate, "attention")
+        own = reference[bench.people[reference] == person]
+        guess = _trained_on(study, attack, how, own, seen.take([index]), rows[index : index + 1], **tuning)
         out[index] = guess.images[0]
     return winners, seen.with_images(out)
 
 
 def _trained_on(
-    study: RevelioStudy,
-    attack: TrainedAttacker,
-    how: FaceTreatment,
-    learnt: Rows,
-    seen: Faces,
-    rows: Rows,
-    steps: int,
-    lr: float,
-    which: Which,
+    study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment, own: Rows, seen: Faces, rows: Rows, **tuning: Any
 ) -> Faces:
+    """Guesses at `rows` as they are `seen`, by the attacker fine-tuned (`tuning`) on the photos `own`, treated."""
     bench = study.bench
-    key = ["trained on", *attack.mark, how.mark, learnt.tolist(), steps, lr, which, content(seen)]
 
     def make() -> Any:
-        shown, clear = bench.part(learnt, study.seen(how, learnt).images), bench.part(learnt)
-        made: Any = attack.fitted
-        seed = study.paper.seed
-        tuned = fine_tune(made, shown.regions(), clear.regions(), steps=steps, lr=lr, which=which, seed=seed)
+        shown, clear = bench.part(own, study.seen(how, own).images).regions(), bench.part(own).regions()
+        fitted: Any = attack.fitted
         part = bench.part(rows, seen.images)
-        return part.with_regions(tuned.guess(part.regions())).images
+        return part.with_regions(
+            fine_tune(fitted, shown, clear, seed=study.paper.seed, **tuning).guess(part.regions())
+        ).images
 
+    key = ["trained on", *attack.mark, how.mark, own.tolist(), tuning, content(seen)]
     return seen.with_images(bench.store.array(key, make))
 
 
@@ -586,17 +567,11 @@ def _adapted(
         return f"{attack.title}, trained anew", anew.restored(seen, rows)
     batch = min(reverser.batch, len(reference))
     steps = max(1, round(study.paper.adapt_epochs * len(reference) / batch))
-    guesses = _trained_on(study, attack, learnt, reference, seen, rows, steps, reverser.lr, "all")
+    tuning: dict[str, Any] = {"steps": steps, "lr": reverser.lr, "which": "all"}
+    guesses = _trained_on(study, attack, learnt, reference, seen, rows, **tuning)
     return f"{attack.title}, adapted", guesses
 
 
 # Part → what runs it.
-MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = {
-    "base": base,
-    "retrieval": retrieval,
-    "fine-tuning": fine_tuning,
-    "kernel": kernel,
-    "sweep": sweep,
-    "defences": defences,
-    "ood": ood,
-}
+_RUN = (base, retrieval, fine_tuning, kernel, sweep, defences, ood)
+MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = dict(zip(get_args(Part), _RUN, strict=True))

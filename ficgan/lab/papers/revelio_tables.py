@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from ficgan.arrays import resize
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
 from ficgan.lab.pages import png, write_file
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, filled, revelio, shade, table, text
 from ficgan.lab.papers.revelio import (
     BASE,
     BLURS,
     BOUNDS,
     OPEN,
-    PARTS,
     SWEPT,
     Part,
     PartOutcome,
@@ -33,19 +33,11 @@ from ficgan.lab.papers.revelio import (
 )
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, spelled
-from ficgan.lab.results import Figure, Results, Trial, from_json, origin, without_folder
+from ficgan.lab.results import Figure, Results, Trial, origin, without_folder
 from ficgan.lab.run import Progress, Task, fingerprint
-from ficgan.registry import parse_spec
 
 Outcomes = Mapping[str, PartOutcome]
-# The paper's column → our metric where its network is here, and the stand-in.
-MEASURES = {
-    "PSNR": ("PSNR",),
-    "SSIM": ("SSIM",),
-    "LPIPS": ("LPIPS", "LPIPS-like (SqueezeNet)"),
-    "IDD": ("IDD",),
-    "FID": ("FID", "FD-like (SqueezeNet)"),
-}
+MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")
 _DETECTION = ("threshold", "TPR", "FPR", "accuracy", "AUC")
 _SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two, pixels
 
@@ -53,24 +45,25 @@ _SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
     """What is not as in the paper: sentences that stand before the tables."""
     holds = {
-        "size": True,
-        "closed": True,
-        "attackers": True,
-        "programs": True,
         "judges": "dlib" not in paper.judges,
         "scaled": paper.size != REVELIO.size,
         "few": world["closed"]["images"] < 30,
         "tuned": "fine-tuning" in outcomes and paper.fine_tuned < world["closed"]["images"],
     }
-    attackers = "; ".join(f"{label} = {spec}" for label, spec in paper.named)
-    judges = ", ".join(map(without_folder, paper.judges))
-    values = {"name": facts["name"], "px": paper.size, "ours": world, "photos": paper.fine_tuned, "judges": judges}
-    return [text(REVELIO, REVELIO.caveats[key], **values, attackers=attackers) for key, said in holds.items() if said]
+    values = {
+        "name": facts["name"],
+        "px": paper.size,
+        "ours": world,
+        "photos": paper.fine_tuned,
+        "judges": ", ".join(map(without_folder, paper.judges)),
+        "attackers": "; ".join(f"{label} = {spec}" for label, spec in paper.named),
+    }
+    return [text(REVELIO, sentence, **values) for key, sentence in REVELIO.caveats.items() if holds.get(key, True)]
 
 
 def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     """All tables, of the parts that are done; a row of the paper stands below ours of the same name."""
-    facts = {part: one.facts for part, one in outcomes.items()}
+    facts = {part: outcome.facts for part, outcome in outcomes.items()}
 
     def trials(part: str, scenario: str) -> list[Trial]:
         return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
@@ -82,36 +75,51 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         ]
         return merged(first, cells, printed)
 
+    def by_attacker(trial: Trial) -> str:
+        return trial.attacker
+
+    def by_method(trial: Trial) -> str:
+        return f"{trial.method}, not restored" if trial.attacker == revelio.BARE else trial.method
+
     guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
-    voted = [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
-    named = [(one.recogniser, name, one) for name, one in [(one.attacker, one) for one in guessed] + voted]
+    named = [(trial.attacker, trial) for trial in guessed]
+    named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
     shares = [{**row, **{level: counted(row[level]) for level in BLURS}} for row in REVELIO.ira.rows]
-    strangers = [trial for trial in trials("ood", OPEN) if trial.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
-    worlds = [trial for trial in trials("ood", OPEN) if trial not in strangers]
-    kernel_paper = {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"}
-    by_attacker, by_method = (lambda one: one.attacker), (lambda one: one.method)
-    bare = lambda one: f"{one.method}, not restored" if one.attacker == revelio.BARE else one.method  # noqa: E731
+    ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
+    open_trials, detecting = trials("ood", OPEN), (revelio.STRANGERS, revelio.AT_PAPER)
     tables: dict[str, list[Row]] = {
-        "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in PARTS],
-        "ira": merged("method", [(name, judge, {one.method: cell(one, "IRA")}) for judge, name, one in named], shares),
+        "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
+        "ira": merged("method", ira, shares),
         **{
             level: rows((trial for trial in guessed if trial.method == level), printed.rows, by_attacker, *MEASURES)
             for level, printed in (("light", REVELIO.light), ("heavy", REVELIO.heavy))
         },
         "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
-        "kernel": [*facts.get("kernel", {}).get("rows", []), kernel_paper],
-        "sweep": rows(trials("sweep", SWEPT), (), lambda one: f"{one.method}, {one.attacker}", *MEASURES, "IRA"),
+        "kernel": [
+            *facts.get("kernel", {}).get("rows", []),
+            {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
+        ],
+        "sweep": rows(trials("sweep", SWEPT), (), lambda trial: f"{trial.method}, {trial.attacker}", *MEASURES, "IRA"),
         "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
-        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, bare, *MEASURES, "IRA"),
+        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, by_method, *MEASURES, "IRA"),
         "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
-        "detection": rows(strangers, [{"name": "paper", **REVELIO.detection}], by_attacker, *_DETECTION),
-        "open_world": rows(worlds, REVELIO.open_world.rows, by_attacker, *MEASURES),
+        "detection": rows(
+            (trial for trial in open_trials if trial.attacker in detecting),
+            [{"name": "paper", **REVELIO.detection}],
+            by_attacker,
+            *_DETECTION,
+        ),
+        "open_world": rows(
+            (trial for trial in open_trials if trial.attacker not in detecting),
+            REVELIO.open_world.rows,
+            by_attacker,
+            *MEASURES,
+        ),
     }
     tuned = facts.get("fine-tuning", {})
-    right = f" The identity was right for {tuned['right identity']} of {tuned['photos']}." if tuned else ""
     trainings = facts.get("base", {}).get("training", {})
     values = {
-        "right": right,
+        "right": f" The identity was right for {tuned['right identity']} of {tuned['photos']}." if tuned else "",
         "attackers": ", ".join(label for label, _ in paper.named),
         "trainings": "; ".join(f"{name}: {long}" for name, long in trainings.items() if long != "–") or "none",
         "adapt_epochs": paper.adapt_epochs,
@@ -126,24 +134,23 @@ def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[
         found.setdefault(name, {}).setdefault(judge, {}).update(row)
     for row in printed:
         found[row[first]]["paper"] = {k: v if isinstance(v, str) else f"{v:g}" for k, v in row.items() if k != first}
-    flat = [(name, judge, row) for name, judges in found.items() for judge, row in judges.items()]
-    columns = dict.fromkeys(column for _, _, row in flat for column in row)
-    return [{first: name, "judge": judge, **{c: row.get(c, "–") for c in columns}} for name, judge, row in flat]
+    return filled(
+        {first: name, "judge": judge, **row} for name, judges in found.items() for judge, row in judges.items()
+    )
 
 
 def cell(trial: Trial, metric: str) -> str:
-    """A figure as text; * marks stand-ins and what cannot be compared with the paper's."""
+    """A figure as text; * marks what cannot be compared with the paper's."""
     found = measured(trial, metric)
     if found is None:
         return "–"
-    stand_in = found.metric != metric or found.note == NOT_ANGULAR
-    return f"{found.value:.3g}" if metric == "threshold" else f"{spelled(found)}{'*' if stand_in else ''}"
+    return f"{found.value:.3g}" if metric == "threshold" else spelled(found) + "*" * (found.note == NOT_ANGULAR)
 
 
 def measured(trial: Trial, metric: str) -> Figure | None:
-    """The figure of the metric or of its stand-in; None where neither has a value."""
-    some = (figure(trial.figures, name) for name in MEASURES.get(metric, (metric,)))
-    return next((found for found in some if found is not None and found.value is not None), None)
+    """The figure of the metric; None where it has no value."""
+    found = figure(trial.figures, metric)
+    return None if found is None or found.value is None else found
 
 
 def counted(share: float) -> str:
@@ -234,8 +241,7 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
             if some and (found := measured(some[0], name)) is not None:
                 axes.axhline(found.value, color="0.4", linewidth=1, linestyle=style, label=bound)
         axes.axvline(REVELIO.sweep["trained"], color="0.8", linewidth=1)
-        titles = [found.metric for trial in trials if (found := measured(trial, name))]
-        axes.set(xlabel="kernel, px of 256", title=titles[0] if titles else name)
+        axes.set(xlabel="kernel, px of 256", title=name)
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=6)
@@ -246,7 +252,7 @@ class RevelioRun:
     """What was found: results for a page, tables beside the printed ones, outcomes of the parts that are done."""
 
     results: Results
-    tables: list[dict[str, Any]]
+    tables: list[Row]
     experiment: RevelioStudy
     outcomes: dict[str, PartOutcome]
 
@@ -256,14 +262,14 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     started = time.monotonic()
     study = open_study(paper, out, progress)
     outcomes: dict[str, PartOutcome] = {}
-    for part in PARTS:
+    for part in revelio.MAKE:
         task = Task(f"part {part}", _key(study, part), _do, (study, part))
         if part in paper.parts:
             (found,) = study.run.results([task])
         else:
             found = None if task.key is None else study.run.store.find(task.key)
         if found is not None:
-            outcomes[part] = PartOutcome([Trial(**from_json(trial)) for trial in found["trials"]], found["facts"])
+            outcomes[part] = TypeAdapter(PartOutcome).validate_python(found)
     study.run.check()
     facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
     given = paper.model_dump(mode="json", exclude={"data", "labels"})
@@ -288,9 +294,8 @@ def _key(study: RevelioStudy, part: Part) -> Any:
 
     paper, bench = study.paper, study.bench
     used = paper.named if part == "base" else [paper.restorer]  # the other parts see Revelio alone
-    marks = [fingerprint(REVERSERS.make(name, **given)) for name, given in (parse_spec(spec) for _, spec in used)]
+    marks = [fingerprint(reverser_of(spec)) for _, spec in used]
     left_out = {"data", "layout", "labels", "identity", "people", "parts", "pictures", "detector", "attackers"}
-    left_out |= {name for some in PARTS.values() for name in some} - set(PARTS[part])
-    given = paper.model_dump(mode="json", exclude=left_out)
     judges = [reader.digest for reader in bench.readers]
+    given = paper.model_dump(mode="json", exclude=left_out)
     return None if None in marks else ["revelio", __version__, part, given, used, bench.digest, judges, marks]

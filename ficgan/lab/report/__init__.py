@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.pages import data_url, write_file
 from ficgan.lab.report import tables
-from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, controls, figure, headlines, spelled, value_of
+from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Results, Trial
 
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
@@ -44,7 +44,7 @@ def write_report(
         matrix=_matrix(results),
         given_back=rows["given-back"],
         utility=_utility_tables(results),
-        groups=_group_tables(results, heads),
+        groups=_group_tables(heads),
         controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
         data=_sets(results),
         methods=_methods(results),
@@ -132,24 +132,6 @@ def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return out
 
 
-def _matrix(results: Results) -> dict[str, dict[str, Any]]:
-    out: dict[str, dict[str, Any]] = {}
-    for name in results.sets:
-        rows: dict[str, dict[Any, str]] = {}
-        columns, counts = dict[tuple[str, str, str], None](), set[int]()
-        for trial in results.trials:
-            found = figure(trial.figures, IDENTIFIES) if trial.set == name else None
-            if found is not None and found.value is not None:
-                cell = (trial.scenario, trial.attacker, trial.recogniser)
-                columns[cell] = None
-                counts.add(found.n)
-                rows.setdefault(trial.method, {})[cell] = spelled(found, interval=False)
-        parts = [list(columns)[at : at + COLUMNS] for at in range(0, len(columns), COLUMNS)]
-        n = " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else ""
-        out[name] = {"parts": parts, "rows": rows, "n": n}
-    return out
-
-
 def _sets(results: Results) -> list[Row]:
     return [
         {
@@ -192,6 +174,15 @@ def _pivoted(cells: Iterable[tuple[str, str, str, str]], first: str) -> list[dic
     return out
 
 
+def _matrix(results: Results) -> list[dict[str, Any]]:
+    cells = (
+        (trial.set, trial.method, f"{attacker(trial)}, {trial.recogniser}", spelled(found, interval=False))
+        for trial in results.trials
+        if (found := figure(trial.figures, IDENTIFIES)) is not None and found.value is not None
+    )
+    return _pivoted(cells, "method")
+
+
 def _utility_tables(results: Results) -> list[dict[str, Any]]:
     cells = (
         (use.set, each.metric, use.method, each.note if each.value is None else spelled(each))
@@ -201,19 +192,14 @@ def _utility_tables(results: Results) -> list[dict[str, Any]]:
     return _pivoted(cells, "metric")
 
 
-def _group_tables(results: Results, heads: Sequence[Headline]) -> list[dict[str, Any]]:
-    attacked = ((h.set, h.method, h.trial.groups) for h in heads if h.trial is not None)
-    used = ((use.set, use.method, use.groups) for use in results.utilities)
-    parts = (
-        ("rank-1 under the strongest attacker", IDENTIFIES, attacked),
-        ("share of images in which a face is detected", "detected", used),
-    )
+def _group_tables(heads: Sequence[Headline]) -> list[dict[str, Any]]:
     cells = (
-        (f"{name}, by {column}: {what}", method, value, spelled(figure(figures, metric)))
-        for what, metric, found in parts
-        for name, method, groups in found
-        for group, figures in sorted(groups.items())
+        (f"{head.set}, by {column}: rank-1 under the strongest attacker", head.method, value, text)
+        for head in heads
+        if head.trial is not None
+        for group, figures in sorted(head.trial.groups.items())
         for column, _, value in [group.partition("=")]
+        for text in [spelled(figure(figures, IDENTIFIES))]
     )
     return _pivoted(cells, "method")
 
@@ -221,17 +207,11 @@ def _group_tables(results: Results, heads: Sequence[Headline]) -> list[dict[str,
 # -- plots ------------------------------------------------------------------------------------------------------------
 
 
-def save_plot(
-    stem: Path,
-    draw: Callable[[Any], bool | None],
-    size: tuple[float, float],
-    *,
-    layout: Literal["constrained"] | None = "constrained",
-) -> list[Path]:
+def save_plot(stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float]) -> list[Path]:
     """A plot as PNG and SVG at `stem`; no files where `draw` returns False."""
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=size, layout=layout)
+    canvas = Canvas(figsize=size, layout="constrained")
     if draw(canvas) is False:
         return []
     written = []

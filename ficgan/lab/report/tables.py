@@ -15,11 +15,8 @@ from ficgan.lab.results import Figure, Results, Trial, Utility
 Row = dict[str, Any]  # Column → number or text, or a tuple of lines
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
-# Trials that do not attempt a name (controls, what needs the key, other risks), and closed worlds, whose attackers have
-# learnt from other photos of the victims: their figures stand apart.
-LEFT_OUT = frozenset(
-    {"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability", "reversed-closed"}
-)
+# Trials that do not attempt a name: controls, what needs the key, other risks.
+LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"})
 CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
 # The three risks of WP216 → the metric that measures each, or what its name begins with
 RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
@@ -228,27 +225,25 @@ def ranking(heads: Sequence[Headline]) -> list[Row]:
 
 def _by(trial: Trial | None) -> str:
     """Who attacked, and who judged."""
-    return "" if trial is None else f"{_attacker(trial)}, {trial.recogniser}"
+    return "" if trial is None else f"{attacker(trial)}, {trial.recogniser}"
 
 
-def _attacker(trial: Trial) -> str:
+def attacker(trial: Trial) -> str:
+    """The scenario of a trial, and who attacked in it."""
     return ": ".join(filter(None, (trial.scenario, trial.attacker)))
 
 
 def every_figure(results: Results) -> dict[str, list[Row]]:
-    """Tables with a row for each figure: privacy, utility, and both by group of people."""
+    """Tables with a row for each figure: privacy, utility, and privacy by group of people."""
     privacy: list[Row] = []
-    utility: list[Row] = []
     groups: list[Row] = []
     for trial in results.trials:
         cells = _trial_cells(trial)
         privacy += [{**cells, "control": trial.control, **vars(each)} for each in trial.figures]
         groups += [{**cells, "group": name, **vars(each)} for name, some in trial.groups.items() for each in some]
-    for use in results.utilities:
-        cells = {"set": use.set, "method": use.method}
-        utility += [{**cells, **vars(each)} for each in use.figures]
-        cells["scenario"] = "utility"
-        groups += [{**cells, "group": name, **vars(each)} for name, some in use.groups.items() for each in some]
+    utility = [
+        {"set": use.set, "method": use.method, **vars(each)} for use in results.utilities for each in use.figures
+    ]
     return {"privacy": privacy, "utility": utility, "groups": groups}
 
 

@@ -21,9 +21,10 @@ from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_dete
 from ficgan.files import content_key
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.run import Progress, Store
-from ficgan.lab.sets.faceset import FaceSet, Split, open_set, split, without_repeats
+from ficgan.lab.sets.faceset import FaceSet, open_set
+from ficgan.lab.sets.parts import Split, split, without_repeats, written
 
-__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats"]
+__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats", "written"]
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -167,13 +168,10 @@ def prepare(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Aligned crops of a set; images in which no face is acquired are listed (Fantômas, §7.3).
+    """Aligned crops of `size` pixels; images in which no face is acquired are listed (Fantômas, §7.3).
 
-    Args:
-        size: side S of the crops, pixels.
-        context: side of the crop in sides of the face square, from 1 to 4.
-        aligned: the images are aligned squares already: they are resized, nothing is detected.
-        cache: folder that keeps the crops.
+    `context` is the side of the crop in sides of the face square, from 1 to 4. Of a set that is `aligned` nothing is
+    detected. The folder `cache` keeps the crops.
     """
     alignment = alignment or Alignment()
     kind = alignment_name(alignment)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.annotation.boxes import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
+from ficgan.lab.annotation import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
 from ficgan.yaml_settings import check, override, read_tree
 
 # `overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words.
@@ -180,7 +180,7 @@ class Scenes:
 def open_scenes(path: Path, annotations: Path | None = None, objects: Path | None = None) -> Scenes:
     """Open a classification set, a folder, tar or zip, with its faces; images without a record have no faces.
 
-    Annotations are a JSON list of records as of `ficgan.lab.annotation.boxes`, with optional `label` and `split`, which
+    Annotations are a JSON list of records as of `ficgan.lab.annotation`, with optional `label` and `split`, which
     default to folders. `objects` is a folder of PASCAL-VOC XML files.
     """
     records = ImageRecords([]) if annotations is None else read_records(annotations)

@@ -12,23 +12,38 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
+from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, write_file, write_json
+from ficgan.lab.metrics import Bootstrap, recentred
+from ficgan.lab.pages import (
+    data_url,
+    fill_page,
+    new_folder,
+    page_template,
+    png,
+    read_checked,
+    text_table,
+    write_file,
+    write_json,
+)
+from ficgan.lab.readers import Reader, paired
+from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress, Store
-from ficgan.lab.sets.faceset import written
-from ficgan.registry import parse_spec
+from ficgan.lab.sets.parts import written
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -38,40 +53,23 @@ CHECKS = 2
 # Most people for anonymisers that mix in others, and for attackers that learn.
 _BACKGROUND, _ATTACKER = 200, 1000
 
-CONSENT = (
-    "[PLACEHOLDER: no participant may see this page before its consent text stands here. It says who asks and why, who "
-    "has approved the study, what is recorded (answers, times, a code), how long it is kept, whom to ask, and that "
-    "taking part is voluntary and can be ended at any time.]"
-)
-
 
 @dataclass(frozen=True)
 class SurveyKind:
-    """What a survey asks.
+    """What a survey asks."""
 
-    Args:
-        intro: what the page says first; {count} is the number of questions.
-        question: what is asked of each item.
-        answers: word in the file, label of the button, key that is pressed.
-    """
-
-    intro: str
-    question: str
-    answers: tuple[tuple[str, str, str], ...]
+    intro: str  # What the page says first; {count} is the number of questions
+    question: str  # What is asked of each item
+    answers: tuple[tuple[str, str, str], ...]  # Word in the file, label of the button, key that is pressed
 
     @property
     def words(self) -> list[str]:
         return [word for word, _, _ in self.answers]
 
 
-KINDS = {
-    "same person": SurveyKind(
-        "You will see {count} pairs of face pictures, some of them altered. Say of each pair whether both pictures "
-        "show the same person. There is no time limit.",
-        "Do both pictures show the same person?",
-        (("yes", "Yes", "y"), ("no", "No", "n"), ("unsure", "Not sure", "u")),
-    )
-}
+_TEXTS = yaml.safe_load(files("ficgan.lab.survey").joinpath("survey.yaml").read_text("utf-8"))
+KINDS: dict[str, SurveyKind] = TypeAdapter(dict[str, SurveyKind]).validate_python(_TEXTS["kinds"])
+CONSENT, NOTES = str(_TEXTS["consent"]), tuple(_TEXTS["notes"])
 
 
 @dataclass(frozen=True)
@@ -96,24 +94,17 @@ class SurveyItem:
 
 @dataclass(frozen=True)
 class SurveyKey:
-    """What each token stands for, and the right answers; it stays with the researcher.
-
-    Args:
-        token: of the questionnaire.
-        source: facts of the face set.
-        conditions: {"label", "method", "attacker"}, in the order of tables; no keys and no folders.
-        pictures: by token.
-        notes: what must be known of how it was drawn.
-    """
+    """What each token stands for, and the right answers; it stays with the researcher."""
 
     kind: str
     seed: int
-    token: str
-    source: dict[str, Any]
+    token: str  # Of the questionnaire and its pages
+    source: dict[str, Any]  # Facts of the face set
+    # {"label", "method", "attacker"}, in the order of tables; no keys and no folders
     conditions: tuple[dict[str, Any], ...]
-    pictures: dict[str, SurveyPicture]
+    pictures: dict[str, SurveyPicture]  # By token
     items: tuple[SurveyItem, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # What must be known of how it was drawn
 
 
 def read_key(path: Path) -> SurveyKey:
@@ -143,16 +134,11 @@ def draw(
     pairs: int,
     seed: int,
 ) -> tuple[list[SurveyPair], list[str]]:
-    """Draw the pairs and the attention checks of a survey; nobody is in two of them.
+    """Draw the pairs of each condition and the attention checks of a survey; nobody is in two of them.
 
-    Args:
-        people: [N] whose photo each row of the set is.
-        references, shown: rows of photos that stay clear, and of photos that conditions change.
-        genders: [N], "" where unknown; None: the set does not say.
-        pairs: of each condition.
-
-    Returns:
-        Pairs and checks, and sentences on what could not be balanced.
+    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
+    stay clear, `shown` of photos that conditions change. Returns pairs and checks, and sentences on what could not be
+    balanced.
     """
     pools, notes = _pools(people, references, shown, genders, seed), []
     if len(pools) == 1:
@@ -219,8 +205,7 @@ class SurveyCondition:
         if self.method is not None:
             self.method.make()
         if self.attacker:
-            name, parameters = parse_spec(self.attacker)
-            REVERSERS.make(name, **parameters)
+            reverser_of(self.attacker)
 
     @property
     def label(self) -> str:
@@ -322,10 +307,10 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
     if not condition.attacker:
         return subject.anonymised(rows)
     try:
-        (attempt,) = attacked(subject.bench, subject, SCENARIOS["reversed-specialised"], rows)
+        (faces,) = attacked(subject.bench, subject, SCENARIOS["reversed-specialised"], rows).values()
     except (NotApplicable, Refused) as error:
         raise UsageError(f"{condition.label}: {error}") from error
-    return attempt.faces
+    return faces
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------
@@ -353,3 +338,183 @@ def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = C
         "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
     return fill_page(page_template(__package__), data, intro=kind.intro.format(count=len(key.items)), consent=consent)
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
+Booleans = NDArray[np.bool_]
+
+
+class SurveyAnswers(NamedTuple):
+    """Code of each participant who counts → id of the item → word; and a sentence about each file that does not."""
+
+    accepted: dict[str, dict[str, str]]
+    refused: list[str]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    item: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class _AnswersFile:
+    questionnaire: str
+    participant: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    consent: Literal[True]
+    answers: list[_Answer]
+
+
+def collect(key: SurveyKey, files: Sequence[Path]) -> SurveyAnswers:
+    """Read the files that pages have saved; the first finished file of a code counts."""
+    out, failed = SurveyAnswers({}, []), set[str]()
+    for path in files:
+        try:
+            code, given = _read_answers(key, path)
+            if code in out.accepted or code in failed:
+                raise InputError(f"{path} is by {code}, as an earlier file is; nobody counts twice")
+            if any(given.get(item.id, item.right) != item.right for item in key.items if not item.condition):
+                failed.add(code)
+                raise InputError(f"{path} fails an attention check")
+            if len(given) < len(key.items):
+                raise InputError(f"{path} answers {len(given)} of {len(key.items)} questions; it is left out")
+            out.accepted[code] = given
+        except InputError as error:
+            out.refused.append(str(error))
+    return out
+
+
+def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
+    found = read_checked(path, _AnswersFile, (ANSWERS_SCHEMA,), "hand in what the page saved")
+    given = {answer.item: answer.answer for answer in found.answers}
+    if found.questionnaire != key.token or not set(given) <= {item.id for item in key.items}:
+        raise InputError(f"{path} answers questions that this survey does not have; leave it out")
+    if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
+        raise InputError(f"{path} answers a question twice, or with a word that its page does not have; leave it out")
+    return found.participant, given
+
+
+# -- recognisers -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SurveyJudge:
+    """A recogniser's similarity of the pictures of each item, by tokens; above the threshold they show one person."""
+
+    name: str
+    threshold: float
+    similarity: dict[tuple[str, ...], float]
+
+    def right(self, items: Sequence[SurveyItem]) -> Booleans:
+        """[M] whether it is right about each item."""
+        return np.array(
+            [(self.similarity[item.pictures] > self.threshold) == (item.right == "yes") for item in items], bool
+        )
+
+
+def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[SurveyJudge]:
+    """Have every recogniser read each picture of the folder `images` once, and compare the two of each pair."""
+    from PIL import Image
+
+    pairs = [item.pictures for item in key.items if item.condition]
+    tokens = sorted({token for pair in pairs for token in pair})
+    pixels = []
+    for token in tokens:
+        path = images / f"{token}.png"
+        try:
+            with Image.open(path) as image:
+                pixels.append(np.asarray(image.convert("RGB")))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error}); keep the survey's folder whole") from error
+    marks = np.array([key.pictures[token].landmarks for token in tokens], np.float32)
+    faces = Faces(np.stack(pixels), tuple(tokens), marks)
+    left, right = (np.array([tokens.index(pair[side]) for pair in pairs]) for side in (0, 1))
+    out = []
+    for reader in readers:
+        values = reader.embed(faces)
+        by_pair = dict(zip(pairs, paired(reader, values[left], values[right]).tolist(), strict=True))
+        out.append(SurveyJudge(reader.name, float(reader.threshold), by_pair))
+    return out
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def score_survey(
+    key: SurveyKey, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """All figures of a survey, JSON-ready: participants, conditions, judges, notes."""
+    words, rows = KINDS[key.kind].words, []
+    for condition in key.conditions:
+        items = [item for item in key.items if item.condition == condition["label"]]
+        given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
+        answers = np.array(given, np.int64).reshape(-1, len(items))
+        same = np.array([item.right == "yes" for item in items], bool)
+        right = answers == np.where(same, words.index("yes"), words.index("no"))
+        found = figures(right, same, bootstrap)
+        found["not sure"] = figures(answers == words.index("unsure"), same, bootstrap)["accuracy"]
+        judges = {judge.name: plain(figures(judge.right(items)[None], same, bootstrap)) for judge in judged}
+        rows.append({**condition, "votes": answers.size, "pairs": len(items), **plain(found), "judges": judges})
+    return {
+        "participants": {"accepted": len(done.accepted), "refused": len(done.refused)},
+        "conditions": rows,
+        "judges": [{"name": judge.name, "threshold": judge.threshold} for judge in judged],
+        "resamples": bootstrap.resamples,
+        "notes": [*NOTES, *key.notes],
+    }
+
+
+def plain(found: Mapping[str, Figure]) -> dict[str, Any]:
+    return {name: asdict(figure) for name, figure in found.items()}
+
+
+def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, Figure]:
+    """`METRICS` of right and wrong answers [P,M] to pairs [M] of the same person or not."""
+    by_person = bootstrap.weights(len(right)).astype(np.float64)
+    totals = np.zeros((1 + bootstrap.resamples, 4))  # the whole, then the resamples: TP, FN, TN, FP
+    for kind, column in ((True, 0), (False, 2)):
+        chosen = same == kind
+        # Another seed, or as many pairs as people would be drawn alike.
+        by_pair = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(int(chosen.sum()))
+        for place, cells in enumerate((right, ~right)):
+            some = cells[:, chosen].astype(np.float64)
+            totals[0, column + place] = some.sum()
+            totals[1:, column + place] = ((by_person @ some) * by_pair).sum(1)
+    tp, fn, tn, fp = totals.T
+    everything, same_person = tp + fn + tn + fp, tp + fn
+    values = (
+        (2 * tp, 2 * tp + fp + fn, everything),
+        (2 * tp, 2 * tp + fn, same_person),
+        (tp + tn, everything, everything),
+        (tp, same_person, same_person),
+        (tn, tn + fp, tn + fp),
+    )
+    out = {}
+    for name, (above, below, counts) in zip(METRICS, values, strict=True):
+        drawn, n = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0), int(counts[0])
+        value = float(drawn[0]) if n else None
+        bounds = (None, None) if value is None else recentred(drawn, value, min(right.shape))
+        out[name] = Figure(name, value, *bounds, n, "answers", "" if n else "There are no answers to count.")
+    return out
+
+
+def score_text(score: Mapping[str, Any]) -> str:
+    """The table to read."""
+    people, names = score["participants"], [judge["name"] for judge in score["judges"]]
+    head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
+    lines = [[*head, *(f"{name} {metric}" for metric in ("F1", "acc.") for name in names)]]
+    for row in score["conditions"]:
+        own = [_cell(row[name], name in ("F1", "accuracy")) for name in METRICS]
+        judged = [_cell(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
+        lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), *judged])
+    text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
+    return "\n".join([*text, '"Not sure" is counted as wrong.', *score["notes"]])
+
+
+def _cell(figure: Mapping[str, Any], interval: bool = False) -> str:
+    if figure["value"] is None:
+        return "–"
+    bounds = interval and figure["low"] is not None
+    return f"{figure['value']:.2f}" + (f" ({figure['low']:.2f}–{figure['high']:.2f})" if bounds else "")
