@@ -77,6 +77,10 @@ class TrackSurvey:
         elif last is not None and last[0] == row - 1:
             self.found[last[0]] = last[1]
 
+    def anew(self) -> TrackSurvey:
+        """The same for another new face: what can be read stays."""
+        return TrackSurvey(self.readable, np.zeros(len(self.readable), bool), self.found)
+
     def end(self) -> None:
         """All rows were looked at."""
         if self._last is not None:
@@ -92,18 +96,25 @@ class TrackSurvey:
         if not shown:
             before = row if self._tried is None else (self._tried + row) // 2 + 1
             self.refused[before : row + (0 if near else every // 2) + 1] = True
-        self._tried, self._due = row, row + (1 if near else OFTEN if self._near else every)
+        self._tried, self._due = row, row + (1 if not shown else OFTEN if self._near or near else every)
         self._near |= near
 
 
 def survey(
-    task: FilmTask, plan: FilmPlan, identities: Identities, people: Collection[str] | None = None
+    task: FilmTask,
+    plan: FilmPlan,
+    identities: Identities,
+    people: Collection[str] | None = None,
+    before: Mapping[int, TrackSurvey] | None = None,
 ) -> dict[int, TrackSurvey]:
-    """Read the faces of a film that shall be new, and try the new ones twice a second; of all `people` or of some."""
+    """Read the faces of a film that shall be new, and try the new ones twice a second; of all `people` or of some.
+
+    `before` are surveys of the same tracks, for other new faces: what can be read is known, and these are tried alone.
+    """
     model = task.tools.face_model
     assert model is not None
     surveys = {
-        track.id: TrackSurvey.of(track)
+        track.id: TrackSurvey.of(track) if before is None else before[track.id].anew()
         for track in plan.tracks
         if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people)
     }
@@ -112,19 +123,27 @@ def survey(
 
     def is_wanted(frame: int) -> bool:
         step(frame)
-        return any(
-            track.id in surveys and plan.modes[track.id][row] == "ficgan" for track, row in plan.tracks.at(frame)
-        )
+        return any(is_due(track, row) for track, row in plan.tracks.at(frame))
+
+    def is_due(track: Track, row: int) -> bool:
+        seen = surveys.get(track.id)
+        if seen is None or plan.modes[track.id][row] != "ficgan":
+            return False
+        return before is None or bool(seen.readable[row] and seen.is_due(row))
 
     for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if surveys else ():
-        job = plan.job(frame)
-        faces = [one for one in job.appearances if one.mode == "ficgan" and one.track in surveys]
+        job, due = (
+            plan.job(frame),
+            {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)},
+        )
+        faces = [one for one in job.appearances if one.track in due]
         found = model.find([(frame.image, one.face) for one in faces])
         for one, mesh in zip(faces, found, strict=True):
-            track = next(track for track, _ in plan.tracks.at(frame.index) if track.id == one.track)
+            track = due[one.track]
             row, seen = frame.index - track.first, surveys[track.id]
-            readable = not model.problem(one.face, mesh)
-            seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
+            if before is None:
+                readable = not model.problem(one.face, mesh)
+                seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):
                 face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
                 passes, near = identities.tried(face)
@@ -168,7 +187,7 @@ def treated_people(
                 if identities.people[person].styles is None:  # on its worst frames alone nobody is judged
                     identities.people[person] = one
             changed = {person for person in known if identities.people[person] is not before[person]}
-            surveys |= survey(task, plan, identities, changed) if changed else {}
+            surveys |= survey(task, plan, identities, changed, surveys) if changed else {}
     return _one_treatment(plan, fallback, model, surveys)
 
 

@@ -137,14 +137,18 @@ def test_a_small_face_and_one_behind_another_are_covered() -> None:
     assert set(plan.modes[2]) == {"ficgan"}
 
 
-def test_near_readings_are_followed_by_one_of_every_frame() -> None:
-    seen, asked = TrackSurvey(np.ones(40, bool), np.zeros(40, bool)), []
-    for row in range(40):
-        if seen.is_due(row):
-            asked.append(row)
-            seen.tried(row, 10, shown=row != 21, near=20 <= row < 23)
-    assert asked == [0, 10, 20, 21, 22, 23, *range(26, 40, 3)]
-    assert np.flatnonzero(seen.refused).tolist() == [21]
+def test_refused_readings_are_followed_by_one_of_the_next_frame_and_near_ones_by_more() -> None:
+    def asked(known: int) -> tuple[list[int], list[int]]:
+        seen, rows = TrackSurvey(np.ones(40, bool), np.zeros(40, bool)), []
+        for row in range(40):
+            if seen.is_due(row):
+                rows.append(row)
+                seen.tried(row, 10, shown=row != known, near=row in (20, known))
+        return rows, np.flatnonzero(seen.refused).tolist()
+
+    assert asked(-1) == ([0, 10, 20, *range(23, 40, 3)], [])
+    rows, refused = asked(23)
+    assert rows == [0, 10, 20, 23, 24, *range(27, 40, 3)] and refused == [22, 23]
 
 
 def test_a_mesh_between_two_moves_with_them() -> None:
