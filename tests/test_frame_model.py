@@ -399,3 +399,39 @@ def test_a_blink_is_not_smoothed_away(model: FrameModel, photo: Image, face: Fac
     still = [replace(mesh, points=frame(1.0).astype(np.float32)) for _ in range(30)]
     trembling = [model.smoothed(still, at).points[4] for at in range(8, 22)]
     assert np.std(trembling, 0).mean() < 0.7 * np.std([each.points[4] for each in still], 0).mean()
+
+
+def test_a_face_that_is_kept_stays_as_it_is_beside_a_new_one(photo: Image, face: Face) -> None:
+    """The surroundings of the new face move; the box of the kept one, which reaches into them, does not."""
+    head = photo[:, : round(float(face.box[2])) + 4]
+    two = np.ascontiguousarray(np.concatenate([head, head[:, ::-1]], axis=1))
+    plain = Deidentifier.from_pretrained(verify=False, seed=3)
+    left, right = sorted((face.box for face in plain(two).faces), key=lambda box: box[0])
+    wide = (left[2] - 6, 0, two.shape[1], two.shape[0])  # a box from the new face's edge on
+    done = Deidentifier.from_pretrained(verify=False, seed=3, boxes=[wide])(two)
+    assert sorted(face.action for face in done.faces) == ["generated", "kept"]
+    x0, y0, x1, y1 = np.rint(right).astype(int).clip(0)
+    assert np.array_equal(done.image[y0:y1, x0:x1], two[y0:y1, x0:x1]) and not done.mask[y0:y1, x0:x1].any()
+    assert np.array_equal(done.image[done.mask == 0], two[done.mask == 0]) and (done.mask == np.float32(0.02)).any()
+
+
+@pytest.mark.parametrize(("name", "columns"), [("swaps", 3), ("bands", 5)])
+def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: int) -> None:
+    from click.testing import CliRunner
+    from PIL import Image as Pillow
+
+    from ficgan.cli.evaluate import evaluate
+    from ficgan.lab.papers.sheets import SHEETS, SIDE, TITLE
+
+    (file, out) = (tmp_path / "a.png", tmp_path / "sheet.png")
+    Pillow.fromarray(photo).save(file)
+    other = ["--exemplar", str(file)] if name == "swaps" else []
+    run = CliRunner().invoke(evaluate, ["sheet", name, str(file), "-o", str(out), "--seed", "1", *other])
+    assert run.exit_code == 0, run.output
+    sheet = np.asarray(Pillow.open(out))
+    assert sheet.shape == (TITLE + SIDE, columns * SIDE, 3)
+    pictures = [sheet[TITLE:, SIDE * n : SIDE * (n + 1)].astype(int) for n in range(columns)]
+    same = [np.abs(pictures[0] - picture).max() == 0 for picture in pictures]
+    assert same == ([True, True, False] if name == "swaps" else [True, *[False] * 4])
+    command = evaluate.commands["sheet"].params[0].type
+    assert list(command.choices) == list(SHEETS)  # type: ignore[attr-defined]

@@ -373,7 +373,8 @@ class Photos:
         if self.mode != "ficgan":
             out, mask = self._obscure(image, hidden)
         else:
-            out, mask = self.settle(image, hidden, layer, lambda group: self._compose(image, group))
+            kept = [job.face for job in jobs if job.kept]
+            out, mask = self.settle(image, hidden, layer, lambda group: self._compose(image, group, kept))
         faces = [job.result for job in jobs]
         result = Result(out, faces, self._audit(faces, layer), mask)
         if self.objects:
@@ -443,15 +444,18 @@ class Photos:
         bad = job.result.matched or not job.result.covered
         return bad and (job.live or (job.result.action == "masked" and job.fallback not in OPAQUE))
 
-    def _compose(self, image: Image, jobs: list[FaceJob]) -> tuple[Image, Mask]:
-        """All faces pasted into a copy of the image, the largest last; those without a new face are covered."""
+    def _compose(self, image: Image, jobs: list[FaceJob], kept: Sequence[Face] = ()) -> tuple[Image, Mask]:
+        """All faces pasted into a copy of the image, the largest last; those without a new face are covered.
+
+        What is around a face moves with its outline, but not in the boxes of faces that are `kept`.
+        """
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for job in sorted(jobs, key=lambda job: float(np.ptp(job.face.landmarks[:, 0]))):
             if job.generated is None or job.reading is None:
                 paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale))
             else:
                 paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.hiding.mask_scale)
-            paste.onto(out, mask)
+            paste.onto(out, mask, kept=[face.box for face in kept])
         return out, mask
 
     def _obscure(self, image: Image, jobs: list[FaceJob]) -> tuple[Image, Mask]:

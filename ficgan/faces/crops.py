@@ -184,11 +184,16 @@ _BLUR, _BLOCKS = 0.12, 8
 _SIGMA = 4.0
 
 
+# Weight of what is around a face and moved with its outline: it is changed, and nothing is hidden by it.
+MOVED = 0.02
+
+
 @dataclass(frozen=True, eq=False)
 class Paste:
     """The replacement of a face: a patch of a photo that begins at (x0, y0), to be put into it or into a copy.
 
-    `weight` [h, w] in [0, 1] says how much of each pixel was replaced; where it is 0, `pixels` are the photo's own.
+    `weight` [h, w] in [0, 1] says how much of each pixel was replaced; where it is 0, `pixels` are the photo's own, and
+    where it is `MOVED`, they are the photo's own from beside.
     """
 
     photo: Image
@@ -197,12 +202,23 @@ class Paste:
     pixels: Image
     weight: Mask
 
-    def onto(self, image: Image, mask: Mask | None = None) -> None:
-        """Put the patch into the photo or a copy of it, and its weight into a mask [H, W], both in place."""
-        self._region(image)[:] = self.pixels
+    def onto(self, image: Image, mask: Mask | None = None, *, kept: Iterable[ArrayLike] = ()) -> None:
+        """Put the patch into the photo or a copy of it, and its weight into a mask [H, W], both in place.
+
+        In `kept` boxes x0, y0, x1, y1 the surroundings of the face do not move.
+        """
+        pixels, weight = self.pixels, self.weight
+        for box in kept:
+            x0, y0, x1, y1 = np.rint(np.asarray(box) - np.tile((self.x0, self.y0), 2)).astype(int).clip(0)
+            rows, columns = np.nonzero(weight[y0:y1, x0:x1] <= MOVED)
+            if len(rows):
+                pixels, weight = pixels.copy(), weight.copy()
+                pixels[y0 + rows, x0 + columns] = self.region(image)[y0 + rows, x0 + columns]
+                weight[y0 + rows, x0 + columns] = 0
+        self.region(image)[:] = pixels
         if mask is not None:
-            region = self._region(mask)
-            np.maximum(region, self.weight, out=region)
+            region = self.region(mask)
+            np.maximum(region, weight, out=region)
 
     @property
     def image(self) -> Image:
@@ -215,10 +231,11 @@ class Paste:
     def mask(self) -> Mask:
         """float32 [H, W]: the weight, 0 outside the patch."""
         mask = np.zeros(self.photo.shape[:2], dtype=np.float32)
-        self._region(mask)[:] = self.weight
+        self.region(mask)[:] = self.weight
         return mask
 
-    def _region(self, array: NDArray[Any]) -> NDArray[Any]:
+    def region(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The patch's place in an array [H,W,…], not a copy."""
         height, width = self.weight.shape
         return array[self.y0 : self.y0 + height, self.x0 : self.x0 + width]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.faces.crops import Paste, crop, invert, mix, nothing, transform_points
+from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
 
@@ -24,8 +24,6 @@ _COARSE = 96
 _REACH, _CELLS = 24.0, 32
 # Units by which points of the outline reach along it.
 _ALONG = 6.0
-# Weight that is stated of surroundings that moved: they are changed, and nothing is hidden by it.
-_MOVED = 0.02
 # Mesh points at the outer corners of the eyes.
 _EYES = (33, 263)
 # Pixels of a patch that are computed at once.
@@ -367,7 +365,7 @@ def _surroundings(
     field[..., 1] += np.arange(height, dtype=np.float32)[:, None]
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
     moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-    return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(_MOVED) * changed)
+    return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(MOVED) * changed)
 
 
 def _dense(outline: Doubles) -> Doubles:

@@ -90,12 +90,18 @@ FaceKey = tuple[int, int]
 
 @dataclass(eq=False)
 class FilmFace:
-    """A face that shall be generated; `known` is what the gate reads of the source, at each of `landmarks`."""
+    """A face that shall be generated.
+
+    Args:
+        paste, made: the new face on the source's frame, and as the model has drawn it.
+        known: what the gate reads of the source, at each of `landmarks`.
+    """
 
     frame: Frame
     appearance: Appearance
     sight: FaceReading
     paste: Paste | None = None
+    made: Any = None
     known: NDArray[np.float32] | None = None
 
     @property
@@ -412,6 +418,7 @@ class Identities:
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
+                face.made = made
                 face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
             # A person the gate still knows gets another face, and all their faces of this chunk are made again.
             known = self._recognised(faces)
@@ -420,6 +427,17 @@ class Identities:
             for face in pending:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
+
+    def lay(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
+        """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
+
+        `kept` are boxes of faces that stay as they are.
+        """
+        paste = face.paste
+        assert paste is not None
+        if not np.array_equal(paste.region(out), paste.region(paste.photo)):
+            paste = self._model.paste(out, face.sight, face.made, mask_scale=self._mask_scale)
+        paste.onto(out, kept=kept)
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
         """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of

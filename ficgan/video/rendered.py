@@ -191,6 +191,7 @@ class Renderer:
             return source
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
+        kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
         # Largest last, as the nearer face hides the farther one, whatever is done to the two.
         for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
@@ -202,7 +203,7 @@ class Renderer:
             elif appearance.mode == "keep":
                 self.note(job.frame.index, appearance, "kept")
             elif made and paste and stands(made, coverage):
-                _overlay(paste, out)
+                self.identities.lay(made, out, kept)
                 self.note(job.frame.index, appearance, "generated", made)
             else:
                 if paste is not None:
@@ -217,7 +218,7 @@ class Renderer:
         return out
 
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
-        """Count what was done to a face in a frame; `made` is its new one."""
+        """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
         self.counts[done] += 1
 
 
@@ -242,19 +243,6 @@ def without_landmarks(box: NDArray[np.float32]) -> Face:
 
 def _area(face: Face) -> float:
     return float(np.prod(face.box[2:] - face.box[:2]))
-
-
-def _overlay(paste: Paste, out: Image) -> None:
-    """Put a patch into a picture others may have changed: what it mixes with is what is there now, not the source."""
-    height, width = paste.weight.shape
-    region = out[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
-    source = paste.photo[paste.y0 : paste.y0 + height, paste.x0 : paste.x0 + width]
-    if np.array_equal(region, source):
-        region[:] = paste.pixels
-        return
-    rest = 1 - np.asarray(paste.weight, np.float32)[..., None]
-    mixed = paste.pixels + rest * (region.astype(np.float32) - source)
-    region[:] = np.rint(mixed).clip(0, 255).astype(np.uint8)
 
 
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from stand_ins import Fixed, face
 from worlds import Reader, crop_model
 
 from ficgan.face_model import FaceModel, FaceReading
-from ficgan.faces import Alignment, Face
+from ficgan.faces import Alignment, Face, Paste
 from ficgan.policy import Policy
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
+from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer
 from ficgan.video.settings import VideoSettings, VideoTools
@@ -359,3 +362,27 @@ def test_every_frame_is_smoothed_over_the_same_neighbours(
     wanted = {n: tuple(m for m in run if abs(m - n) <= 2) for run in runs for n in run}
     assert windows == {"place": wanted, "light": wanted}
     assert sorted(finds) == sorted(wanted), "no face is looked for twice"
+
+
+def test_a_new_face_takes_nothing_of_the_source_from_under_a_neighbours_cover() -> None:
+    """Its surroundings move, and what is there by then is a cover, not the source."""
+    source = np.full((40, 60, 3), 50, np.uint8)
+    source[:, 30:] = np.random.default_rng(0).integers(150, 255, (40, 30, 3))  # the neighbour
+
+    class Moving:
+        """A model whose faces move what is beside them by three pixels."""
+
+        def paste(self, photo: Any, sight: Any, made: Any, *, mask_scale: float) -> Paste:
+            pixels = np.roll(photo[:, :45], -3, axis=1)
+            pixels[10:30, 5:20] = 100
+            return Paste(photo, 0, 0, pixels, np.full((40, 45), 0.02, np.float32))
+
+    frame = Frame(0, 0, 0.0, source)
+    face = FilmFace(frame, None, None, Moving().paste(source, None, None, mask_scale=1.0))  # type: ignore[arg-type]
+    out = source.copy()
+    out[:, 27:] = 0
+    Identities.lay(SimpleNamespace(_model=Moving(), _mask_scale=1.0), face, out)  # type: ignore[arg-type]
+    assert out.max() == 100 and (out[10:30, 5:20] == 100).all()
+    alone = source.copy()
+    Identities.lay(SimpleNamespace(_model=None, _mask_scale=1.0), face, alone)  # type: ignore[arg-type]
+    assert np.array_equal(alone, face.paste.image)  # type: ignore[union-attr]

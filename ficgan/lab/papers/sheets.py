@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,17 @@ class SheetOptions:
 
     Args:
         exemplars: photos of the people whose codes are w_t; none: the next of the photos.
-        attributes: groups of the bank, as `--attributes` takes them.
+        attributes: groups of the bank, as `--attributes` of `ficgan-deid` takes them.
         model: arguments of `Deidentifier.from_pretrained`: checkpoint, bank, k, psi, seed, device, …
     """
 
     exemplars: tuple[Path, ...] = ()
     attributes: tuple[str, ...] = ()
-    model: dict[str, Any] | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
 
     def deidentifier(self, **controls: Any) -> Deidentifier:
         """A model with these controls whose first attempts are shown: no check, nothing drawn again."""
-        return Deidentifier.from_pretrained(verify=False, **{**(self.model or {}), **controls})
+        return Deidentifier.from_pretrained(verify=False, **{**self.model, **controls})
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _exemplars(options: SheetOptions, photos: Sequence[_Shown], others: Sequence
 
 def _attributes(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
     if not options.attributes:
-        raise UsageError("name the groups of the sheet, such as --attributes Male; `ficgan bank show` lists them")
+        raise UsageError("name the groups of the sheet, such as --group Male; `ficgan bank show` lists them")
     made = [options.deidentifier(attributes=group) for group in options.attributes]
     named = zip(options.attributes, made, strict=True)
     return [_columns(options.deidentifier(), "any", photos), *(_columns(deid, name, photos) for name, deid in named)]
@@ -124,13 +124,13 @@ def _of(photos: Sequence[_Shown], title: str) -> Column:
     return title, [shown.cut(shown.photo) for shown in photos]
 
 
-# Name → number of the paper's figure, what its columns are, and what makes them.
-SHEETS: dict[str, tuple[str, str, Callable[[SheetOptions, Sequence[_Shown], Sequence[_Shown]], list[Column]]]] = {
-    "degrees": ("3", "every layer index i, from weak to strong", _degrees),
-    "exemplar": ("5", "w_m + α·(w_t − w_m) towards another person", _exemplars),
-    "attributes": ("6", "the mean of people of a group", _attributes),
-    "swaps": ("9", "the code of another person in all layers", _swaps),
-    "bands": ("A", "the k-same code in low, middle and high layers alone", _bands),
+# Name → what makes its columns. They are Figures 3, 5, 6, 9 and A of the paper.
+SHEETS: dict[str, Callable[[SheetOptions, Sequence[_Shown], Sequence[_Shown]], list[Column]]] = {
+    "degrees": _degrees,
+    "exemplar": _exemplars,
+    "attributes": _attributes,
+    "swaps": _swaps,
+    "bands": _bands,
 }
 
 
@@ -150,7 +150,7 @@ def control_sheet(name: str, photos: Sequence[Path], options: SheetOptions, prog
     others = [given[row % len(given)] for row in range(len(sources))]
     if progress is not None:
         progress(0, len(sources), f"the sheet {name}")
-    return _laid_out([_of(sources, "source"), *SHEETS[name][2](options, sources, others)])
+    return _laid_out([_of(sources, "source"), *SHEETS[name](options, sources, others)])
 
 
 def _laid_out(columns: Sequence[Column]) -> Image:
