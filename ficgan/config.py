@@ -107,8 +107,8 @@ class LossConfig(_ConfigPart):
     """Weights of L = λ1·L_rec + λ2·(L_pos + L_neg) + λ3·(L_adv_rec + L_adv_mix), and what the paper does not have."""
 
     reconstruction: float = 1.0  # λ1
-    # `l2-norm`: Euclidean norm of each image's difference, as Eq. 3 is written; `*-mean`: mean over pixels.
-    reconstruction_norm: Literal["l2-norm", "l2-mean", "l1-mean"] = "l2-norm"
+    # Means over pixels, with which the paper's weights balance, or the norm of a whole image, as eq. 3 is written
+    reconstruction_norm: Literal["l2-norm", "l2-mean", "l1-mean"] = "l2-mean"
     verification: float = 0.01  # λ2
     positive: float = 1.0  # Factor of L_pos inside λ2; 0 is the ablation "w/o positive loss"
     negative: float = 1.0  # Factor of L_neg inside λ2; 0 is the ablation "w/o negative loss"

@@ -40,11 +40,12 @@ def positive(v_target: Tensor, v_mix: Tensor) -> Tensor:
     return 1 - _cosine(v_target, v_mix)
 
 
-def reconstruction(x: Tensor, x_rec: Tensor, norm: str = "l2-norm") -> Tensor:
+def reconstruction(x: Tensor, x_rec: Tensor, norm: str = "l2-mean") -> Tensor:
     """Distance [B] of images [B,3,H,W] in [−1, 1] to their reconstructions (FICGAN, eq. 3).
 
-    "l2-norm" is ‖x − x_rec‖₂ of the whole image, as eq. 3 is written, and grows with the number of pixels; "l2-mean"
-    and "l1-mean" are means over pixels and channels.
+    "l2-mean" and "l1-mean" are means over the n pixels and channels. "l2-norm" is ‖x − x_rec‖₂ of the whole image, as
+    eq. 3 is written. Its gradient has the norm 1 however small the error e is, that of the mean 2·‖e‖/n; beside 1, the
+    paper's λ2 = .01 for V is nothing.
     """
     difference = (x.float() - x_rec.float()).flatten(1)
     if norm == "l2-norm":

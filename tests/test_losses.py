@@ -61,6 +61,18 @@ def test_equation_3(norm: str) -> None:
     np.testing.assert_allclose(losses.reconstruction(_t(x), _t(y), norm).numpy(), expected, rtol=1e-5)
 
 
+def test_only_a_mean_over_pixels_lets_the_verifier_weigh() -> None:
+    """At 256² and an error of .09 RMS (MSE .008) λ2·|∇V| ≈ .0017 is more than the mean's gradient, not the norm's."""
+    gradients = {}
+    for norm in ("l2-mean", "l2-norm"):
+        x = torch.full((1, 3, 256, 256), 0.09, requires_grad=True)
+        losses.reconstruction(torch.zeros_like(x), x, norm).sum().backward()
+        assert x.grad is not None
+        gradients[norm] = float(x.grad.norm())
+    assert gradients == pytest.approx({"l2-mean": 2 * 0.09 / (3 * 256**2) ** 0.5, "l2-norm": 1}, rel=1e-3)
+    assert gradients["l2-mean"] < 0.0017 < gradients["l2-norm"] / 500
+
+
 def test_equation_3_has_a_gradient_where_both_agree() -> None:
     x = torch.zeros(1, 3, 2, 2, requires_grad=True)
     losses.reconstruction(torch.zeros_like(x), x).sum().backward()

@@ -120,6 +120,7 @@ def test_shipped_configurations_load() -> None:
 def test_the_paper_to_the_letter() -> None:
     c = load_config("ffhq256-paper")
     assert (c.loss.reconstruction, c.loss.verification, c.loss.adversarial) == (1.0, 0.01, 0.05)
+    assert c.loss.reconstruction_norm == "l2-mean"
     assert (c.optimizer.lr, c.optimizer.batch, c.schedule.total_kimg) == (0.002, 16, 16 * 400)
     assert (c.model.resolution, c.model.modulation, c.model.num_layers) == (256, "adain", 12)
     assert (c.loss.positive, c.loss.negative, c.loss.negative_form) == (1.0, 1.0, "plain")

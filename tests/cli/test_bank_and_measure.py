@@ -16,6 +16,7 @@ from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
 from ficgan.data import open_faces
+from ficgan.data.dataset import CELEBA_ATTRIBUTES
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank
 from ficgan.lab import bars
@@ -72,6 +73,29 @@ def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path
 
     again = CliRunner().invoke(bank, command)
     assert again.exit_code == 2 and "--overwrite" in again.output
+
+
+def test_celebas_forty_attributes_make_groups_and_directions(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
+    table = np.random.default_rng(1).random((6, 40)) < 0.5
+    names = dict(zip(CELEBA_ATTRIBUTES, table.T, strict=True))
+    rows = [f"{n}.png " + " ".join("1" if there else "-1" for there in row) for n, row in enumerate(table)]
+    labels = tmp_path / "list_attr_celeba.txt"
+    labels.write_text("\n".join(["6", " ".join(CELEBA_ATTRIBUTES), *rows]))
+    out = tmp_path / "bank.safetensors"
+    done = CliRunner().invoke(
+        bank, ["build", str(checkpoint), "--data", str(faces), "--labels", str(labels), "-o", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    made = IdentityBank.load(out)
+    assert len(made) == 6 and set(made.counts) == set(CELEBA_ATTRIBUTES)
+    for name, column in names.items():
+        assert made.query(name).tolist() == np.flatnonzero(column).tolist()
+        if column.any() and not column.all():
+            difference = made.codes[column].astype(float).mean(0) - made.codes[~column].astype(float).mean(0)
+            np.testing.assert_allclose(made.direction(name), difference, atol=1e-6)
+    assert (
+        made.query("Eyeglasses,-Smiling").tolist() == np.flatnonzero(names["Eyeglasses"] & ~names["Smiling"]).tolist()
+    )
 
 
 @pytest.fixture(scope="module")

@@ -238,7 +238,7 @@ def _paper(people: Path, **more: Any) -> FicganPaper:
 @pytest.mark.usefixtures("_judge")
 def test_ficgan_fills_its_tables(people: Path, network: dict[str, str], tmp_path: Path) -> None:
     run = run_ficgan(_paper(people, layers=(0,), **network), tmp_path)
-    assert [(setting.code, setting.layer) for setting in run.found] == [("w_m", 0), ("w_t", 0)]
+    assert [(setting.code, setting.layer) for setting in run.found] == [("w_m", 0), ("w_ψ", 0), ("w_t", 0)]
     titles = ["De-identification (Table 1)", "Reconstruction (Table A)", "By layer index (Figure 4)"]
     assert [table["title"] for table in ficgan_tables(run)] == titles
 
@@ -253,15 +253,17 @@ def test_ficgan_sweep_tables_and_resumption(
 
     def watched(self: Ficgan, faces: Any) -> Any:
         made = original(self, faces)
-        seen.append((self.layer, self.alpha, faces, made))
+        seen.append((self.layer, self.alpha, self.psi, faces, made))
         return made
 
     monkeypatch.setattr(Ficgan, "__call__", watched)
     run = run_ficgan(_paper(people, attributes=_classifier(tmp_path), **network), tmp_path)
-    assert [(layer, alpha) for layer, alpha, *_ in seen] == [(0, 0.0), (7, 0.0), (0, 1.0), (7, 1.0)]
+    assert [each[:3] for each in seen] == [
+        (layer, *code) for code in ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0)) for layer in (0, 7)
+    ]
     assert (run.num_layers, run.layers) == (8, (0, 7))
     reader = AttributeClassifier.load(tmp_path / "attributes.safetensors")
-    for (_, _, faces, made), found in zip(seen, run.found.values(), strict=True):
+    for (_, _, _, faces, made), found in zip(seen, run.found.values(), strict=True):
         a, b = (np.stack([Textures(16).embed(one, np.zeros(0))[0] for one in some]) for some in (faces.images, made))
         cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
         cosine, match = found.judges["textures"]
@@ -282,7 +284,12 @@ def test_ficgan_sweep_tables_and_resumption(
     assert (printed["FID"], printed["attributes, paper"]) == (22.25, 85.44)
     by_name = {row["attribute"]: row for row in tables["Controllable attributes (Figure B)"]}
     assert set(by_name) == set(reader.names) and "removed at strong" in by_name["Eyeglasses"]["paper"]
-    assert len(tables["By layer index (Figure 4)"]) == 4
+    assert len(tables["By layer index (Figure 4)"]) == 6
+    raw, scaled = (
+        [float(row[name].split()[0]) for row in tables["De-identification (Table 1)"] if row["from"] == "here"]
+        for name in ("ID similarity", "the same, strangers at 0")
+    )
+    assert scaled[0] == 0 and scaled == pytest.approx([(one - raw[0]) / (1 - raw[0]) for one in raw], abs=0.01)
     assert [path.name for path in draw_figure_4(run, tmp_path / "figures")] == ["figure-4.png", "figure-4.svg"]
     assert str(tmp_path) not in run.results.to_json()
     seen.clear()

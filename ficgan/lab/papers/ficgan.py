@@ -34,7 +34,8 @@ from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards
-CODES = {"w_m": 0.0, "w_t": 1.0}  # The k-same code and an arbitrary person's: the alpha of `Ficgan` that gives them
+# The mean of k codes, one with its variance restored, an arbitrary person's: α and ψ of `Ficgan` that give them
+CODES = {"w_m": (0.0, 0.0), "w_ψ": (0.0, 1.0), "w_t": (1.0, 0.0)}
 _SHARES = {
     "attributes": "attributes as read in the source, %",
     "attributes-balanced": "the same, balanced, %",
@@ -254,15 +255,14 @@ def _faces(config: FicganPaper, out: Path) -> Prepared:
 
 
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
-    base = Ficgan(
-        k=config.k, seed=config.seed, device=config.device, psi=0.0, checkpoint=config.checkpoint, bank=config.bank
-    )
-    for code, alpha in CODES.items():
+    base = Ficgan(k=config.k, seed=config.seed, device=config.device, checkpoint=config.checkpoint, bank=config.bank)
+    for code, (alpha, psi) in CODES.items():
         for layer in layers:
-            yield Setting(f"FICGAN {code}, i = {layer}", code, layer, "FICGAN", replace(base, layer=layer, alpha=alpha))
+            model = replace(base, layer=layer, alpha=alpha, psi=psi)
+            yield Setting(f"FICGAN {code}, i = {layer}", code, layer, "FICGAN", model)
     for name, checkpoint, bank in config.ablations:
-        for code, alpha in CODES.items():
-            model = replace(base, checkpoint=checkpoint, bank=bank, layer=0, alpha=alpha)
+        for code, (alpha, psi) in CODES.items():
+            model = replace(base, checkpoint=checkpoint, bank=bank, layer=0, alpha=alpha, psi=psi)
             yield Setting(f"{name} {code}, i = 0", code, 0, name, model)
 
 
@@ -302,7 +302,13 @@ def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, Setti
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
-_CODES = (("w_m", "o-", "k-same, w_m"), ("w_t", "s--", "another person, w_t"))
+_CODES = (("w_m", "o-", "k-same, ψ = 0"), ("w_ψ", "^-.", "k-same, ψ = 1"), ("w_t", "s--", "another person, w_t"))
+_METHODS = {
+    "w_t": "FICGAN (w_t, another person)",
+    "w_m": "FICGAN + manifold k-same (w_m, ψ = 0: the paper's)",
+    "w_ψ": "FICGAN + manifold k-same (ψ = 1: the default of ficgan-deid)",
+}
+_ABLATED = {"w_t": "", "w_m": " + k-same", "w_ψ": " + k-same, ψ = 1"}
 # Attributes of Figure 4c: the first two are the paper's example in the text.
 _SINGLE = ("Eyeglasses", "Bangs", "Smiling", "Male", "Wearing_Hat", "Young")
 
@@ -310,18 +316,20 @@ _SINGLE = ("Eyeglasses", "Bangs", "Smiling", "Male", "Wearing_Hat", "Young")
 def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     """Tables for a page: {"title", "note", "rows"}."""
     chosen = sorted({run.layers[0], min(run.layers, key=lambda i: abs(i - 4)), run.layers[-1]})
-    names = {"w_t": "FICGAN (w_t, another person)", "w_m": "FICGAN + manifold k-same (w_m)"}
-    compared = [{"method": "another person's photo", "i": "–", "FID": "–", **_scores(run.strangers)}]
-    for code, name in names.items():
+    scores_of = partial(_scores, strangers=run.strangers)
+    compared = [{"method": "another person's photo", "i": "–", "FID": "–", **scores_of(run.strangers)}]
+    for code, name in _METHODS.items():
         compared += [
-            {"method": name, "i": layer, **_numbers(measured, {"fid": "FID"}), **_scores(measured)}
+            {"method": name, "i": layer, **_numbers(measured, {"fid": "FID"}), **scores_of(measured)}
             for layer, measured in run.by_layer(code).items()
             if layer in chosen
         ]
     titles = {"mse": "MSE", "lpips": "LPIPS"}
-    scores = {key: value for key, value in _scores(run.reconstruction).items() if key.startswith("ID")}
+    scores = {key: value for key, value in scores_of(run.reconstruction).items() if key.startswith("ID")}
     rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
-    layers = [{"code": setting.code, "i": setting.layer, **_scores(measured)} for setting, measured in run.main.items()]
+    layers = [
+        {"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in run.main.items()
+    ]
     tables = [
         table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
         table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
@@ -331,7 +339,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
         tables.append(table(FICGAN, "controllable", controllable))
     if len(run.main) < len(run.found):
         ablated = [
-            {"method": setting.model + (" + k-same" if setting.code == "w_m" else ""), "i": 0, **_scores(measured)}
+            {"method": setting.model + _ABLATED[setting.code], "i": 0, **scores_of(measured)}
             for setting, measured in run.found.items()
             if setting.layer == 0
         ]
@@ -369,13 +377,26 @@ def _pruned(rows: Sequence[Row]) -> list[Row]:
     return [{key: row[key] for key in used} for row in rows]
 
 
-def _scores(measured: SettingFigures) -> Row:
+def _scores(measured: SettingFigures, strangers: SettingFigures) -> Row:
     row: Row = {}
     for judge, (similarity, match) in measured.judges.items():
         by = "" if len(measured.judges) == 1 else f", {judge}"
         row |= {f"ID similarity{by}": spelled(similarity, digits=3)}
+        row |= {f"the same, strangers at 0{by}": spelled(_calibrated(similarity, strangers.judges[judge][0]), digits=3)}
         row |= {f"taken for the same person, %{by}": spelled(match, factor=100, digits=1)}
     return row | _numbers(measured, _SHARES, 100)
+
+
+def _calibrated(similarity: Figure, strangers: Figure) -> Figure:
+    """A similarity on a scale where strangers have 0 and the photo itself 1: judges differ in where strangers lie."""
+    if strangers.value is None:
+        return replace(similarity, value=None, low=None, high=None)
+    zero = strangers.value
+    scaled = {
+        name: None if (value := getattr(similarity, name)) is None else (value - zero) / (1 - zero)
+        for name in ("value", "low", "high")
+    }
+    return replace(similarity, **scaled)
 
 
 def _numbers(measured: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
