@@ -17,7 +17,8 @@ from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
-from ficgan.cli._files import FileJob, FileSetup, FileWork
+from ficgan.cli._files import FileJob
+from ficgan.cli._work import FileSetup, FileWork
 from ficgan.cli.main import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
+from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked
+from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo

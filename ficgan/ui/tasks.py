@@ -25,7 +25,7 @@ from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
-    from ficgan.deidentify.photos import Linked, NewIdentity
+    from ficgan.deidentify.found import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
     from ficgan.video.preview import Preview
     from ficgan.video.read import VideoSource
@@ -215,7 +215,7 @@ class ModelTasks(PictureTasks):
         return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify.photos import NewIdentity
+        from ficgan.deidentify.found import NewIdentity
         from ficgan.deidentify.review import Choice, Drawing
 
         retouch, kept = self._open(photo), self._photos[photo["id"]]
@@ -252,7 +252,7 @@ class ModelTasks(PictureTasks):
 
     def meet(self, photo: Mapping[str, Any], first: bool) -> list[int]:
         """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
-        from ficgan.deidentify.photos import FaceJob, Linked
+        from ficgan.deidentify.found import FaceJob, Linked
 
         if first or self._meeting is None:
             films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
