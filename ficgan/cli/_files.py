@@ -17,7 +17,7 @@ from ficgan.images import (
     WRITABLE_FILMS,
     WRITABLE_SUFFIXES,
     film_suffix,
-    is_animated,
+    is_film,
     output_suffix,
     unread,
 )
@@ -26,7 +26,6 @@ from ficgan.records.sidecars import MANIFEST, vouches_for
 _CAMERA = re.compile(r"camera:\d+|pipe:0?")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")
 _PATTERN = re.compile(r"%0?\d*d")
-_ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
 
 DEFAULT_SUFFIX = "_anonymized"
 MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
@@ -161,7 +160,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
             if vouches_for(source) or (real not in named and _is_named_like_output(source)):
                 plan.left_out[OWN_OUTPUT] += 1
                 continue
-            film = film or (source.suffix.lower() in _ANIMATED and is_animated(source))
+            film = is_film(source)
         plan.jobs.append(_job(source, relative, film, place_of(out) if to_file and out else None, folder))
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
         raise UsageError(f"{', '.join(paths)}: no photo or film is in there")

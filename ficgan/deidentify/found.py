@@ -13,24 +13,10 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.face_model import FaceModel, FaceReading
-from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, get_recognizer
-from ficgan.faces.detection import PyramidDetector
+from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import Box, Finding
 from ficgan.policy import FaceResult
-
-__all__ = [
-    "NOWHERE",
-    "CheckedDetector",
-    "Exemptions",
-    "FaceJob",
-    "Image",
-    "Linked",
-    "NewIdentity",
-    "checked_faces",
-    "detect_and_doubt",
-    "doubts",
-]
 
 Image = NDArray[np.uint8]
 
@@ -87,13 +73,6 @@ class CheckedDetector:
 
     def detect(self, image: Image) -> list[Face]:
         return checked_faces(self.detector.detect(image), image.shape, self.name)
-
-
-def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], list[Face]]:
-    """Faces, and the weaker finds of a detector that tells of them."""
-    if isinstance(detector, PyramidDetector | DetectAt):
-        return detector.detect_and_doubt(image)
-    return detector.detect(image), []
 
 
 @dataclass
@@ -208,6 +187,12 @@ class Linked:
                     job.result.note = "; ".join(filter(None, [job.result.note, _ANEW]))
 
 
+def is_inside(box: NDArray[np.float32], places: Sequence[Box]) -> bool:
+    """Whether a box lies wholly in one of some places."""
+    x0, y0, x1, y1 = (float(value) for value in box)
+    return any(x0 >= left and y0 >= top and x1 <= right and y1 <= low for left, top, right, low in places)
+
+
 @dataclass(eq=False)
 class Exemptions:
     """The rules about people and places, ready for use. In doubt a face is hidden.
@@ -246,10 +231,9 @@ class Exemptions:
         return [self._why(face, readings.get(n)) for n, face in enumerate(faces)]
 
     def _why(self, face: Face, reading: NDArray[np.float32] | None) -> str:
-        x0, y0, x1, y1 = (float(value) for value in face.box)
         if self.only and self._near(reading, self.only, 1.0) is not None:
             return ""
-        if any(x0 >= box[0] and y0 >= box[1] and x1 <= box[2] and y1 <= box[3] for box in self.boxes):
+        if is_inside(face.box, self.boxes):
             return "it lies in a given box"
         if self.keep and (name := self._near(reading, self.keep, STRICTNESS)) is not None:
             return f"it matches {Path(name).name}"

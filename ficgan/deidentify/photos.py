@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify.found import Exemptions, FaceJob, Image, Linked, detect_and_doubt, doubts
+from ficgan.deidentify.found import Exemptions, FaceJob, Image, Linked, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -27,6 +27,7 @@ from ficgan.faces import (
     public_name,
     solid_mask,
 )
+from ficgan.faces.detection import detect_and_doubt
 from ficgan.options import OPAQUE, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from ficgan.anonymizers.modes import Methods
     from ficgan.deidentify.objects import FoundObjects
     from ficgan.faces.objects import ObjectDetector
-
-__all__ = ["Mask", "Photos", "is_replaced", "name_possible"]
 
 Mask = NDArray[np.float32]
 

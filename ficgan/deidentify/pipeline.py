@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ficgan.video.rendered import VideoResult
     from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
-__all__ = ["MODES", "Deidentifier", "Mode", "load_face_model", "refuse_trainer"]
-
 log = logging.getLogger(__name__)
 
 Mode = str
