@@ -29,7 +29,6 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.identity.ksame import commitment
 from ficgan.images.codec import Picture, as_photo
 from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
@@ -245,12 +244,6 @@ class Deidentifier:
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
-
-    @property
-    def seed_commitment(self) -> str | None:
-        """Commitment to the seed of the draws, for records; None for a short seed, and where nothing is drawn."""
-        model = self.photos.model
-        return None if model is None else commitment(model.seed, model.bank.digest)
 
     # -- photos -------------------------------------------------------------------------------------------------------
 
