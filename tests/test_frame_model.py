@@ -20,7 +20,6 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
 from ficgan.faces import Face, MediaPipeMesh, get_detector
-from ficgan.faces.mesh import LIPS_OUTER
 from ficgan.files import file_digest, file_header
 from ficgan.frame.compose import GREY
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
@@ -158,7 +157,8 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
     bare = replace(model.model, teeth=model.model.teeth[:0])
     plain = FrameModel(bare, model.config, model.bank, network=model.network, k=3000)
     closed = replace(sight, place=replace(sight.place, mouth=sight.place.mouth * [1, 1, 1, 1, 0, 0]))
-    lips, contrast = model.model.shape.front[LIPS_OUTER], []
+    outer = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
+    lips, contrast = model.model.shape.front[outer], []
     for key in "abcdef":
         code = model.draw(key, Attempt(0), 1.0, sight.z_id)
         styles = model.mixed(sight.z_id[None], code.w[None], Attempt(0))

@@ -20,10 +20,20 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ficgan import __version__
-from ficgan.cli import _files as files
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, Done, FileJob, FilePlan, FileSetup, FileWork, NewFilm, with_name
+from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan, obstacle
+from ficgan.cli._work import (
+    Done,
+    FileSetup,
+    FileWork,
+    NewFilm,
+    by_cluster,
+    by_threads,
+    by_workers,
+    make_folder,
+    with_name,
+)
 from ficgan.cli.main import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
 from ficgan.device import cpus
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
@@ -99,7 +109,7 @@ def deid(
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
-    and WebP), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), an address
+    and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), an address
     such as rtsp://…, or numbered images (frames/%05d.png). A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
@@ -129,7 +139,7 @@ def deid(
         from ficgan.records.credentials import Credentials
 
         credentials = Credentials(*sign)
-    plan = files.make_plan(inputs, out, overwrite=overwrite)
+    plan = make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
     if films:
         from ficgan.video.read import check_span
@@ -205,7 +215,7 @@ def _limits(ready: list[FileJob]) -> Limits:
     if any(isinstance(place, StorePath) for job in films for place in (job.source, job.output)):
         folders.add(Path(tempfile.gettempdir()))
     for folder in folders:
-        files.make_folder(folder)
+        make_folder(folder)
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
 
 
@@ -221,16 +231,16 @@ def _results(
     """The results of all files: of actors, of worker processes, or of this process, photos in threads."""
     films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
     if cluster:
-        yield from files.by_cluster(setup, films_first, workers, cluster)
+        yield from by_cluster(setup, films_first, workers, cluster)
     elif limits is not None or workers > 1:
-        yield from files.by_workers(setup, films_first, workers, limits)
+        yield from by_workers(setup, films_first, workers, limits)
     else:
         work = FileWork(setup)
         for film, group in groupby(ready, lambda job: job.film):
             if film:
                 yield from ((job, partial(work, job, run.frames(job))) for job in group)
             else:
-                with closing(files.by_threads(work, group, threads)) as results:
+                with closing(by_threads(work, group, threads)) as results:
                     yield from results
 
 
@@ -300,7 +310,7 @@ class DeidRun:
                     self._finished.add(job)
                 return False
             self.check_free(job)
-            if (found := files.obstacle(job.output.parent)) is not None:
+            if (found := obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
         except InputError as error:
             self._refuse(job.name, job.output, str(error))
@@ -425,7 +435,7 @@ class DeidRun:
             raise InputError(made.problem)
         for note in made.audit.get("notes", ()):
             self.report.info(with_name(str(job.source), note))
-        files.make_folder(job.output.parent)
+        make_folder(job.output.parent)
         self._save(job, made)
         unread = len(made.actions) if made.audit.get("gate", "") is None else 0
         self.counts.update(written=1, reidentified=made.reidentified, no_face=not made.actions, unread=unread)

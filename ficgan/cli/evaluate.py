@@ -535,7 +535,7 @@ def attack_run(
 @shared.options(_ATTACKED, shared.output("Folder for results.json and the report; other results there are kept."))
 @shared.options(shared.JUDGES, shared.RESAMPLES)
 @many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
-@many("--scenario", "A further scenario, such as retrieval", "scenarios")
+@many("--scenario", "A further scenario, such as parrot-enrol", "scenarios")
 @count("--pictures", 0, "Examples in the report; they show the faces of the set.", low=0)
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)

@@ -17,7 +17,8 @@ from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
-from ficgan.cli._files import FileJob, FileSetup, FileWork
+from ficgan.cli._files import FileJob
+from ficgan.cli._work import FileSetup, FileWork
 from ficgan.cli.main import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
@@ -34,8 +35,8 @@ from ficgan.records.sidecars import RunManifest
 def analyse(film: str, out: Path, mode: str, overwrite: bool, report: Progress, **given: Any) -> Summary:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    OUT gets project.json, tracks.jsonl and thumbs/. It holds source faces and is private; `ficgan purge` removes it.
-    Edit project.json, then `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
+    OUT gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge` removes
+    it. Edit project.json, then `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
     """
     opts.share_processors()
     from ficgan.images import disguised

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -219,9 +219,6 @@ def _celeba_folder(folder: Path) -> Labels:
         merged = replace(merged, people=people, splits=part.splits or merged.splits)
     return merged
 
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
 # Bytes that one image may have, unpacked: a set that holds more is no set of faces.
@@ -467,10 +464,10 @@ def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model
     """UsageError for a set that was aligned otherwise than `who` needs; a set that says nothing passes."""
     wanted = alignment_name(alignment)
     if faces.alignment not in (None, wanted):
-        options = f"--eye-distance {alignment.eye_distance:g} --eye-y {alignment.eye_y:g}"
+        option = wanted.replace("(", ":").removesuffix(")")
         raise UsageError(
             f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; make the set anew with "
-            f"`ficgan align {'--alignment ffhq' if alignment.kind == 'ffhq' else options}`"
+            f"`ficgan align --alignment {option}`"
         )
 
 

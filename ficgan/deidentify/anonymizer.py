@@ -24,8 +24,6 @@ from ficgan.registry import param
 if TYPE_CHECKING:
     from ficgan.face_model import FaceModel, FaceReading
 
-__all__ = ["Ficgan", "KSameAppearance"]
-
 
 @ANONYMIZERS.add
 @dataclass(frozen=True)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ficgan.deidentify.found import is_inside
 from ficgan.errors import UsageError
 from ficgan.faces import Face, Paste, blur_face, mosaic_face, plain_mask, solid_mask
 from ficgan.faces.objects import ObjectDetector
 from ficgan.options import COVERS, Box, parse_cover_also
 from ficgan.policy import Result
-
-__all__ = ["FoundObjects", "cover_objects", "load_objects"]
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
@@ -49,7 +45,7 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
     entries: list[dict[str, Any]] = []
     for detector, faces in found.items():
         for face in faces:
-            kept = any(_inside(face.box, box) for box in keep)
+            kept = is_inside(face.box, keep)
             if not kept:
                 paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
                 paste.onto(result.image, result.mask)
@@ -62,8 +58,3 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
                 }
             )
     result.audit["objects"] = entries
-
-
-def _inside(box: NDArray[np.float32], of: Box) -> bool:
-    x0, y0, x1, y1 = (float(value) for value in box)
-    return x0 >= of[0] and y0 >= of[1] and x1 <= of[2] and y1 <= of[3]

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify.photos import CheckedDetector, Exemptions, FaceJob, Image, Linked, Mask, Photos, name_possible
+from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked
+from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
@@ -28,7 +29,6 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.identity.ksame import commitment
 from ficgan.images.codec import Picture, as_photo
 from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
     from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
-
-__all__ = ["MODES", "Deidentifier", "Mode", "load_face_model", "refuse_trainer"]
 
 log = logging.getLogger(__name__)
 
@@ -246,12 +244,6 @@ class Deidentifier:
         other.layer = self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
-
-    @property
-    def seed_commitment(self) -> str | None:
-        """Commitment to the seed of the draws, for records; None for a short seed, and where nothing is drawn."""
-        model = self.photos.model
-        return None if model is None else commitment(model.seed, model.bank.digest)
 
     # -- photos -------------------------------------------------------------------------------------------------------
 

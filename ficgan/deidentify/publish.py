@@ -16,8 +16,6 @@ from ficgan.files import content_key, file_digest
 from ficgan.images.codec import conversions, encode_image, read_image
 from ficgan.policy import Result
 
-__all__ = ["SYNTHETIC_ACTIONS", "NewPhoto", "new_photo"]
-
 # What a generative model did to a face; only these earn the synthetic-media tag.
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}

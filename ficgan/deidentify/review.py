@@ -15,32 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan.deidentify.found import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, doubts
 from ficgan.deidentify.objects import FoundObjects
-from ficgan.deidentify.photos import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, detect_and_doubt, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
 from ficgan.faces import Face
-from ficgan.faces.detection import PyramidDetector, overlaps
+from ficgan.faces.detection import PyramidDetector, detect_and_doubt, overlaps
 from ficgan.files import content_key
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.options import HIDING, OPAQUE
 from ficgan.policy import Result
 from ficgan.video.decisions import Drawing
-
-__all__ = [
-    "CHOICES",
-    "SCHEMA",
-    "Choice",
-    "Drawing",
-    "PhotoDecisions",
-    "Retouch",
-    "ReviewedFace",
-    "as_tree",
-    "deciding",
-    "person_key",
-    "read_decisions",
-]
 
 SCHEMA = "ficgan-photo-decisions/1"
 # What may happen to a face of a photo.

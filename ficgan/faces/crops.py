@@ -551,15 +551,6 @@ class SmoothConfig:
         return max(2, round(self.reach * rate))
 
 
-def jitter(landmarks: ArrayLike) -> float:
-    """Tremble of landmarks [n,5,2]: root mean square of their second differences, in eye distances."""
-    marks = np.asarray(landmarks, np.float64)
-    if len(marks) < 3:
-        return 0.0
-    bends = np.linalg.norm(np.diff(marks, 2, axis=0), axis=-1) / _eyes(marks)[1:-1, None]
-    return float(np.sqrt((bends**2).mean()))
-
-
 def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | None = None) -> Floats:
     """Smoothed landmarks float64 [n,5,2] of consecutive frames at `rate` a second; nothing is delayed."""
     config = config or SmoothConfig()

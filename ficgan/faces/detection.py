@@ -257,6 +257,12 @@ class PyramidDetector:
         return rows
 
 
+def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], list[Face]]:
+    """Faces, and the weaker finds of a detector that tells of them."""
+    doubting = getattr(detector, "detect_and_doubt", None)
+    return (detector.detect(image), []) if doubting is None else doubting(image)
+
+
 @dataclass
 class DetectAt:
     """A detector that sees pictures scaled to fit `size`, width and height in px; smaller ones with `enlarge`."""
@@ -280,7 +286,7 @@ class DetectAt:
         height, width = image.shape[:2]
         factor = min(self.size[0] / width, self.size[1] / height)
         if factor == 1 or (factor > 1 and not self.enlarge):
-            return self._look(image)
+            return detect_and_doubt(self.detector, image)
         target = max(1, round(width * factor)), max(1, round(height * factor))
         how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
         small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
@@ -293,12 +299,8 @@ class DetectAt:
             box = np.clip(face.box * np.tile(ratio, 2), 0, edge).astype(np.float32)
             return replace(face, box=box, landmarks=(face.landmarks * ratio + shift).astype(np.float32))
 
-        sure, possible = self._look(small)
+        sure, possible = detect_and_doubt(self.detector, small)
         return [enlarged(face) for face in sure], [enlarged(face) for face in possible]
-
-    def _look(self, image: Image) -> tuple[list[Face], list[Face]]:
-        doubting = getattr(self.detector, "detect_and_doubt", None)
-        return (self.detector.detect(image), []) if doubting is None else doubting(image)
 
 
 def tiles(width: int, height: int, side: int, overlap: int) -> Iterator[tuple[int, int, int, int]]:

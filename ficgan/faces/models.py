@@ -27,15 +27,6 @@ def model_folders() -> list[Path]:
     return [*folders, user_cache_path("ficgan", appauthor=False)]
 
 
-def find_model(*patterns: str) -> Path | None:
-    for folder in model_folders():
-        for pattern in patterns:
-            for path in sorted(folder.glob(pattern)) if folder.is_dir() else ():
-                if path.is_file():
-                    return path
-    return None
-
-
 def wheel_file(package: str, name: str) -> Path | None:
     """A file inside an installed package, found without importing the package, or None."""
     spec = importlib.util.find_spec(package)

@@ -14,8 +14,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import Face, Image, check_image
 from ficgan.faces.models import onnx_session
 
-__all__ = ["ObjectDetector"]
-
 # Least score of a find: what such networks are exported with. It is low, since a missed object stays in the picture.
 LEAST_SCORE = 0.25
 # Boxes that overlap more (intersection over union) are one object, of whatever class.

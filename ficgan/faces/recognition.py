@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -25,8 +24,6 @@ _GATE_FILE = "gate.onnx"  # in pretrained/; tools/make_networks.py
 # Aligning by them separates people as well as dlib's own 68-point shape does, and needs no second predictor.
 _DLIB_POINTS: Points = np.array([[47.0, 47.1], [102.0, 47.1], [74.5, 74.5], [50.6, 102.8], [98.4, 102.8]])
 _BATCH = 16  # faces; bounds the memory of a crowd
-_DLIB_MATCH = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
-_COSINE_MATCH = 1.0 - 0.33  # ArcFace-style networks reach FAR 1e-3 near a cosine of .33
 
 
 @runtime_checkable
@@ -48,28 +45,24 @@ class Recognizer(Protocol):
         ...
 
 
-def get_recognizer(name: str = "auto", *, match_threshold: float | None = None, device: str = "cpu") -> Recognizer:
+def get_recognizer(name: str = "auto", *, device: str = "cpu") -> Recognizer:
     """A face recogniser; a UsageError where it is not available here.
 
     Args:
         name: "insightface", "onnx:PATH" (any ArcFace-style network, N×3×112×112), or "dlib", which is "auto".
-        match_threshold: distance below which two faces count as one person; None: .6 Euclidean for dlib, .67 (a cosine
-            of .33) for the others.
     """
-    if match_threshold is not None and not (math.isfinite(match_threshold) and match_threshold >= 0):
-        raise UsageError(f"The match threshold is {match_threshold}: give a distance of 0 or more.")
     if name.startswith("onnx:"):
         path = Path(name.removeprefix("onnx:")).expanduser()
         if not path.is_file():
             raise UsageError(f"There is no recogniser at {path}: give onnx: followed by the path of an ONNX file.")
-        return OnnxRecognizer(path, name=name, match_threshold=match_threshold, device=device)
+        return OnnxRecognizer(path, name=name, device=device)
     if name in ("auto", "dlib"):
-        return DlibRecognizer(match_threshold=match_threshold, device=device)
+        return DlibRecognizer(device=device)
     if missing := recognizer_missing(name):
         raise UsageError(missing)
     pack = insightface_file(*INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
-    return OnnxRecognizer(pack, name="insightface", match_threshold=match_threshold, device=device)
+    return OnnxRecognizer(pack, name="insightface", device=device)
 
 
 class Gate:
@@ -199,8 +192,9 @@ class _Embedder:
 
 class DlibRecognizer(_Embedder):
     metric: Metric = "euclidean"
+    match_threshold = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
 
-    def __init__(self, *, match_threshold: float | None = None, device: str = "cpu"):
+    def __init__(self, *, device: str = "cpu"):
         session = onnx_session(embedded_file(_GATE_FILE), device)
 
         def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
@@ -208,15 +202,15 @@ class DlibRecognizer(_Embedder):
             return np.concatenate([session.run(None, {"images": np.ascontiguousarray(part)})[0] for part in parts])
 
         super().__init__("dlib", _DLIB_POINTS, 150, run)
-        self.match_threshold = _DLIB_MATCH if match_threshold is None else match_threshold
 
 
 class OnnxRecognizer(_Embedder):
     """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out."""
 
     metric: Metric = "cosine"
+    match_threshold = 1.0 - 0.33  # such networks reach FAR 1e-3 near a cosine of .33
 
-    def __init__(self, path: Path, *, name: str, match_threshold: float | None = None, device: str = "cpu"):
+    def __init__(self, path: Path, *, name: str, device: str = "cpu"):
         session = onnx_session(path, device)
         entry = session.get_inputs()[0]
         batch, *shape = entry.shape
@@ -238,7 +232,6 @@ class OnnxRecognizer(_Embedder):
 
         super().__init__(name, ARCFACE_POINTS, 112, run)
         self.path = path
-        self.match_threshold = _COSINE_MATCH if match_threshold is None else match_threshold
         self._probe()
 
     def _probe(self) -> None:

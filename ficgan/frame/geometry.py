@@ -25,8 +25,6 @@ LO, HI = (4.0, 1.0), (124.0, 127.0)
 # What a published face says of the moment besides yaw and pitch.
 NUMBERS = ("mouth opening", "mouth width", "mouth corners", "lids", "brows", "frown")
 LIDS = NUMBERS.index("lids")
-# yaw, pitch and their squares, which move the mesh, too: its depth is only an estimate.
-POSE_TERMS = 4
 
 # Pixels of the frame whose spline is computed at once; all of them would take 180 MiB.
 _STRIP = 512

@@ -40,6 +40,8 @@ _READ_FILMS = (
 )
 FILM_SUFFIXES = (WRITABLE_FILMS - {".gif"}) | frozenset(re.findall(r"\S+", _READ_FILMS))
 
+_PICTURES_THAT_MOVE = frozenset({".gif", ".webp", ".png"})
+
 _PHOTO = re.compile(rb"\xff\xd8\xff|II\*\0|MM\0\*|BM.{4}\0{4}|.{4}ftyp(avif|hei|mif1)", re.S)
 _PERHAPS_ANIMATED = re.compile(rb"\x89PNG|GIF8|RIFF.{4}WEBP", re.S)
 _FILM = re.compile(
@@ -78,6 +80,12 @@ def disguised(name: str | os.PathLike[str], file: BinaryIO, *, film: bool) -> st
     elif not film and _FILM.match(head):
         return f"{name}: is a film with the name of a photo; rename it, for example to {path.stem}.mp4"
     return ""
+
+
+def is_film(path: Path) -> bool:
+    """Whether a file's name is a film's, or a picture's that is animated."""
+    suffix = path.suffix.lower()
+    return suffix in FILM_SUFFIXES or (suffix in _PICTURES_THAT_MOVE and is_animated(path))
 
 
 def is_animated(file: str | os.PathLike[str] | BinaryIO) -> bool:

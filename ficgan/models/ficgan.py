@@ -123,6 +123,12 @@ class DownBlock(nn.Module):
         return self.conv1(self.conv0(x)) + self.skip(x)
 
 
+def down_blocks(config: ModelConfig | DiscriminatorConfig, resolution: int) -> list[nn.Module]:
+    """Blocks from a resolution down to 4×4."""
+    sides = [resolution >> n for n in range(resolution.bit_length() - 3)]
+    return [DownBlock(config.channels(side), config.channels(side // 2)) for side in sides]
+
+
 class Encoder(nn.Module):
     """Residual trunk from R×R to 4×4; the spatial code is read from the trunk, the identity code from a pooled branch.
 
@@ -134,12 +140,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        blocks: list[nn.Module] = []
-        resolution = config.resolution
-        while resolution > 4:
-            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
-            resolution //= 2
-        channels = config.channels(4)
+        blocks, channels = down_blocks(config, config.resolution), config.channels(4)
         self.from_rgb = Conv2d(3, config.channels(config.resolution), 1)
         self.trunk = nn.Sequential(*blocks)
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
@@ -362,13 +363,9 @@ class Discriminator(nn.Module):
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
         self.group = config.minibatch_std_group
-        blocks = []
-        self.from_rgb = Conv2d(3, config.channels(resolution), 1)
-        while resolution > 4:
-            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
-            resolution //= 2
         channels = config.channels(4)
-        self.blocks = nn.ModuleList(blocks)
+        self.from_rgb = Conv2d(3, config.channels(resolution), 1)
+        self.blocks = nn.ModuleList(down_blocks(config, resolution))
         self.conv = Conv2d(channels + (1 if self.group else 0), channels, 3)
         self.hidden = Linear(channels * 16, channels, activation="lrelu")
         self.head = Linear(channels, 1)

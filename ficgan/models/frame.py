@@ -16,7 +16,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
-from ficgan.models.ficgan import Conv2d, DownBlock, Linear, MappingNetwork, StyleLayer
+from ficgan.models.ficgan import Conv2d, Linear, MappingNetwork, StyleLayer, down_blocks
 
 # Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
 LOOK = 32
@@ -49,12 +49,8 @@ class FrameEncoder(nn.Module):
         self.config = config
         resolution = config.resolution // 2
         self.stem = Conv2d(12, config.channels(resolution), 3)
-        blocks: list[nn.Module] = []
-        while resolution > 4:
-            blocks.append(DownBlock(config.channels(resolution), config.channels(resolution // 2)))
-            resolution //= 2
         channels = config.channels(4)
-        self.trunk = nn.Sequential(*blocks)
+        self.trunk = nn.Sequential(*down_blocks(config, resolution))
         self.identity_conv = Conv2d(channels, 2 * channels, 3)
         self.identity_head = _zeroed(Linear(2 * channels, config.id_dim))
         self.reader = _zeroed(Linear(3 * LOOK * LOOK, config.id_dim))
@@ -244,16 +240,13 @@ class FrameDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
-        layers = [(9, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
-        self.patches = _judge(layers) if config.patches else None
+        self.patches = _judge(_patch_layers(9, config, resolution)) if config.patches else None
         self.heads = nn.ModuleList(_judge([(taps, 64, 4, 2), (64, 64, 3, 1)]) for taps in config.taps)
         for head in self.heads:
             for layer in head.children():
                 if isinstance(layer, nn.Conv2d):
                     spectral_norm(layer)
-        at = torch.linspace(-1, 1, resolution)
-        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+        self.register_buffer("places", _places(resolution), persistent=False)
 
     def forward(self, textures: Tensor, mask: Tensor, maps: Sequence[Tensor] = ()) -> list[Tensor]:
         """Logits [B,1,h,w] of patches where they are judged, then of V's feature maps if given; higher for real.
@@ -280,16 +273,24 @@ class DetailDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
-        layers = [(12, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
-        self.patches = _judge(layers, 1 + TOLD)
-        at = torch.linspace(-1, 1, resolution)
-        self.register_buffer("places", torch.stack(torch.meshgrid(at, at, indexing="xy"))[None], persistent=False)
+        self.patches = _judge(_patch_layers(12, config, resolution), 1 + TOLD)
+        self.register_buffer("places", _places(resolution), persistent=False)
 
     def forward(self, seen: Tensor, mask: Tensor, told: Tensor) -> list[Tensor]:
         """Logits [B,1,h,w], higher for real, of tone and detail [B,9,2R,2R] under a mask [B,1,2R,2R]."""
         maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
         return [maps[:, :1] + (maps[:, 1:] * told[:, :, None, None]).sum(1, keepdim=True)]
+
+
+def _places(resolution: int) -> Tensor:
+    """Where each pixel is, [1,2,R,R] in [−1, 1]."""
+    at = torch.linspace(-1, 1, resolution)
+    return torch.stack(torch.meshgrid(at, at, indexing="xy"))[None]
+
+
+def _patch_layers(given: int, config: DiscriminatorConfig, resolution: int) -> list[tuple[int, int, int, int]]:
+    fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
+    return [(given, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]], out: int = 1) -> nn.Sequential:

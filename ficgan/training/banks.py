@@ -21,8 +21,6 @@ from ficgan.models import load_checkpoint
 from ficgan.models.io import encode_faces
 from ficgan.training.frame_faces import MOST_K, learn_showing
 
-__all__ = ["build_bank", "save_bank", "with_showing"]
-
 Progress = Callable[[str, int, int], None]
 # Decoded pictures in memory: 200 MB at 256².
 _AT_ONCE = 1024

@@ -36,7 +36,6 @@ from ficgan.training.task import (
 from ficgan.verification import Verifier
 
 _State = TrainingState[FICGAN, Discriminator]
-Terms = dict[str, Tensor]
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
 # Images decoded at a time for that file.

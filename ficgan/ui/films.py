@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ficgan.video.settings import VideoSettings
     from ficgan.video.tracks import Track
 
-__all__ = ["DeskFilms"]
-
 # Films that are kept in memory; that of a long one takes seconds to read.
 FILMS_KEPT = 2
 # Smallest side of a box that is drawn, px.

@@ -11,8 +11,6 @@ from ficgan.deidentify.review import Drawing, ReviewedFace
 from ficgan.folders import Box, Strict, Text
 from ficgan.options import COVERS, check_cover
 
-__all__ = ["MODES", "Controls", "FaceEntry", "Item", "PossibleFace", "Step", "back_to", "restored"]
-
 ITEM_SCHEMA = "ficgan-ui-item/1"
 # What may happen to a face of a photo.
 MODES = ("ficgan", "keep", *COVERS)

@@ -13,8 +13,6 @@ from ficgan.errors import InputError
 from ficgan.ui.items import Item
 from ficgan.ui.work import SOON, Queue, Workplace
 
-__all__ = ["DeskPeople"]
-
 # How their new faces were drawn, with identity codes of the sources.
 FILE = "people.json"
 

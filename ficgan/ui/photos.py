@@ -22,8 +22,6 @@ from ficgan.ui.work import NOW, SOON, Queue, Workplace
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
 
-__all__ = ["DeskPhotos"]
-
 # What was done to a face that got a new one.
 NEW = ("generated", "retried")
 

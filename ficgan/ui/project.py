@@ -31,8 +31,6 @@ from ficgan.folders import Strict, Text, check_schema, checked, hold, make_priva
 from ficgan.records.sidecars import sidecar_path
 from ficgan.ui.items import ITEM_SCHEMA, Controls, Item, Kind, back_to, restored
 
-__all__ = ["Review", "free_name"]
-
 SCHEMA = "ficgan-ui-project/1"
 # Steps of undo that a file keeps.
 STEPS = 200

@@ -27,8 +27,6 @@ from ficgan.ui.photos import NEW
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
-__all__ = ["LIMITS", "make_app"]
-
 # Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}

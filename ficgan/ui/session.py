@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
     from ficgan.deidentify.review import Drawing
 
-__all__ = ["Session"]
-
 
 class Session(Workplace):
     """The photos and films of a review, and what is common to both.

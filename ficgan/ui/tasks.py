@@ -19,35 +19,26 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.files import atomic_write, content_key
-from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_animated
+from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
 from ficgan.images.codec import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
-    from ficgan.deidentify.photos import Linked, NewIdentity
+    from ficgan.deidentify.found import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
     from ficgan.video.preview import Preview
     from ficgan.video.read import VideoSource
-
-__all__ = ["CUT", "ModelTasks", "PictureTasks", "around", "jpeg", "model_setup", "picture_setup", "write_new"]
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
 PREVIEW, THUMBNAIL = 1600, 320
 # Longest side of a picture of a face that was drawn, px, and its margin in sizes of the box.
 CUT, MARGIN = 112, 0.2
-# Suffixes of photos that are films where they are animated.
-ANIMATED = frozenset({".gif", ".webp", ".png", ".apng"})
 # Photos kept open, engines with controls of their own.
 PHOTOS_KEPT, ENGINES_KEPT = 3, 8
 # Frames that are decoded rather than jumped over.
 STEPS = 48
-
-
-def picture_setup() -> PictureTasks:
-    """Of a worker without a model."""
-    return PictureTasks()
 
 
 def model_setup(make_engine: Callable[[int], Deidentifier], seed: int) -> ModelTasks:
@@ -82,12 +73,12 @@ class PictureTasks:
             if any((root / parent / ".ficgan-folder").exists() for parent in inner.parents if parent.parts):
                 continue
             if path.is_file() and path.resolve().is_relative_to(top):
-                found.append((inner.as_posix(), _is_film(path)))
+                found.append((inner.as_posix(), is_film(path)))
         return found
 
     def pictures(self, path: Path) -> dict[str, Any]:
         """Preview and thumbnail of a photo or of a film's first frame, and the size of the original."""
-        film = _is_film(path)
+        film = is_film(path)
         image = self._frame(path, 0, None, None) if film else read_image(path).rgb
         pictures = {"before": jpeg(image, PREVIEW), "thumb": jpeg(image, THUMBNAIL, 80)}
         return {**pictures, "film": film, "width": image.shape[1], "height": image.shape[0]}
@@ -215,7 +206,7 @@ class ModelTasks(PictureTasks):
         return jpeg(image, max(image.shape))
 
     def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
-        from ficgan.deidentify.photos import NewIdentity
+        from ficgan.deidentify.found import NewIdentity
         from ficgan.deidentify.review import Choice, Drawing
 
         retouch, kept = self._open(photo), self._photos[photo["id"]]
@@ -252,7 +243,7 @@ class ModelTasks(PictureTasks):
 
     def meet(self, photo: Mapping[str, Any], first: bool) -> list[int]:
         """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
-        from ficgan.deidentify.photos import FaceJob, Linked
+        from ficgan.deidentify.found import FaceJob, Linked
 
         if first or self._meeting is None:
             films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
@@ -347,11 +338,6 @@ class ModelTasks(PictureTasks):
             if track.id in cuts and plan.modes[track.id][row] == "ficgan"
         }
         return {"picture": jpeg(image, PREVIEW, 85), "cuts": faces}
-
-
-def _is_film(path: Path) -> bool:
-    suffix = path.suffix.lower()
-    return suffix in FILM_SUFFIXES or (suffix in ANIMATED and is_animated(path))
 
 
 def _place(face: Any) -> list[Any]:

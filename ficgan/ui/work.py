@@ -18,13 +18,11 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records.sidecars import RunManifest, as_json, sidecar_path
 from ficgan.ui.items import Item
 from ficgan.ui.project import Review
-from ficgan.ui.tasks import model_setup, picture_setup, write_new
+from ficgan.ui.tasks import PictureTasks, model_setup, write_new
 from ficgan.workers import Workers
 
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier
-
-__all__ = ["LATER", "NOW", "SOON", "Queue", "Workplace", "hide_path", "sentence"]
 
 # Priorities of jobs.
 NOW, SOON, LATER = 0, 5, 10
@@ -98,7 +96,7 @@ class Workplace:
         self.pictured = threading.Event()  # the first pictures of an opened folder are there
         self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
         self._manifest: RunManifest | None = None
-        self._workers = {"pictures": start(picture_setup)}
+        self._workers = {"pictures": start(PictureTasks)}
 
     def changed(self) -> None:
         """Something changed that is no entry of a file: the page is to ask for it."""

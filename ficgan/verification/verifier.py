@@ -18,6 +18,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, similarity
+from ficgan.faces.models import first_line
 
 # Height and width.
 Size = tuple[int, int]
@@ -177,7 +178,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf, checker and I/O errors have no common base
-        raise InputError(f"{path} is not a readable ONNX model ({_first_line(error)}); give a recogniser.") from error
+        raise InputError(f"{path} is not a readable ONNX model ({first_line(error)}); give a recogniser.") from error
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     shape = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim] if len(inputs) == 1 else []
@@ -191,7 +192,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
             graph = onnx2torch.convert(model).eval().requires_grad_(False)
         network = optimise(graph, size)
     except Exception as error:  # onnx2torch raises NotImplementedError, KeyError, RuntimeError, …
-        raise InputError(f"{path} cannot be turned into a torch module ({_first_line(error)}).") from error
+        raise InputError(f"{path} cannot be turned into a torch module ({first_line(error)}).") from error
     # Networks that open with a convolution were trained on [−1, 1]; the others normalise grey levels themselves.
     mean, scale = (127.5, 127.5) if first.op_type == "Conv" else (0.0, 1.0)
     return network, size, mean, scale
@@ -207,10 +208,6 @@ def optimise(graph: fx.GraphModule, size: Size) -> fx.GraphModule:
     _add_taps(graph, size)
     graph.recompile()
     return graph
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:160]
 
 
 def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:

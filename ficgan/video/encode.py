@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video.read import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of, reason
+from ficgan.video.pictures import exact_reformat, is_full_range, matrix_of
+from ficgan.video.read import Frame, VideoInfo, locator, reason
 from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting"]

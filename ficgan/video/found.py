@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
-from ficgan.faces.detection import overlaps
+from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.objects import ObjectDetector
 from ficgan.video.association import Associator, chains, half_seen, lost
 from ficgan.video.confirm import FindConfirmer, is_unconfirmed
@@ -283,12 +283,12 @@ class FieldSearch:
 
     def detect_and_doubt(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
         """The same, and weaker finds elsewhere."""
-        faces, faint = self._look(image)
+        faces, faint = detect_and_doubt(self.detector, image)
         if not _is_combed(image):
             return faces, faint
         rows = np.arange(len(image)) // 2 * 2
         for first in (0, 1):
-            more, fainter = self._look(image[np.minimum(rows + first, len(image) - 1)])
+            more, fainter = detect_and_doubt(self.detector, image[np.minimum(rows + first, len(image) - 1)])
             faint += fainter
             for face in more:
                 same = next((number for number, other in enumerate(faces) if _same(face, other)), None)
@@ -299,10 +299,6 @@ class FieldSearch:
                     low, high = np.minimum(face.box[:2], faces[same].box[:2]), np.maximum(face.box, faces[same].box)[2:]
                     faces[same] = replace(best, box=np.concatenate([low, high]))
         return faces, [face for face in faint if not any(_same(face, other) for other in faces)]
-
-    def _look(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
-        doubting = getattr(self.detector, "detect_and_doubt", None)
-        return (self.detector.detect(image), []) if doubting is None else doubting(image)
 
 
 def _same(a: Face, b: Face) -> bool:

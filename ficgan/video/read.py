@@ -17,15 +17,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import av
 import numpy as np
-from av.video.reformatter import Interpolation, VideoReformatter
-from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images.codec import read_image
+from ficgan.video.pictures import Image, Orientation, RGBReader, is_full_range, orientation_of, scaled
 
 __all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]
-
-Image = NDArray[np.uint8]
 
 _CAMERA = re.compile(r"camera:(\d+)")
 _PATTERN = re.compile(r"%0?(\d*)d")
@@ -105,99 +102,6 @@ def check_span(start: float | None, end: float | None) -> None:
             raise UsageError(f"{name} is {value}, and must be a number of seconds from 0 on")
     if start is not None and end is not None and end <= start:
         raise UsageError(f"the span from {start} to {end} s is empty: let the end lie after the start")
-
-
-# -- pictures --------------------------------------------------------------------------------------------------------
-
-# Transposed, then mirrored left to right, then top to bottom: the eight positions of a picture.
-Orientation = tuple[bool, bool, bool]
-IDENTITY: Orientation = (False, False, False)
-# swscale's numbers of the matrices by FFmpeg's AVColorSpace: BT.709, FCC, BT.601 (two names), SMPTE 240M, BT.2020.
-_MATRICES = {1: 1, 4: 4, 5: 5, 6: 5, 7: 7, 9: 9, 10: 9}
-_BT709, _BT601 = 1, 5
-_FULL_RANGE = 2
-# Up to the first, pixels count as square. Beyond the second the file is wrong.
-_SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
-
-
-def matrix_of(colour_space: int, width: int, height: int) -> int:
-    """swscale's number of the matrix of an AVColorSpace; where none is stated, as players choose it."""
-    return _MATRICES.get(colour_space, _BT709 if width >= 1280 or height > 576 else _BT601)
-
-
-def is_full_range(pixel_format: str, colour_range: int) -> bool:
-    """Whether luma runs from 0 to 255 (`pc`) and not from 16 to 235 (`tv`)."""
-    return colour_range == _FULL_RANGE or pixel_format.startswith("yuvj")
-
-
-def exact_reformat() -> Callable[..., av.VideoFrame]:
-    """A reformatter that keeps swscale's tables and rounds: by its quick ways a film gets darker by 1 of 255."""
-    exact = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
-    return partial(VideoReformatter().reformat, interpolation=Interpolation.BILINEAR | exact, threads=1)
-
-
-class RGBReader:
-    """Turns decoded frames into upright RGB; `quick`: a little too dark, in .7 ms in place of 11 for 1920×1080."""
-
-    def __init__(self, *, quick: bool = False) -> None:
-        self._reformat = exact_reformat()
-        self._options = {"interpolation": None} if quick else {}
-
-    def __call__(self, frame: av.VideoFrame, orientation: Orientation = IDENTITY) -> Image:
-        """An upright picture uint8 [H,W,3], contiguous."""
-        import cv2
-
-        full, rgb = is_full_range(frame.format.name, frame.color_range), frame.format.is_rgb
-        converted = self._reformat(
-            frame,
-            format="rgb24",
-            src_colorspace=None if rgb else matrix_of(frame.colorspace, frame.width, frame.height),
-            src_color_range=2 if full or rgb else 1,
-            dst_color_range=_FULL_RANGE,
-            **self._options,
-        )
-        image: Any = converted.to_ndarray()
-        transposed, mirrored, upended = orientation
-        if transposed:
-            image = cv2.transpose(image)
-        if mirrored or upended:
-            image = cv2.flip(image, -1 if mirrored and upended else int(mirrored))
-        return np.ascontiguousarray(image)
-
-
-def _orientation_of(frame: Any) -> Orientation:
-    """How a decoded frame is to be turned, in quarters. Asked once, as its side data goes.
-
-    FFmpeg's display matrix [a b u; c d v; x y w] turns a picture so: x' = a·x + c·y, y' = b·x + d·y.
-    """
-    data = frame.side_data
-    side = data.get("DISPLAYMATRIX") if len(data) else None
-    matrix = None if side is None else np.frombuffer(bytes(side), np.int32)
-    # Frame and side data hold each other, and pictures would wait for the garbage collector by the hundred.
-    data.__init__(av.VideoFrame())
-    if matrix is None:
-        return IDENTITY
-    a, b, c, d = (float(matrix[i]) for i in (0, 1, 3, 4))
-    straight, crossed = min(abs(a), abs(d)), min(abs(b), abs(c))
-    if crossed < 0.01 * straight:
-        return False, a < 0, d < 0
-    return (True, c < 0, b < 0) if straight < 0.01 * crossed else IDENTITY
-
-
-def _scaled(image: Image, size: tuple[int, int], *, keep_shape: bool = True) -> Image:
-    """A picture in another size; where its shape is kept the rest is black."""
-    import cv2
-
-    if not keep_shape:
-        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
-    (width, height), (rows, columns) = size, image.shape[:2]
-    scale = min(width / columns, height / rows)
-    w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
-    out = np.zeros((height, width, 3), np.uint8)
-    top, left = (height - h) // 2, (width - w) // 2
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    out[top : top + h, left : left + w] = cv2.resize(image, (w, h), interpolation=how)
-    return out
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -281,9 +185,9 @@ class VideoSource(ABC):
                 image = raw.rgb()
                 if image.shape[1::-1] != (self.stored or size):
                     self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
-                    image = _scaled(image, self.stored or size)
+                    image = scaled(image, self.stored or size)
                 if self.stored not in (None, size):
-                    image = _scaled(image, size, keep_shape=False)
+                    image = scaled(image, size, keep_shape=False)
                 yield Frame(index, pts, float((pts - zero) * base), image, raw.duration)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
@@ -369,6 +273,8 @@ _TIMEOUT = (15.0, 15.0)
 # Reading errors in a row after which the rest of a file is given up.
 MAX_ERRORS = 100
 _MICROSECOND = Fraction(1, 1_000_000)
+# Up to the first, pixels count as square. Beyond the second the file is wrong.
+_SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
 # Side data of a frame that results do not have.
 _HDR = {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL", "DYNAMIC_HDR_PLUS", "DOVI_RPU_BUFFER", "DOVI_METADATA"}
 # Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less.
@@ -508,7 +414,7 @@ class StreamSource(VideoSource):
             if not count:  # before the orientation is read, which ends what PyAV holds of it
                 self._hdr = any(data.type.name in _HDR for data in list(picture.side_data))
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
-            yield picture, _orientation_of(picture)
+            yield picture, orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
         faulty = watch.damaged or watch.errors or watch.lost
         if faulty and count < watch.packets and last is not None and not self.live and not self._is_avi:
@@ -518,7 +424,7 @@ class StreamSource(VideoSource):
             for picture in self._whole(self._decoded(_Watch(self._container, self._stream), last)):
                 if (picture.pts or last) > last:
                     watch.damaged += picture.is_corrupt
-                    yield picture, _orientation_of(picture)
+                    yield picture, orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _whole(self, pictures: Iterable[Any]) -> Iterator[Any]:
@@ -642,7 +548,7 @@ def _largest_film(container: Any, name: str) -> Any:
     if not films:
         raise InputError(f"{name}: has no video stream that FFmpeg can decode")
     if container.format.name.endswith("_pipe"):
-        raise InputError(f"{name}: is a picture that FFmpeg takes for a still; give it as a photo")
+        raise InputError(f"{name}: FFmpeg reads it as a still picture; make it a GIF or a film, or give it as a photo")
     return max(films, key=lambda stream: (stream.width * stream.height, stream.frames, -stream.index))
 
 

@@ -32,7 +32,8 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
-from ficgan.video.read import MAX_ERRORS, Frame, RGBReader, VideoInfo, VideoSource, locator, open_input
+from ficgan.video.pictures import RGBReader
+from ficgan.video.read import MAX_ERRORS, Frame, VideoInfo, VideoSource, locator, open_input
 from ficgan.video.settings import EncodeOptions
 
 __all__ = ["Assembled", "Segment", "SegmentWriter", "assemble", "check_output", "finished_segments"]

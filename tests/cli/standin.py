@@ -59,8 +59,6 @@ class StandIn:
         self.settings: dict[str, Any] = {}
         self.keys: list[str] = []
         self.loaded = 0
-        self.seed_commitment: str | None = None
-        """Of a long seed."""
         self.films: list[dict[str, Any]] = []
         """Calls of the three ways with films."""
         self.film = VideoResult(Path("film"), frames=25, seconds=1.0, tracks=2, people=2, faces={"generated": 40})

@@ -1,0 +1,250 @@
+"""What is found in a photo: faces and doubts about them, who is who, and who stays as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.errors import InputError
+from ficgan.face_model import FaceModel, FaceReading
+from ficgan.faces import Face, FaceDetector, Recognizer, get_recognizer
+from ficgan.faces.recognition import embed_largest
+from ficgan.options import Box, Finding
+from ficgan.policy import FaceResult
+
+Image = NDArray[np.uint8]
+
+# Landmarks of a face that has none: outside of the picture. It can be covered, and not be drawn anew.
+NOWHERE = np.full((5, 2), -1, np.float32)
+
+
+# Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others.
+DOUBTFUL_SCORE = {"centerface": 0.6}
+
+
+def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
+    """Why a find of a detector may be no face in a photo of this shape; "" where it is clear."""
+    x0, y0, x1, y1 = (float(value) for value in face.box)
+    out = [f"low score {face.score:.2f}"] if face.score < DOUBTFUL_SCORE.get(detector, 0.0) else []
+    out += ["cut by the border"] if x0 <= 0 or y0 <= 0 or x1 >= shape[1] or y1 >= shape[0] else []
+    return ", ".join(out)
+
+
+class NewIdentity(NamedTuple):
+    """How a person's new face was drawn: z_id [D] of the face it was chosen for, kind [9] that was kept, attempt."""
+
+    code: NDArray[np.float32]
+    kind: NDArray[np.float32] | None
+    step: int
+
+
+def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
+    """The finds of a detector in a photo of this shape, with `NOWHERE` for landmarks that are None or not finite.
+
+    Raises:
+        InputError: a box is invalid or lies outside of the photo; its face would stay uncovered.
+    """
+    height, width = shape[:2]
+    sound = []
+    for face in faces:
+        box = np.asarray(face.box, np.float32)
+        inside = box.clip(0, (width, height, width, height)) if box.shape == (4,) else np.zeros(4)
+        if not (inside[2:] - inside[:2] >= 1).all():  # also false for NaN
+            corners = ", ".join(f"{value:.1f}" for value in box.ravel())
+            raise InputError(f"{detector}: the box {corners} covers no pixel of a picture of {width}×{height}")
+        marks = NOWHERE if face.landmarks is None or not np.isfinite(face.landmarks).all() else face.landmarks
+        if np.shape(marks) != (5, 2):
+            raise InputError(f"{detector}: landmarks have the shape {np.shape(marks)}; give [5, 2] or None")
+        sound.append(replace(face, box=box, landmarks=np.asarray(marks, np.float32)))
+    return sound
+
+
+class CheckedDetector:
+    """A detector of the user's, which may know no landmarks; see `checked_faces`."""
+
+    def __init__(self, detector: FaceDetector) -> None:
+        self.detector, self.name = detector, detector.name
+
+    def detect(self, image: Image) -> list[Face]:
+        return checked_faces(self.detector.detect(image), image.shape, self.name)
+
+
+@dataclass
+class FaceJob:
+    """One face on its way through the pipeline.
+
+    Args:
+        key: of its k-same draw.
+        psi: diversity ψ of the draw.
+        readable: whether its landmarks span a face.
+        fallback: what covers it where it cannot be generated.
+        doubt: why the find may be no face; "" where it is clear.
+        kept: why it stays as it is; "" where it is hidden.
+        by_hand: whether a person chose its fallback in place of a new face.
+        reading: of the source face by the model.
+        source: embedding of the source face by the gate.
+        kind: float32 [9], reading of the source's kind; None where nothing of it is kept.
+        generated: new face, as the model made it.
+        step: index of the policy's attempt that is tried.
+        linked: whether its key is the person's, who keeps one new face in all photos.
+        identity: how the person was drawn in an earlier photo.
+        own: controls of its own: the model with them, and the layer; None: those of the photo.
+    """
+
+    face: Face
+    key: str
+    psi: float
+    readable: bool = True
+    fallback: str = "plain"
+    doubt: str = ""
+    kept: str = ""
+    by_hand: bool = False
+    reading: FaceReading | None = None
+    source: NDArray[np.float32] | None = None
+    kind: NDArray[np.float32] | None = None
+    generated: Any = None
+    step: int = 0
+    linked: bool = False
+    identity: NewIdentity | None = None
+    own: tuple[FaceModel, int] | None = None
+    result: FaceResult = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.result = FaceResult(self.face.box, self.face.landmarks, self.face.score, doubt=self.doubt)
+
+    def take(self, reading: FaceReading) -> None:
+        """Take the model's reading of the source face."""
+        self.reading = reading
+        self.result.doubt = ", ".join(filter(None, [self.result.doubt, reading.doubt]))
+
+    @property
+    def live(self) -> bool:
+        """Whether a generated face can stand here; otherwise it is covered."""
+        return self.reading is not None and not self.reading.problem and self.result.action != "masked"
+
+
+# -- who is who -------------------------------------------------------------------------------------------------------
+
+# Factor of the recogniser's match threshold below which two faces of photos are one person. A photo shows a face once,
+# where a film shows it often, so it is stricter than in films.
+STRICTNESS = 0.8
+_ANEW = "known from an earlier photo; the gate still knew it behind that new face, and it got another one here"
+
+
+class Linked:
+    """The people whom the photos of a job have shown, and how the new face of each was drawn.
+
+    People are found as in films, by average linkage of embeddings; two faces of one photo are two people. The first
+    photo of a person settles the new face. All of it stays in memory. The order of the photos counts.
+
+    Args:
+        recognizer: tells people apart.
+        gate: checks new faces; where it is the recogniser itself, its readings are used.
+    """
+
+    def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
+        from ficgan.video.people import People
+
+        self._recognizer, self._read = recognizer, gate is recognizer
+        self._people, self._lock = People.of(recognizer, "job", STRICTNESS), Lock()
+        self._identities: dict[str, NewIdentity] = {}
+
+    def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:
+        """Name the faces of a photo, uint8 [H,W,3] RGB, by their people, and draw the known ones as before."""
+        from ficgan.video.people import readable
+        from ficgan.video.tracks import Sighting, Tracklet
+
+        clear = [job for job in jobs if readable(job.face)]
+        if not clear:
+            return
+        with self._lock:
+            embeddings = [job.source for job in clear if self._read and job.source is not None]
+            if len(embeddings) < len(clear):
+                embeddings = list(self._recognizer.embed(image, np.stack([job.face.landmarks for job in clear])))
+            seen = [
+                Tracklet(number, [Sighting(0, job.face)], embeddings=embedding[None])
+                for number, (job, embedding) in enumerate(zip(clear, embeddings, strict=True), start=1)
+            ]
+            for job, person in zip(clear, self._people.assign(seen), strict=True):
+                if person:
+                    job.key, job.linked = f"person {person}", True
+                    job.identity = self._identities.get(job.key)
+
+    def settle(self, jobs: Sequence[FaceJob]) -> None:
+        """Remember how new people were drawn, and note where a known person had to be drawn anew."""
+        with self._lock:
+            for job in jobs:
+                if not job.linked or job.reading is None or job.generated is None:
+                    continue
+                identity = self._identities.setdefault(job.key, NewIdentity(job.reading.z_id, job.kind, job.step))
+                if job.step != identity.step:
+                    job.result.note = "; ".join(filter(None, [job.result.note, _ANEW]))
+
+
+def is_inside(box: NDArray[np.float32], places: Sequence[Box]) -> bool:
+    """Whether a box lies wholly in one of some places."""
+    x0, y0, x1, y1 = (float(value) for value in box)
+    return any(x0 >= left and y0 >= top and x1 <= right and y1 <= low for left, top, right, low in places)
+
+
+@dataclass(eq=False)
+class Exemptions:
+    """The rules about people and places, ready for use. In doubt a face is hidden.
+
+    Args:
+        recognizer: tells people apart; None: no rule needs it.
+        keep: embeddings of people who stay, by the name of their photo.
+        only: embeddings of the people who are hidden, where nobody else is.
+        boxes: places in which faces stay.
+    """
+
+    recognizer: Recognizer | None
+    keep: Mapping[str, NDArray[np.float32]]
+    only: Mapping[str, NDArray[np.float32]]
+    boxes: Sequence[Box]
+
+    @classmethod
+    def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:
+        """Read the reference photos. The recogniser tells people apart, even where nothing is verified; or its name."""
+        if not (finding.keep or finding.only):
+            return cls(None, {}, {}, finding.boxes)
+        teller = get_recognizer(recognizer) if isinstance(recognizer, str) else recognizer
+
+        def read(photos: Mapping[str, Image]) -> dict[str, NDArray[np.float32]]:
+            return {name: embed_largest(photo, name, detector, teller) for name, photo in photos.items()}
+
+        return cls(teller, read(finding.keep), read(finding.only), finding.boxes)
+
+    def __call__(self, image: Image, faces: Sequence[Face]) -> list[str]:
+        """Why each face stays as it is; "" where it is hidden."""
+        readings: dict[int, NDArray[np.float32]] = {}
+        rows = [n for n, face in enumerate(faces) if np.ptp(face.landmarks, axis=0).min() > 0]
+        if self.recognizer is not None and rows:
+            found = self.recognizer.embed(image, np.stack([faces[n].landmarks for n in rows]))
+            readings = dict(zip(rows, found, strict=True))
+        return [self._why(face, readings.get(n)) for n, face in enumerate(faces)]
+
+    def _why(self, face: Face, reading: NDArray[np.float32] | None) -> str:
+        if self.only and self._near(reading, self.only, 1.0) is not None:
+            return ""
+        if is_inside(face.box, self.boxes):
+            return "it lies in a given box"
+        if self.keep and (name := self._near(reading, self.keep, STRICTNESS)) is not None:
+            return f"it matches {Path(name).name}"
+        # A face that cannot be read may be the one that is meant.
+        return "it is none of those to be hidden" if self.only and reading is not None else ""
+
+    def _near(
+        self, reading: NDArray[np.float32] | None, people: Mapping[str, NDArray[np.float32]], factor: float
+    ) -> str | None:
+        if reading is None or self.recognizer is None or not np.isfinite(reading).all():
+            return None
+        apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
+        nearest = min(apart, key=lambda name: apart[name])
+        return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
