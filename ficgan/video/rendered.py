@@ -356,6 +356,8 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
 
         for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
             yield job_of(plan, frame, frames[frame.index])
+            if frame.index == max(frames):
+                return
 
     identities.choose(jobs, set().union(*wanted.values()))
 
