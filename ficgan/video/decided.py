@@ -189,6 +189,16 @@ class FilmPlan:
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
+    def read_before(self, frame: int) -> dict[int, int]:
+        """Track → last frame before this one in which its face is read, of faces that are held next."""
+        found = {}
+        for track, row in self.tracks.at(frame):
+            rows, held = np.flatnonzero(self.modes[track.id] == "ficgan"), self.held.get(track.id, {})
+            known = [n for n in rows[rows < row] if n not in held]
+            if known and next((n in held for n in rows[rows >= row]), False):
+                found[track.id] = track.first + int(known[-1])
+        return found
+
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
         present = [(track, row) for track, row in self.tracks.at(frame) if not track.kind]

@@ -170,6 +170,15 @@ class FaceReader:
         self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
         return wanted
 
+    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
+        """Read faces that are held in the frames that come next; `around` are the frames within the reach."""
+        self.read([job], around)
+        self._found, self._sights = {}, {}
+
+    def restart(self) -> None:
+        """Forget the faces of a film that is drawn again."""
+        self._found, self._sights, self._last = {}, {}, {}
+
     def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
         """What is known of a track without a gap around a frame, and the place of the frame in it."""
         track, frame = key
