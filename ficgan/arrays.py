@@ -42,6 +42,18 @@ def resize(image: Image, size: int) -> Image:
     return cast(Image, cv2.resize(image, (size, size), interpolation=how))
 
 
+def brightest(colours: NDArray[Any]) -> NDArray[Any]:
+    """The largest of the three values of each pixel: [...] of [...,3]. NumPy's own reduction takes 40 times as long."""
+    return np.maximum(np.maximum(colours[..., 0], colours[..., 1]), colours[..., 2])
+
+
+def grey_of(colours: NDArray[np.floating]) -> NDArray[Any]:
+    """The mean of the three values of each pixel, bit for bit as `mean(-1)` has it: [...] of [...,3]."""
+    total = colours[..., 0] + colours[..., 1]
+    total += colours[..., 2]
+    return np.divide(total, colours.dtype.type(3), out=total)
+
+
 def windows(values: NDArray[Any], reach: int) -> NDArray[Any]:
     """The 2·reach + 1 values around each of [N], the ends repeated: a view [N, 2·reach + 1]."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(values, reach, mode="edge"), 2 * reach + 1)

@@ -133,6 +133,14 @@ class FaceModel(ABC):
         """Positions of the parts of each face, which films smooth over time; None where the model finds none itself."""
         return [None] * len(pairs)
 
+    def row(self, found: Any) -> Floats | None:
+        """What `find` found as numbers float32 [n], as many of each; None where there is nothing to keep."""
+        return None
+
+    def of_row(self, row: Floats) -> Any:
+        """What was found, from the numbers of `row`."""
+        return None
+
     def problem(self, face: Face, found: Any) -> str:
         """Why no face can be generated where `find` found this, "" where one can."""
         return "" if self.alignment.fits(face.landmarks) else NO_FACE

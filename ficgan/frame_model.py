@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import grey_of
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.crops import SmoothConfig, smooth_middle
@@ -174,6 +175,12 @@ class FrameModel(FaceModel):
         place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
         return replace(reading, place=place)
 
+    def row(self, found: Mesh | None) -> Floats | None:
+        return None if found is None else np.append(found.points.ravel(), np.float32(found.presence))
+
+    def of_row(self, row: Floats) -> Mesh:
+        return Mesh(row[:-1].reshape(-1, 3), float(row[-1]))
+
     def problem(self, face: Face, found: Mesh | None) -> str:
         return self._place(found)[2]
 
@@ -216,8 +223,7 @@ class FrameModel(FaceModel):
         if mesh is None or read is None or grid is None:
             return FaceReading(nothing, problem=problem)
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
-        bare, covered = model.uncovered(texture, read)
-        code, moment = model.encode(bare[None], read)
+        bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
@@ -382,7 +388,7 @@ class FrameModel(FaceModel):
             w = np.where(new, row.new, row.own)[None].astype(np.float32)
             vector = model.moment_vector(moment, np.array([place.look.detail]))
             added, moved = self.network.write(w, vector, texture[None])
-            added = added[0] + moment.grey[0] * (added[0].mean(2, keepdims=True) - added[0])
+            added = _greyed(added[0], moment)
             contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
             # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
             texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
@@ -429,8 +435,7 @@ class FrameModel(FaceModel):
                 model.warp,
                 made.grid,
             )
-        drawn -= made.texture
-        drawn += moment.grey[0] * (drawn.mean(2, keepdims=True) - drawn)
+        drawn = _greyed(drawn - made.texture, moment)
         return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
@@ -488,6 +493,14 @@ class FrameModel(FaceModel):
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
+
+
+def _greyed(colours: Floats, moment: Moment) -> Floats:
+    """Colours [...,3] of a photo of a moment: less or none where that has none."""
+    if not moment.grey[0]:
+        return colours
+    out: Floats = colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
+    return out
 
 
 def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import grey_of
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
@@ -174,7 +175,7 @@ class AppearanceModel:
         features = self.features(read.numbers, self.shape.turn(read.pose), light)
         rest = self.evened(seen, raw) - features @ self.predict
         code = np.concatenate([read.identity, rest @ self.reader], 1)
-        chroma = np.abs(seen - seen.mean(2, keepdims=True)).mean((1, 2)) / np.maximum(seen.mean((1, 2)), 0.02)
+        chroma = np.abs(seen - grey_of(seen)[..., None]).mean((1, 2)) / np.maximum(seen.mean((1, 2)), 0.02)
         grey = np.clip(1.5 - chroma / 0.02, 0, 1)
         kept = np.clip(look_features(textures, read) @ self.looks.T, -2, 2).astype(np.float32)
         return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
@@ -194,17 +195,20 @@ class AppearanceModel:
         small = np.stack([cv2.resize(one, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for one in apart])
         return np.sqrt(np.square(small).mean(3)), made
 
-    def uncovered(self, texture: NDArray[np.uint8], read: Readings) -> tuple[NDArray[np.uint8], float]:
-        """A texture [R,R,3] without what lies over the face (glasses, a hand, paint, hair), and the share it covers.
+    def uncovered(
+        self, texture: NDArray[np.uint8], read: Readings
+    ) -> tuple[NDArray[np.uint8], float, tuple[Floats, Moment]]:
+        """A texture [R,R,3] without what lies over the face (glasses, a hand, paint, hair), the share it covers, and
+        what `encode` reads of it then.
 
         The model's expectation takes its place, so that the light is not read from it.
         """
         import cv2
 
         small = cv2.resize(self.mask, (SMALL, SMALL), interpolation=cv2.INTER_AREA)
-        out, share = texture, 0.0
+        out, share, read_of = texture, 0.0, self.encode(texture[None], read)
         for number in range(2 if self.usual.size else 0):
-            found, made = self.missed(out[None], *self.encode(out[None], read))
+            found, made = self.missed(out[None], *read_of)
             if number == 0:
                 times = found[0] / self.usual
                 # A large thing shifts the mean colour, so that the rest of the face is missed more than usual, too.
@@ -215,7 +219,8 @@ class AppearanceModel:
                 grown = np.clip(2 * cv2.GaussianBlur(odd, (0, 0), 0.8), 0, 1)
                 weight = cv2.resize(grown, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)[..., None]
             out = np.rint(texture + weight * (255 * np.clip(made[0], 0, 1) - texture)).astype(np.uint8)
-        return out, share
+            read_of = self.encode(out[None], read)
+        return out, share, read_of
 
     def seen(self, textures: NDArray[np.uint8]) -> Floats:
         """The known pixels of textures [B,R,R,3]: float32 [B,P,3] in [0,1]."""
@@ -225,7 +230,7 @@ class AppearanceModel:
     def read_light(self, seen: Floats) -> Floats:
         """float32 [B,6] of pixels [B,P,3]: mean colour, log contrast and slopes of luminance under the mask."""
         weight, across, down = self._light_weights
-        bright = seen.mean(2)
+        bright = grey_of(seen)
         mean = np.einsum("bpc,p->bc", seen, weight)
         spread = np.sqrt(np.square(bright - mean.mean(1, keepdims=True)) @ weight).clip(0.01)[:, None]
         slopes = np.stack([bright @ across, bright @ down], 1) / spread
@@ -283,12 +288,12 @@ class AppearanceModel:
         raw = moment.light * self.light_sd + self.light_mean
         made = raw[:, None, :3] + np.exp(raw[:, 3])[:, None, None] * made
         if moment.grey.any():
-            made = made + moment.grey[:, None, None] * (made.mean(2, keepdims=True) - made)
+            made = made + moment.grey[:, None, None] * (grey_of(made)[..., None] - made)
         return made
 
     def _muted(self, textures: Floats) -> Floats:
         """Textures [B,P,3] of components as they are written for another one: less colourful, the forehead calm."""
-        grey = textures.mean(2, keepdims=True)
+        grey = grey_of(textures)[..., None]
         return self._calm * (grey + np.float32(_COLOUR) * (textures - grey))
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import brightest, grey_of
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
@@ -171,11 +172,11 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     difference -= cast
     ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
-    odd = np.abs(difference - usual).max(2) / 0.08
+    odd = brightest(np.abs(difference - usual)) / 0.08
     inside = skin.astype(np.float32)
     colours = reduced(source.astype(np.float32) / 255)
     near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
-    foreign = np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None]).max(2) / 0.12
+    foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
     ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
     known = np.dstack([difference * ring[..., None], ring])
     total = np.zeros_like(known)
@@ -199,7 +200,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
 
     rows = np.arange(len(mask), dtype=np.float32)[:, None]
     high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
-    other = np.abs(cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / 255 - expected).max(2) / HAIR
+    other = brightest(np.abs(cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / 255 - expected)) / HAIR
     found = (np.clip(2 * other - 1.5, 0, 1) * high * (mask > 0.02)).astype(np.float32)
     count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
     edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
@@ -300,7 +301,7 @@ def paste_texture(
     x, y = np.meshgrid(np.linspace(x0, x1 - 1, columns), np.linspace(y0, y1 - 1, rows))
     wanted = transform_points(upright, np.stack([x, y], -1)).astype(np.float32)
     there = warp.to_upright(points[None])[0] if grid is None else grid
-    at, found = warp.to_frame(there, wanted, warp.depth(points))
+    at, found = warp.to_frame(there, wanted, points)
     found = cv2.GaussianBlur(found, (0, 0), 0.7)  # the far edge of a turned face is soft, not stairs of the grid
     # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
     fx = np.linspace(0, columns - 1, width, dtype=np.float32)
@@ -447,15 +448,16 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     colours = cv2.GaussianBlur(image, (0, 0), 1.0).astype(np.float32) / np.float32(255)
     at = np.clip(np.rint(mesh[list(_CHEEKS)]).astype(int), 2, HEAD_SIDE - 3)
     cheek = np.median([colours[y - 2 : y + 3, x - 2 : x + 3].reshape(-1, 3).mean(0) for x, y in at], axis=0)
-    bright = colours.mean(2) / max(float(cheek.mean()), 0.02)
-    hue = np.abs(colours / np.maximum(colours.mean(2, keepdims=True), 0.02) - cheek / max(float(cheek.mean()), 0.02))
-    skin = (hue.max(2) * cheek.mean() < _HUE) & (bright > _LIT[0]) & (bright < _LIT[1])
+    grey = grey_of(colours)
+    bright = grey / max(float(cheek.mean()), 0.02)
+    hue = np.abs(colours / np.maximum(grey, 0.02)[..., None] - cheek / max(float(cheek.mean()), 0.02))
+    skin = (brightest(hue) * cheek.mean() < _HUE) & (bright > _LIT[0]) & (bright < _LIT[1])
     zone = (face > 0) & above
     seeds = zone & skin
     if seeds.sum() < max(_LEAST * zone.sum(), 20):
         return Forehead(matrix, colours, np.zeros((HEAD_SIDE, HEAD_SIDE), np.float32))
     near = _carried(colours, seeds.astype(np.float32), 20.0)
-    like = skin & (np.abs(colours - near).max(2) < _NEAR) & above & between
+    like = skin & (brightest(np.abs(colours - near)) < _NEAR) & above & between
     count, label = cv2.connectedComponents((like | seeds).astype(np.uint8), connectivity=4)
     reached = np.zeros(count, bool)
     reached[np.unique(label[seeds])] = True

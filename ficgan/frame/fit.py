@@ -445,7 +445,7 @@ def _banked(
     model: AppearanceModel, texture: NDArray[np.uint8], read: Readings, network: FrameNetwork | None = None
 ) -> tuple[Floats, float]:
     """Code, attributes and w [D+A+W] of one face without what lies over it, and how much of it that covers."""
-    texture, covered = model.uncovered(texture, read)
+    texture, covered, _ = model.uncovered(texture, read)
     code, moment = model.encode(texture[None], read)
     parts = [model.banked(code)[0], moment.kept[0]]
     if network is not None:

@@ -263,18 +263,18 @@ class Warp:
         return self.matrix.reshape(self.size, self.size, -1) @ values
 
     def to_frame(
-        self, upright: Floats, wanted: Floats, depth: Floats | None = None, *, steps: int = 5
+        self, upright: Floats, wanted: Floats, points: NDArray[Any] | None = None, *, steps: int = 5
     ) -> tuple[Floats, Floats]:
         """The inverse of `to_upright` for one face, by Newton's method.
 
         Of upright coordinates `wanted` [h,w,2] on a regular grid: pixels [h,w,2] of the frame; and [h,w], 1 where it
-        has such a pixel, falling to 0 a unit away. With `depth` [R,R], the nearer part is seen where the turned face
+        has such a pixel, falling to 0 a unit away. With its mesh [468,3], the nearer part is seen where the turned face
         covers itself.
         """
         import cv2
 
         jacobian = _jacobian(upright)  # of frame pixels
-        place = self._seen_first(upright, wanted, depth) if depth is not None else None
+        place = None if points is None else self._seen_first(upright, jacobian, wanted, points)
         p = ((wanted - LO) / self.step).astype(np.float32) if place is None else place
         field = np.concatenate([upright, jacobian], 2)
         last = np.float32(self.size - 1)
@@ -303,13 +303,14 @@ class Warp:
         area = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / float(self.step.prod())
         return cv2.GaussianBlur(np.clip((area - 0.2) / 0.3, 0, 1).astype(np.float32), (0, 0), self.size / 48)
 
-    def _seen_first(self, upright: Floats, wanted: Floats, depth: Floats) -> Floats | None:
+    def _seen_first(self, upright: Floats, jacobian: Floats, wanted: Floats, points: NDArray[Any]) -> Floats | None:
         """A first guess of the inverse where the face covers itself; None where it does not."""
         import cv2
 
-        j = _jacobian(upright)
+        j = jacobian
         if (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2] > 0).all():
             return None
+        depth = self.depth(points)
         height, width = wanted.shape[:2]
         # The grid may be turned: a photo's pixels are where a head is tilted.
         first = wanted[0, 0].astype(np.float64)
@@ -342,5 +343,10 @@ def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float6
 
 def _jacobian(field: Floats) -> Floats:
     """Derivatives [R,R,4] of [R,R,2] by pixel: dx/dcolumn, dx/drow, dy/dcolumn, dy/drow."""
-    dy, dx = np.gradient(field, axis=0), np.gradient(field, axis=1)
-    return np.stack([dx[..., 0], dy[..., 0], dx[..., 1], dy[..., 1]], -1).astype(np.float32)
+    out = np.empty((*field.shape[:2], 4), np.float32)
+    for number in range(4):  # as np.gradient does, which takes six times as long
+        rows, slope = field[..., number // 2], out[..., number]
+        if number % 2 == 0:
+            rows, slope = rows.T, slope.T
+        slope[1:-1], slope[0], slope[-1] = (rows[2:] - rows[:-2]) / 2, rows[1] - rows[0], rows[-1] - rows[-2]
+    return out

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,7 @@ __all__ = [
     "CheckReport",
     "FilmFinding",
     "FilmPlan",
+    "FoundFaces",
     "FrameJob",
     "cover_findings",
     "decide",
@@ -42,6 +45,8 @@ SMALL = 24.0
 TURNED = 0.45
 # In the key of a person: what stands before the number of another draw.
 DRAW = "~"
+# Bytes of `FoundFaces` that lie in memory.
+FOUND = 1 << 25
 # Fewest and most frames on which a person's new face is tried.
 AUDITIONS = (3, 8)
 
@@ -50,8 +55,9 @@ AUDITIONS = (3, 8)
 class Appearance:
     """One face of one frame, and what shall happen to it.
 
-    `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `held`
-    stands for what the model would find where it cannot read the face.
+    `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
+    is a row of `FaceModel.row`, where one is known; `held` stands for what the model finds where it cannot read the
+    face.
     """
 
     track: int
@@ -60,6 +66,41 @@ class Appearance:
     mode: str
     kind: str = ""
     held: Any = None
+    found: NDArray[np.float32] | None = None
+
+
+class FoundFaces:
+    """What a model found on the faces of a film, as rows of `FaceModel.row`, so that it looks for them once.
+
+    A context manager. The rows of a few minutes lie in memory; more of them in a file in `folder` that has no name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = SpooledTemporaryFile(FOUND, dir=str(folder))  # noqa: SIM115
+        self._count, self._size = 0, 0
+        # Track → number of each of its rows in the file, −1 for none.
+        self._places: dict[int, NDArray[np.int32]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def keep(self, track: Track, row: int, found: NDArray[np.float32]) -> None:
+        """Take what was found in a row of a track: float32 [n], as many of each."""
+        places, self._size = self._places.setdefault(track.id, np.full(len(track), -1, np.int32)), found.nbytes
+        self._file.seek(self._count * self._size)
+        self._file.write(found.tobytes())
+        places[row], self._count = self._count, self._count + 1
+
+    def at(self, track: Track, row: int) -> NDArray[np.float32] | None:
+        """What was found in a row of a track; None where nothing was, or nobody looked."""
+        places = self._places.get(track.id)
+        if places is None or places[row] < 0:
+            return None
+        self._file.seek(int(places[row]) * self._size)
+        return np.frombuffer(self._file.read(self._size), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +157,7 @@ class FilmPlan:
         drawings: such key → how the person's new face is drawn, where that is not as all others.
         fallbacks: why faces fall back → rows.
         held: track → row → what stands for what the model would find there, where it cannot read the face.
+        found: what the model found so far.
     """
 
     film: Project
@@ -125,6 +167,7 @@ class FilmPlan:
     fallbacks: Mapping[str, int]
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
     held: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
+    found: FoundFaces | None = None
 
     @property
     def reach(self) -> int:
@@ -140,10 +183,21 @@ class FilmPlan:
                 str(self.modes[track.id][row]),
                 track.kind,
                 self.held.get(track.id, {}).get(row),
+                None if self.found is None else self.found.at(track, row),
             )
             for track, row in self.tracks.at(frame.index)
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
+
+    def read_before(self, frame: int) -> dict[int, int]:
+        """Track → last frame before this one in which its face is read, of faces that are held next."""
+        found = {}
+        for track, row in self.tracks.at(frame):
+            rows, held = np.flatnonzero(self.modes[track.id] == "ficgan"), self.held.get(track.id, {})
+            known = [n for n in rows[rows < row] if n not in held]
+            if known and next((n in held for n in rows[rows >= row]), False):
+                found[track.id] = track.first + int(known[-1])
+        return found
 
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""

@@ -21,7 +21,7 @@ from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
 from ficgan.video.confirm import independent_detector
-from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, cover_findings, decide
+from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces
 from ficgan.video.live import record_live
@@ -211,20 +211,21 @@ def _redacted(
     renderer = Renderer(task.tools, settings, plan.reach, plan.drawings)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
-    plan = treated(task, plan, renderer, state)
-    while True:
-        file = render_segments(task, plan, renderer, state, output, encode)
-        report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
-        if report is None or repaired:
-            break
-        # Faces that were missed altogether are left to a person to review.
-        plan, repaired = cover_findings(plan, report.findings, settings.fallback)
-        if not repaired:
-            break
-        state.note(findings=report.findings)
-        renderer.restart()
-        state.save(renderer, 0)
-        state.load(renderer)  # removes the segments
+    with FoundFaces(state.folder) as found:
+        plan = treated(task, replace(plan, found=found), renderer, state)
+        while True:
+            file = render_segments(task, plan, renderer, state, output, encode)
+            report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
+            if report is None or repaired:
+                break
+            # Faces that were missed altogether are left to a person to review.
+            plan, repaired = cover_findings(plan, report.findings, settings.fallback)
+            if not repaired:
+                break
+            state.note(findings=report.findings)
+            renderer.restart()
+            state.save(renderer, 0)
+            state.load(renderer)  # removes the segments
     faces = [track for track in film.tracks if not track.kind]
     result = VideoResult(
         output,

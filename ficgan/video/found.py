@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import brightest
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import detect_and_doubt, overlaps
@@ -238,8 +239,8 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
     """Squares of 2×2 cells unlike both other thumbnails, which are alike there; edges that shake are thinner."""
     a, x, b = (thumbnail.astype(np.int16) for thumbnail in (before, now, after))
-    away = np.minimum(np.abs(x - a).max(-1), np.abs(x - b).max(-1))
-    odd = (away >= DIFFERENT) & (3 * np.abs(a - b).max(-1) <= away)
+    away = np.minimum(brightest(np.abs(x - a)), brightest(np.abs(x - b)))
+    odd = (away >= DIFFERENT) & (3 * brightest(np.abs(a - b)) <= away)
     return int((odd[1:, 1:] & odd[:-1, 1:] & odd[1:, :-1] & odd[:-1, :-1]).sum())
 
 

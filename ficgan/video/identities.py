@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -41,6 +41,8 @@ LEVEL = 0.1
 OFTEN = 0.25
 # Least diversity ψ of another draw: with the plain mean all draws are one face.
 APART = 0.6
+# Bytes of pictures on which faces are tried that are kept meanwhile.
+KEPT = 1 << 26
 # Numbers of the draws that films have beyond those of photos: a face is seen on many frames.
 DRAWS = range(8, 14)
 
@@ -145,9 +147,10 @@ class FaceReader:
         }
         faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
         held = {key: appearance.held for key, (_, appearance) in shown.items() if appearance.held is not None}
-        new = [key for key in faces if key not in self._found and key not in held]
+        kept = {key: self.model.of_row(a.found) for key, (_, a) in shown.items() if a.found is not None}
+        new = [key for key in faces if key not in self._found and key not in held and key not in kept]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
-        self._found |= held
+        self._found |= kept | held
         new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
         for key, sight, found in zip(new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True):
@@ -166,6 +169,15 @@ class FaceReader:
         self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
         self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
         return wanted
+
+    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
+        """Read faces that are held in the frames that come next; `around` are the frames within the reach."""
+        self.read([job], around)
+        self._found, self._sights = {}, {}
+
+    def restart(self) -> None:
+        """Forget the faces of a film that is drawn again."""
+        self._found, self._sights, self._last = {}, {}, {}
 
     def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
         """What is known of a track without a gap around a frame, and the place of the frame in it."""
@@ -196,6 +208,31 @@ def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
     frames = len(trials[0].ratios)
     worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
     return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
+
+
+class _TrialFaces:
+    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
+
+    They are read once where the pictures of these frames are small enough to be kept.
+    """
+
+    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
+        self._model, self._jobs = model, jobs
+        self._kept: list[FilmFace] | None = None
+
+    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
+        if self._kept:
+            yield from (face for face in self._kept if face.person in people)
+            return
+        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
+        for job in self._jobs(people):
+            size += job.frame.image.nbytes
+            for face in reader.read([job]):
+                if not face.sight.problem:
+                    kept += [face] if size <= KEPT else []
+                    yield face
+        if self._kept is None:
+            self._kept = kept if size <= KEPT else []
 
 
 class _Way:
@@ -320,15 +357,15 @@ class Identities:
         tried: dict[str, list[_FaceTrial]] = {}
         kinds: dict[str, list[NDArray[np.float32] | None]] = {}
 
+        faces = _TrialFaces(model, jobs)
+
         def read(people: Collection[str], attempts: range) -> None:
-            reader = FaceReader(model, 0)
-            for job in jobs(people):
-                for face in reader.read([job]):
-                    if not face.sight.problem:
-                        trials = tried.setdefault(face.person, [])
-                        if not attempts[0]:
-                            kinds.setdefault(face.person, []).append(self._kind([face]))
-                        self._try(face, trials, attempts, kinds[face.person])
+            for face in faces(people):
+                trials = tried.setdefault(face.person, [])
+                if not attempts[0]:
+                    kinds.setdefault(face.person, []).append(self._kind([face]))
+                self._try(face, trials, attempts, kinds[face.person])
+                face.paste = None
 
         read(people, range(1))
         other = [

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,17 @@ class Renderer:
         new = {} if self._reader is None else self.identities.draw(self._reader.read(jobs, around))
         return [self._compose(job, new, [*jobs, *around]) for job in jobs]
 
+    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
+        """Read faces of a frame that are held in the frames that are drawn next; `around` as far as the reach."""
+        if self._reader is not None:
+            self._reader.recall(job, around)
+
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
         self.counts.clear()
         self.causes.clear()
+        if self._reader is not None:
+            self._reader.restart()
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
@@ -356,6 +364,8 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
 
         for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
             yield job_of(plan, frame, frames[frame.index])
+            if frame.index == max(frames):
+                return
 
     identities.choose(jobs, set().union(*wanted.values()))
 
@@ -404,6 +414,7 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
 
 def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
+    _recall(task, plan, renderer, begin)
     with writer:
         frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
         for now, around in chunks(plan, frames, begin):
@@ -414,6 +425,17 @@ def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, w
                 writer.write(job.frame, image)
                 step(job.frame.index)
     state.save(renderer, writer.next_frame)
+
+
+def _recall(task: FilmTask, plan: FilmPlan, renderer: Renderer, begin: int) -> None:
+    """Where an interrupted film goes on while faces are held, read them as they were before."""
+    reach = plan.reach
+    for track, frame in plan.read_before(max(0, begin - reach)).items():
+        first, around = max(0, frame - reach), list[FrameJob]()
+        for read in islice(as_analysed(task, plan, task.source.frames(first)), frame + reach + 1 - first):
+            job = plan.job(read)
+            around.append(replace(job, appearances=[one for one in job.appearances if one.track == track]))
+        renderer.recall(around.pop(frame - first), around)
 
 
 def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:

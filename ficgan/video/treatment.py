@@ -137,11 +137,15 @@ def survey(
             {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)},
         )
         faces = [one for one in job.appearances if one.track in due]
-        found = model.find([(frame.image, one.face) for one in faces])
-        for one, mesh in zip(faces, found, strict=True):
-            track = due[one.track]
+        found = {one.track: model.of_row(one.found) for one in faces if one.found is not None}
+        new = [one for one in faces if one.track not in found]
+        found |= zip((one.track for one in new), model.find([(frame.image, one.face) for one in new]), strict=True)
+        for one in faces:
+            track, mesh = due[one.track], found[one.track]
             row, seen = frame.index - track.first, surveys[track.id]
             if before is None:
+                if plan.found is not None and one in new and (numbers := model.row(mesh)) is not None:
+                    plan.found.keep(track, row, numbers)
                 readable = not model.problem(one.face, mesh)
                 seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):

@@ -223,11 +223,11 @@ def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceMode
     rows = slice(int(0.62 * SIZE), int(0.78 * SIZE))
     for n in range(5):
         read, plain = world.read.take([n]), world.textures[n]
-        same, share = model.uncovered(plain, read)
+        same, share, _ = model.uncovered(plain, read)
         assert share < COVERED and same is plain
         barred = plain.copy()
         barred[rows] = (255, 0, 255)
-        clean, share = model.uncovered(barred, read)
+        clean, share, _ = model.uncovered(barred, read)
         wanted = inside[rows].sum() / inside.sum()
         assert 0.6 * wanted < share < 1.6 * wanted
         apart = [np.abs(one[rows].astype(int) - plain[rows])[inside[rows]].mean() for one in (barred, clean)]

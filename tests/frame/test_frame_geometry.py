@@ -193,14 +193,14 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     covered = np.array([bool(hit) and np.ptp(pixels[hit], axis=0).max() > 6 for hit in hits]).reshape(x.shape)
     assert face.sum() > 1500 and covered.sum() > 100
 
-    def wrong(depth: Floats | None) -> NDArray[np.bool_]:
-        at, found = warp.to_frame(upright, places, depth)
+    def wrong(mesh: NDArray[np.float64] | None) -> NDArray[np.bool_]:
+        at, found = warp.to_frame(upright, places, mesh)
         assert np.isfinite(at).all() and found.min() >= 0 and found.max() <= 1
         seen = np.array([pixels[hit[np.argmin(how_far[hit])]] if hit else (0, 0) for hit in hits])
         off = np.linalg.norm(at - seen.reshape(at.shape), axis=-1) > 3
         return np.array((off | (found < 0.5)) & face)
 
-    hidden = wrong(depth)
+    hidden = wrong(read.points[0])
     assert hidden.sum() < 0.01 * face.sum() and hidden[covered].mean() < 0.03
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
 

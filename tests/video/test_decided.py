@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment
 from ficgan.folders import checked
 from ficgan.video import decided as module
-from ficgan.video.decided import FilmFinding, FilmPlan, cover_findings, decide, effective_modes
+from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findings, decide, effective_modes
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
 from ficgan.video.people import frontality
 from ficgan.video.project import Project, Source
@@ -288,3 +289,24 @@ def test_what_is_still_recognised_is_covered_and_a_moment_around(
     assert {n: covered(made, n) for n in (1, 2)} == {1: [], 2: []} | {n: list(frames) for n, frames in expected.items()}
     assert rows == made.fallbacks.get("still recognised", 0) == sum(map(len, expected.values()))
     assert covered(plan, 1) == covered(plan, 2) == [], "the first plan stays"
+
+
+# -- what was found ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", [module.FOUND, 100])
+def test_what_was_found_is_given_back_from_memory_and_from_a_file(
+    memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FOUND", memory)
+    rng, tracks, kept = np.random.default_rng(3), [a_track(), a_track(id=4, first=9)], {}
+    with FoundFaces(tmp_path) as found:
+        for track, row in [(tracks[number], row) for number in (0, 1, 0) for row in rng.permutation(5)]:
+            kept[track.id, row] = rng.normal(size=30).astype(np.float32)
+            found.keep(track, row, kept[track.id, row])
+        for track, row in itertools.product(tracks, range(6)):
+            again = found.at(track, row)
+            assert (again is None) == (row == 5)
+            assert again is None or np.array_equal(again, kept[track.id, row])
+        assert found.at(a_track(id=2), 0) is None
+        assert not list(tmp_path.iterdir())  # the file has no name

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from worlds import Reader, crop_model
 
 from ficgan.errors import InputError
+from ficgan.face_model import CropModel, FaceModel, FaceReading
 from ficgan.faces import Alignment, Face
 from ficgan.folders import hold, remove_folder, work_folder, working
 from ficgan.policy import Policy
@@ -125,6 +126,7 @@ def process(
     mode: str = "ficgan",
     detector: Square | None = None,
     gate: Gate | None = None,
+    model: FaceModel | None = None,
     told: dict[str, list[int]] | None = None,
     **options: Any,
 ) -> VideoResult:
@@ -137,8 +139,8 @@ def process(
             raise KeyboardInterrupt
 
     changes = {"mode": mode, "segment": 0.25, **options.pop("settings", {})}
-    model = crop_model(seed) if mode == "ficgan" else None
-    tools = VideoTools(detector or Square(), gate or Gate(), model, Policy(), layer=2)
+    drawn = (model or crop_model(seed)) if mode == "ficgan" else None
+    tools = VideoTools(detector or Square(), gate or Gate(), drawn, Policy(), layer=2)
     return process_film(
         tools,
         film,
@@ -243,6 +245,78 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
     result = process(film, tmp_path / "out.mp4", **how)
     assert np.abs(frames(tmp_path / "out.mp4") - frames(tmp_path / "whole.mp4")).max() <= 2
     assert result.to_dict() == expected.to_dict()
+
+
+class Meshed(CropModel):
+    """Finds the middle of the square, and cannot read the face while that is in `gap`; counts the faces it looks for.
+
+    A face that is held stays as it was read, in another place.
+    """
+
+    gap = range(0)
+    looks = 0
+
+    def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Any]:
+        self.looks += len(pairs)
+        return [float(face.landmarks[:, 0].mean()) for _, face in pairs]
+
+    def row(self, found: Any) -> NDArray[np.float32]:
+        return np.array([found], np.float32)
+
+    def of_row(self, row: NDArray[np.float32]) -> float:
+        return float(row[0])
+
+    def problem(self, face: Face, found: Any) -> str:
+        return "not now" if round(float(face.landmarks[:, 0].mean())) in self.gap else ""
+
+    def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Any] | None = None) -> list[FaceReading]:
+        return [
+            replace(one, landmarks=face.landmarks) for one, (_, face) in zip(super().see(pairs), pairs, strict=True)
+        ]
+
+    def between(self, before: float, after: float, share: float, moves: NDArray[Any]) -> float:
+        return float((1 - share) * (before + moves[0, 0]) + share * (after + moves[1, 0]))
+
+    def held(self, reading: FaceReading, found: Any) -> FaceReading:
+        assert reading.landmarks is not None
+        matrix, z_non = reading.place
+        move = np.array([found - float(reading.landmarks[:, 0].mean()), 0])
+        moved = np.column_stack([matrix[:, :2], matrix[:, 2] - matrix[:, :2] @ move])
+        return replace(reading, place=(moved, z_non), landmarks=(reading.landmarks + move).astype(np.float32))
+
+
+def meshed(gap: range = range(0)) -> Meshed:
+    """A model that cannot read the faces of some frames."""
+    model: Any = crop_model(7)
+    model.__class__ = Meshed
+    model.gap = range(10 + SIDE // 2 + gap.start, 10 + SIDE // 2 + gap.stop)
+    return model  # type: ignore[no-any-return]
+
+
+def test_a_face_is_looked_for_once(film: Path, tmp_path: Path) -> None:
+    """Where the survey found it rendering does not look again; three frames more are those that it is tried on."""
+    model = meshed()
+    result = process(film, tmp_path / "out.mp4", model=model)
+    assert result.faces == {"generated": FRAMES} and model.looks == FRAMES + 3
+
+
+@pytest.mark.parametrize("stop", [30, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 38))])
+def test_a_film_that_was_interrupted_while_a_face_is_held(made: Path, tmp_path: Path, stop: int) -> None:
+    """On frames 12 to 35 the face of before is held, and what lies over the source then is never read."""
+    gap, film = range(12, 36), tmp_path / "film.mp4"
+    pictures = list(frames(made / "film.mp4").astype(np.uint8))
+    for n in gap:
+        pictures[n][30 : 20 + SIDE, 10 + n : 10 + n + SIDE] = (250, 20, 20)
+    make_clip(film, FRAMES, size=(160, 96), pictures=pictures)
+    how = {"model": meshed(gap), "settings": {"segment": 0.16}}
+    expected = process(film, tmp_path / "whole.mp4", **how)
+    assert expected.faces == {"generated": FRAMES} and not expected.fallbacks
+    with pytest.raises(KeyboardInterrupt):
+        process(film, tmp_path / "out.mp4", until=("rendering", stop), **how)
+    told: dict[str, list[int]] = {}
+    result = process(film, tmp_path / "out.mp4", told=told, **how)
+    assert told["rendering"][0] in range(stop - 8, stop + 1) and result.faces == expected.faces
+    assert np.abs(frames(tmp_path / "out.mp4") - frames(tmp_path / "whole.mp4")).max() <= 2
 
 
 @pytest.mark.slow
