@@ -249,16 +249,7 @@ def paper() -> None:
 @path("--survey", "Scores of people's ratings, see `ficgan eval survey` (Figures 13, 14).", "ratings", type=shared.FILE)
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
-def fantomas(
-    out: Path,
-    transfer: bool,
-    other: Path | None,
-    ratings: Path | None,
-    jobs: int,
-    overrides: tuple[str, ...],
-    report: Progress,
-    **given: Any,
-) -> Summary:
+def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any) -> Summary:
     """Which anonymisations are reversible.
 
     Todt and others 2024 (Fantômas), experiments E1–E3, and with --set utility=true appendix E: on CelebA in the paper,
@@ -268,6 +259,7 @@ def fantomas(
     from ficgan.lab.papers import fantomas as experiment
     from ficgan.lab.papers import fantomas_utility as use
 
+    ratings, transfer, other = (given.pop(name) for name in ("ratings", "transfer", "other"))
     rated = {} if ratings is None else use.read_ratings(ratings)
     config = experiment.fantomas_matrix(**given, **_numbers(overrides))
     elsewhere = None
@@ -277,14 +269,11 @@ def fantomas(
     transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
-    alike = use.similarities(config, out, report) if config.utility else use.Similarities()
+    alike = use.similarities(config, out, report) if config.utility else ({}, "")
     more = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
-    more += [use.ratings_table(found, rated), use.similarity_table(alike)]
+    more += [use.ratings_table(found, rated), use.similarity_table(*alike)]
     tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *more]
-    folder = out / "figures"
-    return _finish(
-        results, out, tables, lambda: [*use.draw_figure_14(found, rated, folder), *use.draw_figure_16(alike, folder)]
-    )
+    return _finish(results, out, tables, lambda: use.draw_figure_14(found, rated, out / "figures"))
 
 
 @paper.command()

@@ -148,18 +148,7 @@ def survey() -> None:
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
-def make(
-    out: Path,
-    consent: Path | None,
-    preset: str | None,
-    kind: str,
-    pairs: int,
-    photos: int,
-    seed: int,
-    detector: str,
-    report: Progress,
-    **given: Any,
-) -> Summary:
+def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Progress, **given: Any) -> Summary:
     """Draw pairs (or photos to be rated), make their pictures, and write the page.
 
     Kinds: "same person" is Fantômas's appendix D; "likert" its section 8, agreement with three statements: the picture
@@ -170,6 +159,7 @@ def make(
     from ficgan.lab.matrix_config import SetConfig
     from ficgan.lab.survey import CONSENT, asked, conditions_of, make_survey, write_survey
 
+    drawn = {name: given.pop(name) for name in ("kind", "pairs", "photos", "seed")}
     methods: list[Any] = list(given.pop("methods"))
     if preset:
         from ficgan.lab.papers.fantomas import fantomas_matrix
@@ -184,9 +174,7 @@ def make(
         name=data.absolute().stem, path=str(data), labels=None if labels is None else str(labels), **given
     )
     finder = None if given["aligned"] else get_detector(detector)
-    made = make_survey(
-        source, conditions, kind=kind, pairs=pairs, photos=photos, seed=seed, detector=finder, progress=report
-    )
+    made = make_survey(source, conditions, detector=finder, progress=report, **drawn)
     write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]
     return {

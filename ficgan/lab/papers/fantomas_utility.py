@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,104 +28,81 @@ from ficgan.lab.report.tables import spelled
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress
 
-Rated = dict[str, dict[str, Figure]]  # Label of a condition → statement → agreement
+Rated = dict[str, dict[str, Figure]]  # Label of a condition, or of a method → what is said or measured
 STATEMENTS = ("visual appeal", "naturalness", "use")
 MEASURES = ("perceptual", "attributes", "landmarks")
 # The six points of MediaPipe's face detector in the mesh: eyes, nose tip, mouth, tragions. Means of these vertices.
 _SIX_POINTS = ((33, 133), (362, 263), (1,), (13, 14), (234,), (454,))
-
-# -- people's ratings --------------------------------------------------------------------------------------------------
 
 
 def read_ratings(path: Path) -> Rated:
     """What `ficgan-eval survey score -o FILE` wrote of a survey of the kind likert."""
     tree = read_json(path)
     try:
-        if tree["kind"] == "likert":
-            return {row["label"]: {name: Figure(**row[name]) for name in STATEMENTS} for row in tree["conditions"]}
+        return {row["label"]: {name: Figure(**row[name]) for name in STATEMENTS} for row in tree["conditions"]}
     except (TypeError, LookupError) as error:
-        raise InputError(f"{path} is damaged ({error!r}); score the survey again with -o") from error
-    raise InputError(f"{path} has the scores of pairs, not of ratings; give those of a survey of --kind likert")
+        raise InputError(f"{path} has no scores of a survey of --kind likert ({error!r}); score one with -o") from error
 
 
 def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any]:
     """Reversibility beside what people say of a method (Figures 13 and 14)."""
-    clear = {name: spelled(figure) for name, figure in rated.get("clear", {}).items()}
-    rows: list[Row] = [{"method": "clear", "judge": "–", "reversibility": "–", **clear}] if clear else []
-    for verdict in found:
-        if verdict.method in rated:
-            said = {name: spelled(figure) or "–" for name, figure in rated[verdict.method].items()}
-            head = {"method": verdict.method, "judge": verdict.judge, "reversibility": spelled(verdict.gain) or "–"}
-            rows.append(head | said)
+    clear = [MethodVerdict("", "clear", "")] if rated else []
+    rows: list[Row] = [
+        {"method": verdict.method, "judge": verdict.judge, "reversibility": spelled(verdict.gain) or "–"}
+        | {name: spelled(figure) for name, figure in rated[verdict.method].items()}
+        for verdict in (*clear, *found)
+        if verdict.method in rated
+    ]
     without = "not run: ask people with `ficgan-eval survey make --kind likert`, and give the scores with --survey"
     return table(FANTOMAS, "ratings", rows or [{"": without}])
 
 
 def draw_figure_14(found: Sequence[MethodVerdict], rated: Rated, folder: Path) -> list[Path]:
-    """Reversibility over naturalness, for each set and judge that has both."""
+    """Reversibility over naturalness, for each judge that has both."""
+    known = [v for v in found if v.gain and v.gain.value is not None and v.method in rated]
+    known = [v for v in known if rated[v.method]["naturalness"].value is not None]
     out: list[Path] = []
-    for where in dict.fromkeys((verdict.set, verdict.judge) for verdict in found):
-        mine = [v for v in found if (v.set, v.judge) == where and v.method in rated]
-        stem = folder / f"figure-14-{'-'.join(where)}"
-        out += save_plot(stem, partial(_naturalness, {v.method: v.gain for v in mine}, rated), (7, 5))
+    for where in dict.fromkeys((verdict.set, verdict.judge) for verdict in known):
+        mine = [verdict for verdict in known if (verdict.set, verdict.judge) == where]
+        out += save_plot(folder / f"figure-14-{'-'.join(where)}", partial(_over_naturalness, mine, rated), (7, 5))
     return out
 
 
-def _naturalness(gains: Mapping[str, Figure | None], rated: Rated, canvas: Any) -> bool:
-    axes, seen = canvas.subplots(), []
-    for method, gain in gains.items():
-        natural = rated[method]["naturalness"]
-        if gain is None or gain.value is None or natural.value is None:
-            continue
-        seen.append(natural.value)
-        across, along = (_away(figure) for figure in (natural, gain))
-        axes.errorbar(natural.value, gain.value, along, across, fmt="o", color="#0072B2", elinewidth=0.6)
-        axes.annotate(method, (natural.value, gain.value), xytext=(4, 4), textcoords="offset points", fontsize=8)
-    axes.axvline(np.mean(seen) if seen else 0, color="0.7", linewidth=1, linestyle="--")
+def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any) -> None:
+    axes = canvas.subplots()
+    for verdict in found:
+        x, y = (vars(figure) for figure in (rated[verdict.method]["naturalness"], verdict.gain))
+        away = [[[f["value"] - (f["low"] or f["value"])], [(f["high"] or f["value"]) - f["value"]]] for f in (y, x)]
+        axes.errorbar(x["value"], y["value"], *away, fmt="o", color="#0072B2", elinewidth=0.6)
+        axes.annotate(verdict.method, (x["value"], y["value"]), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="naturalness, as people rate it", ylabel="reversibility", xlim=(0, 1))
     axes.grid(alpha=0.3)
-    return bool(seen)
-
-
-def _away(figure: Figure) -> list[list[float]] | None:
-    if figure.value is None or figure.low is None or figure.high is None:
-        return None
-    return [[figure.value - figure.low], [figure.high - figure.value]]
 
 
 # -- measures by computer (appendix E) ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Similarities:
-    """Figure 16: `figures` by method and measure; `measured` says by what."""
-
-    figures: dict[str, dict[str, Figure]] = field(default_factory=dict)
-    measured: str = "Not measured"
-
-
-def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> Similarities:
-    """Perceptual, attribute and landmark similarity of each method on the probes of the first set (Figure 16).
+def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> tuple[Rated, str]:
+    """Similarities of each method on the probes of the first set (Figure 16), and a sentence that says by what.
 
     A distance becomes a similarity by the least and the largest one of any image under any method.
     """
-    report = progress or (lambda done, total, text: None)
     bench = open_bench(config, config.sets[0], out)
     rows, distances = bench.split.probe, {}
     clear, read = bench.prepared.faces.take(rows), Appearance()
     for done, method in enumerate(config.methods):
-        report(done, len(config.methods), f"Figure 16: {method.title}")
+        if progress:
+            progress(done, len(config.methods), f"Figure 16: {method.title}")
         shown = Subject(bench, anonymiser_for(bench, method.make())).anonymised(rows)
-        key = ["figure 16", content(shown), content(clear), read.key]
+        key = ["figure 16", content(shown), content(clear), read.says, read.reader.digest]
         distances[method.title] = bench.store.kept(key, partial(read.distances, clear, shown))
-    found: dict[str, dict[str, Figure]] = {title: {} for title in distances}
+    found: Rated = {title: {} for title in distances}
     for name in MEASURES:
         every = np.concatenate([some[name] for some in distances.values()])
         least, most = (float(end(every)) if np.isfinite(every).any() else 0.0 for end in (np.nanmin, np.nanmax))
         for title, some in distances.items():
-            alike = (most - some[name]) / ((most - least) or 1.0)
-            found[title][name] = bench.sample(rows).mean(name, alike)
-    return Similarities(found, "; ".join(f"{name}: {note}" for name, note in read.notes.items()))
+            found[title][name] = bench.sample(rows).mean(name, (most - some[name]) / ((most - least) or 1.0))
+    return found, read.says
 
 
 class Appearance:
@@ -134,22 +110,15 @@ class Appearance:
 
     def __init__(self) -> None:
         judges = Judges.find()
-        self.lpips, self.squeezenet = judges.lpips, judges.squeezenet
+        self.lpips, self.squeezenet, self.emotion = judges.lpips, judges.squeezenet, None
         self.mesh, (self.reader,) = MediaPipeMesh(), get_readers(["dlib"])
-        files = (path for folder in model_folders() for path in sorted(folder.glob("emotion*.onnx")))
-        self.emotion_file = next(files, None)
-        self.emotion = None if self.emotion_file is None else onnx_session(self.emotion_file)
-        measured = "LPIPS" if self.lpips else "SqueezeNet's distance in place of LPIPS" if self.squeezenet else ""
-        self.notes = {
-            "perceptual": measured or judges.missing["lpips"],
-            "attributes": "ethnic group, sex and age" + ", emotion" * (self.emotion is not None),
-            "landmarks": "six points of the mesh; faces in which it finds none are left out",
-        }
-
-    @property
-    def key(self) -> list[Any]:
-        """JSON-ready: all that distances depend on."""
-        return [*self.notes.values(), self.reader.digest, str(self.emotion_file and self.emotion_file.stat().st_size)]
+        for path in (path for folder in model_folders() for path in sorted(folder.glob("emotion*.onnx"))[:1]):
+            self.emotion = onnx_session(path)
+        perceptual = "LPIPS" if self.lpips else "SqueezeNet's distance" if self.squeezenet else "no network is here"
+        self.says = (
+            f"Here: {perceptual}; ethnic group, sex{', emotion' * bool(self.emotion)} and age by the embedded reader; "
+            "six points of the mesh, of faces in which it finds them"
+        )
 
     def distances(self, clear: Faces, shown: Faces) -> dict[str, NDArray[np.float64]]:
         """Measure → [N] distances of the faces `shown` to the clear ones."""
@@ -186,19 +155,7 @@ class Appearance:
         return [*out, 100 * raised / raised.sum(1, keepdims=True)]
 
 
-def similarity_table(alike: Similarities) -> dict[str, Any]:
-    """Figure 16 as a table; what was measured stands in its note."""
-    cells = {title: {name: spelled(some[name]) or "–" for name in MEASURES} for title, some in alike.figures.items()}
-    rows = [{"method": title, **row} for title, row in cells.items()]
-    without = [{"": "not run: ask for it with --set utility=true"}]
-    return table(FANTOMAS, "similarities", rows or without, measured=alike.measured)
-
-
-def draw_figure_16(alike: Similarities, folder: Path) -> list[Path]:
-    """Bars of the three similarities by method."""
-    from ficgan.lab.survey.scores import draw_agreement
-
-    drawn = {title: {name: vars(figure) for name, figure in some.items()} for title, some in alike.figures.items()}
-    rows = [{"label": title, **some} for title, some in drawn.items()]
-    draw: Callable[[Any], None] = partial(draw_agreement, rows, MEASURES, says="similarity")
-    return save_plot(folder / "figure-16", draw, (2 + 0.8 * len(rows), 4.5)) if rows else []
+def similarity_table(found: Mapping[str, Mapping[str, Figure]], says: str) -> dict[str, Any]:
+    """Figure 16 as a table."""
+    rows = [{"method": title, **{name: spelled(one) for name, one in some.items()}} for title, some in found.items()]
+    return table(FANTOMAS, "similarities", rows or [{"": "not run: ask for it with --set utility=true"}], says=says)

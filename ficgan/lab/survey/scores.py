@@ -63,13 +63,8 @@ def agreement(name: str, values: NDArray[np.float64], bootstrap: Bootstrap) -> F
     return Figure(name, float(values[seen].mean()), *ends, int(seen.sum()), "votes")
 
 
-def draw_agreement(
-    conditions: Sequence[Mapping[str, Any]],
-    statements: Sequence[str],
-    canvas: Any,
-    says: str = "agreement: 0 strongly disagree, 1 strongly agree",
-) -> None:
-    """Bars of the agreement with each statement by condition, with 95 % intervals (Fantômas, Figures 13 and 16)."""
+def draw_agreement(conditions: Sequence[Mapping[str, Any]], statements: Sequence[str], canvas: Any) -> None:
+    """Bars of the agreement with each statement by condition, with 95 % intervals (Fantômas, Figure 13)."""
     axes, places = canvas.subplots(), np.arange(len(conditions))
     width = 0.8 / len(statements)
     for number, name in enumerate(statements):
@@ -79,6 +74,6 @@ def draw_agreement(
         away = np.nan_to_num(np.abs([value - low, high - value]))
         axes.bar(places + (number - (len(statements) - 1) / 2) * width, value, width, yerr=away, capsize=2, label=name)
     axes.set_xticks(places, [row["label"] for row in conditions], rotation=35, ha="right")
-    axes.set(ylabel=says, ylim=(0, 1))
+    axes.set(ylabel="agreement: 0 strongly disagree, 1 strongly agree", ylim=(0, 1))
     axes.legend(ncols=len(statements), loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
     axes.grid(axis="y", alpha=0.3)
