@@ -246,18 +246,21 @@ def paper() -> None:
 @many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
 @flag("--transfer", "Try attackers that learnt on eight anonymisations each on Gaussian Blur 29 (E4.1).")
 @path("--learn-from", "Another set of faces on which general attackers are trained, too (E4.2).", "other")
+@path("--survey", "Scores of people's ratings, see `ficgan eval survey` (Figures 13, 14).", "ratings", type=shared.FILE)
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
-def fantomas(
-    out: Path, transfer: bool, other: Path | None, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any
-) -> Summary:
+def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any) -> Summary:
     """Which anonymisations are reversible.
 
-    Todt and others 2024 (Fantômas), experiments E1–E3: on CelebA in the paper, any set with identities will do.
+    Todt and others 2024 (Fantômas), experiments E1–E3, and with --set utility=true appendix E: on CelebA in the paper,
+    any set with identities will do.
     """
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
+    from ficgan.lab.papers import fantomas_utility as use
 
+    ratings, transfer, other = (given.pop(name) for name in ("ratings", "transfer", "other"))
+    rated = {} if ratings is None else use.read_ratings(ratings)
     config = experiment.fantomas_matrix(**given, **_numbers(overrides))
     elsewhere = None
     if other is not None:
@@ -266,9 +269,11 @@ def fantomas(
     transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
-    e4 = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
-    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *e4]
-    return _finish(results, out, tables, list)
+    alike = use.similarities(config, out, report) if config.utility else ({}, "")
+    more = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
+    more += [use.ratings_table(found, rated), use.similarity_table(*alike)]
+    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *more]
+    return _finish(results, out, tables, lambda: use.draw_figure_14(found, rated, out / "figures"))
 
 
 @paper.command()

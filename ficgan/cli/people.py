@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ficgan.cli import main as shared
-from ficgan.cli.main import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, path
+from ficgan.cli.main import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, named, path
 from ficgan.errors import InputError, UsageError
 
 
@@ -128,7 +129,7 @@ def _end(summary: Summary, problems: list[str], report: Progress) -> tuple[Summa
 
 @click.group()
 def survey() -> None:
-    """Ask people whether two pictures, one of them anonymised or reversed, show the same person.
+    """Ask people whether two pictures show the same person, or how anonymised faces appeal to them.
 
     Only with the approval of an ethics board, see docs/survey.md.
     """
@@ -140,22 +141,31 @@ def survey() -> None:
 @count("--size", 224, "Side of the pictures, px.", low=32)
 @many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
 @many("--reversed", "Show them reversed: pixelation:size=8@ridge", "reversals", metavar="METHOD@ATTACKER")
+@named("--config", "Show all methods of a configuration of Fantômas, such as fantomas, under its labels.", "preset")
+@named("--kind", "What is asked.", default="same person", type=click.Choice(["same person", "likert"]))
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
+@count("--photos", 10, "Photos that are rated (likert), each under every condition.", low=2)
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
-def make(
-    out: Path, consent: Path | None, pairs: int, seed: int, detector: str, report: Progress, **given: Any
-) -> Summary:
-    """Draw pairs, make their pictures, and write the page.
+def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Progress, **given: Any) -> Summary:
+    """Draw pairs (or photos to be rated), make their pictures, and write the page.
 
-    Hand out OUTPUT/page.html; keep the rest, which says what is what. Prints one line of JSON.
+    Kinds: "same person" is Fantômas's appendix D; "likert" its section 8, agreement with three statements: the picture
+    is appealing, it shows a natural human being, I would use this. Hand out OUTPUT/page.html; keep the rest, which says
+    what is what. Prints one line of JSON.
     """
     from ficgan.faces import get_detector
     from ficgan.lab.matrix_config import SetConfig
-    from ficgan.lab.survey import CONSENT, conditions_of, make_survey, write_survey
+    from ficgan.lab.survey import CONSENT, asked, conditions_of, make_survey, write_survey
 
-    conditions = conditions_of(given.pop("methods"), given.pop("reversals"))
+    drawn = {name: given.pop(name) for name in ("kind", "pairs", "photos", "seed")}
+    methods: list[Any] = list(given.pop("methods"))
+    if preset:
+        from ficgan.lab.papers.fantomas import fantomas_matrix
+
+        methods = [*fantomas_matrix(given["data"], preset=preset, size=given["size"]).methods, *methods]
+    conditions = conditions_of(methods, given.pop("reversals"))
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
@@ -164,14 +174,14 @@ def make(
         name=data.absolute().stem, path=str(data), labels=None if labels is None else str(labels), **given
     )
     finder = None if given["aligned"] else get_detector(detector)
-    made = make_survey(source, conditions, pairs=pairs, seed=seed, detector=finder, progress=report)
+    made = make_survey(source, conditions, detector=finder, progress=report, **drawn)
     write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]
     return {
         "page": str(out / "page.html"),
         "key": str(out / "key.json"),
         "conditions": [condition.label for condition in conditions],
-        "questions": len(made.key.items),
+        "questions": asked(made.key),
         "people": len({picture.person for picture in made.key.pictures.values()}),
         "notes": notes,
     }
@@ -180,7 +190,7 @@ def make(
 @survey.command("score")
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
-@shared.output("Write all figures, JSON.", kind=shared.NEW_FILE, required=False)
+@shared.output("Write all figures, JSON; of ratings a plot beside it, too.", kind=shared.NEW_FILE, required=False)
 @many("--judge", "Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH", "judges")
 @shared.RESAMPLES
 @handle_errors
@@ -195,7 +205,9 @@ def score_survey(
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.pages import write_json
-    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text
+    from ficgan.lab.report import save_plot
+    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text, statements
+    from ficgan.lab.survey.scores import draw_agreement
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")
@@ -205,6 +217,9 @@ def score_survey(
     scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
     if out is not None:
         write_json(out, scored)
+        if rated := statements(key.kind):
+            draw = partial(draw_agreement, scored["conditions"], rated)
+            save_plot(out.with_suffix(""), draw, (2 + 0.8 * len(key.conditions), 4.5))
     click.echo(score_text(scored))
     for reason in done.refused:
         click.echo(f"Error: {reason}", err=True)

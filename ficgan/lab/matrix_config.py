@@ -113,7 +113,7 @@ def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[st
 
 
 class MethodConfig(_EvaluationSettings):
-    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,…"""
+    """An anonymiser and its parameters; a text is NAME:PARAMETER=VALUE,… or LABEL=NAME:PARAMETER=VALUE,…"""
 
     method: str
     label: str | None = None
@@ -193,8 +193,10 @@ def load_matrix(path: str | Path) -> MatrixConfig:
 
 def _sectioned(given: Any, name: str, *known: str) -> Any:
     if isinstance(given, str):
-        kind, parameters = parse_spec(given)
-        return {name: kind, "parameters": parameters}
+        label, equals, spec = given.partition("=")
+        named = bool(equals) and ":" not in label and "label" in known
+        kind, parameters = parse_spec(spec if named else given)
+        return {name: kind, "parameters": parameters, **({"label": label.strip()} if named else {})}
     if isinstance(given, dict) and "parameters" not in given:
         head = {key: given[key] for key in (name, *known) if key in given}
         return {**head, "parameters": {key: value for key, value in given.items() if key not in head}}

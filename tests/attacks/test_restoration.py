@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.ndimage import convolve1d
 
-from ficgan.anonymizers import Faces
+from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.basic import sigma_of
 from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.base import luminance
@@ -196,3 +196,21 @@ def test_resampling_smooths_pixelation_by_the_ratio_of_the_highest_ssim(
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 3
     assert round(fitted.ratio * 48) == 12  # the one right width
     assert type(reverser)(ratio=0.5).fit(Pairs(attacker, attacker)).ratio == 0.5
+
+
+@pytest.mark.parametrize(("name", "given_"), [("gaussian-noise", {"sigma": 40}), ("dp-snow", {"delta": 0.5})])
+def test_the_blind_wiener_filter_denoises_no_less_than_scikit_images(name: str, given_: dict[str, float]) -> None:
+    """The paper's is scikit-image's `unsupervised_wiener` (Fantômas, Figures 26 and 30)."""
+    from skimage.restoration import unsupervised_wiener
+
+    assert name in WienerBlind.traits.against
+    clear, method = random_faces(4, 48, smooth=4.0), ANONYMIZERS.make(name, **given_)
+    seen = clear.with_images(method(clear))
+    point = np.zeros((3, 3))
+    point[1, 1] = 1
+    theirs = np.empty_like(seen.images)
+    for index, channel in np.ndindex(len(seen), 3):
+        found, _ = unsupervised_wiener(seen.images[index, ..., channel] / 255, point, clip=False, rng=0)
+        theirs[index, ..., channel] = np.clip(found * 255, 0, 255).round()
+    own = WienerBlind().guess(seen)
+    assert psnr(clear.images, own) > max(psnr(clear.images, theirs) - 0.1, psnr(clear.images, seen.images) + 2)

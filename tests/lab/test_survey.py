@@ -25,20 +25,21 @@ from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader
 from ficgan.lab.survey import (
-    METRICS,
+    LIKERT,
     Survey,
-    SurveyPair,
+    asked,
     collect,
     conditions_of,
-    draw,
-    figures,
     judge,
+    make_survey,
     page_html,
     read_key,
     score_survey,
     score_text,
     write_survey,
 )
+from ficgan.lab.survey.design import SurveyPair, draw
+from ficgan.lab.survey.scores import METRICS, agreement, figures
 
 BOOTSTRAP = Bootstrap(60, 3)
 
@@ -154,7 +155,7 @@ def test_page_and_pictures_tell_nothing_of_method_or_person(folder: Path, survey
     page = stands_alone((folder / "page.html").read_text(), set())
     told = json.dumps({key: one for key, one in page.data.items() if key != "pictures"})
     assert not [word for word in secrets if word.lower() in told.lower()] and (folder.stat().st_mode & 0o777) == 0o700
-    assert set(page.data["items"][0]) == {"id", "pictures"} and "PLACEHOLDER" in page.text["consent"]
+    assert set(page.data["items"][0]) == {"id", "pictures", "question"} and "PLACEHOLDER" in page.text["consent"]
     for file in (folder / "images").iterdir():
         assert file.stem in survey.pixels and re.fullmatch(r"[0-9a-f]{16}\.png", file.name)
         with Image.open(file) as picture:
@@ -278,6 +279,99 @@ def test_judges_read_the_very_same_pictures(survey: Survey, folder: Path, answer
     assert "10 participants" in score_text(score)
     with pytest.raises(InputError):
         judge(survey.key, tmp_path, [])
+
+
+# -- ratings -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rated(source: SetConfig) -> Survey:
+    """Four photos, clear, as one colour and pixelated."""
+    conditions = conditions_of(["Plain=solid", "pixelation:size=4"], [])
+    return make_survey(source, conditions, kind=LIKERT, photos=4)
+
+
+def test_everybody_rates_each_photo_once_under_another_condition(node: str, rated: Survey, tmp_path: Path) -> None:
+    """Of four photos three, as there are three conditions; the page's script says 1 to pictures of one colour."""
+    key = rated.key
+    assert asked(key) == 3 * 3 + 2 and len(key.items) == 3 * 3 * 4 + 2
+    assert Counter(picture.condition for picture in key.pictures.values()) == {
+        "": 2,
+        **dict.fromkeys(["clear", "Plain", "pixelation (size 4)"], 4),
+    }
+    plain = {token for token, pixels in rated.pixels.items() if len(np.unique(pixels.reshape(-1, 3), axis=0)) == 1}
+    assert plain == {token for token, picture in key.pictures.items() if picture.condition == "Plain"}
+    page = page_html(key, {token: token.encode() for token in rated.pixels})
+    assert not [word for word in ("Plain", "pixelation", "clear") if word in page.partition('id="data"')[2]]
+    code = (
+        f"const plain = {json.dumps(sorted(plain))}; elements.agree.checked = true; elements.code.value = CODE;"
+        "click('start'); const texts = [];"
+        "while (elements.end.hidden !== false) { const text = elements.question.textContent; texts.push(text);"
+        "const token = atob(elements.pictures.children[0].src.split(',')[1]);"
+        "const check = text.includes('“Disagree”') ? '2' : text.includes('“Agree”') ? '6' : '';"
+        "press(check || (plain.includes(token) ? '1' : '7')); }"
+        "click('save'); out = [texts, blobs[0]];"
+    )
+    files, places = [], Counter[tuple[str, str]]()
+    for number in range(8):
+        texts, blob = browse(node, page, f"const CODE = 'p{number}';{code}")
+        assert len(texts) == asked(key) and len(set(texts)) == 5
+        (tmp_path / f"{number}.json").write_text(blob)
+        files.append(tmp_path / f"{number}.json")
+        by_id = {item.id: item for item in key.items}
+        shown = [by_id[answer["item"]] for answer in json.loads(blob)["answers"]]
+        pictures = list(dict.fromkeys(item.pictures[0] for item in shown if item.condition))
+        assert len({key.pictures[token].name for token in pictures}) == 3 == len(pictures)
+        assert len({key.pictures[token].condition for token in pictures}) == 3
+        places.update((key.pictures[token].name, key.pictures[token].condition) for token in pictures)
+    assert len(places) > 6  # a draw of its own for everybody
+    score = score_survey(key, collect(key, files), [], BOOTSTRAP)
+    means = {
+        row["label"]: [row[name]["value"] for name in ("visual appeal", "naturalness", "use")]
+        for row in score["conditions"]
+    }
+    assert means == {"clear": [1, 1, 1], "Plain": [0, 0, 0], "pixelation (size 4)": [1, 1, 1]}
+    assert all(row["votes"] == 8 for row in score["conditions"]) and "8 participants" in score_text(score)
+    with pytest.raises(UsageError):
+        score_survey(key, collect(key, files), [None], BOOTSTRAP)  # type: ignore[list-item]
+
+
+def test_ratings_that_no_page_can_hold_are_refused(rated: Survey, tmp_path: Path) -> None:
+    key, own = rated.key, {}
+    checks = {item.id: item.right for item in key.items if item.right}
+    names = list(dict.fromkeys(one.name for one in key.pictures.values() if one.condition))
+    labels = [row["label"] for row in key.conditions]
+
+    def of(cells: list[tuple[str, str]], **more: str) -> dict[str, str]:
+        said = {item.id: "4" for item in key.items if (key.pictures[item.pictures[0]].name, item.condition) in cells}
+        return {**{item.id: "" for item in key.items}, **checks, **said, **more}
+
+    good = list(zip(names, labels, strict=False))
+    own["good"] = hand_in(tmp_path / "good.json", key, "ada", of(good))
+    for name, said in {
+        "one photo twice": of([*good[:2], (names[0], labels[2])]),
+        "one condition twice": of([*good[:2], (names[2], labels[0])]),
+        "unfinished": of(good[:2]),
+        "inattentive": of(good, **{next(iter(checks)): "4"}),
+    }.items():
+        own[name] = hand_in(tmp_path / f"{name}.json", key, name, said)
+    done = collect(key, list(own.values()))
+    assert list(done.accepted) == ["ada"] and len(done.refused) == 4
+
+
+def test_agreement_resamples_people_and_photos() -> None:
+    """Against a loop over every vote; who did not see a photo counts nothing."""
+    values = np.array([[0.0, np.nan, 1.0], [0.5, 1.0, np.nan], [np.nan, 0.25, 0.75]])
+    people, photos = BOOTSTRAP.weights(3), Bootstrap(60, BOOTSTRAP.seed + 1).weights(3)
+    drawn = []
+    for r in range(60):
+        votes = [(people[r, p] * photos[r, m], values[p, m]) for p, m in np.ndindex(3, 3) if np.isfinite(values[p, m])]
+        total = sum(weight for weight, _ in votes)
+        drawn += [sum(weight * value for weight, value in votes) / total] if total else []
+    found = agreement("x", values, BOOTSTRAP)
+    assert (found.value, found.n) == (np.nanmean(values), 6)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+    assert agreement("x", np.full((2, 3), np.nan), BOOTSTRAP).value is None
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------

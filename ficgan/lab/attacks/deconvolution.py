@@ -203,12 +203,15 @@ def _candidates(size: int) -> list[Wiener]:
 class WienerBlind(Reverser):
     """Wiener's filter with blur and noise estimated of each picture (Orieux et al. 2010; Fantômas, §6.2.1).
 
-    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
+    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures. The paper
+    has scikit-image's `unsupervised_wiener`, which is given the kernel and restores less.
     """
 
     name: ClassVar[str] = "wiener-blind"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Blind Wiener filter", source="Fantômas, §6.2.1; Orieux et al. 2010", against=BLURS
+        title="Blind Wiener filter",
+        source="Fantômas, §6.2.1; Orieux et al. 2010",
+        against=BLURS | {"gaussian-noise", "dp-snow"},
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated for each picture", low=0)

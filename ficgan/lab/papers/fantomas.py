@@ -16,7 +16,6 @@ from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, tab
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Progress
-from ficgan.registry import parse_spec
 
 # Configuration → the side that its parameters in pixels are meant for
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}
@@ -92,8 +91,7 @@ def _extra(text: str) -> MethodConfig:
     label, equals, spec = text.partition("=")
     if not (equals and label.strip() and spec.strip()) or ":" in label:
         raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
-    name, parameters = parse_spec(spec)
-    return MethodConfig.model_validate({"method": name, "label": label.strip(), "parameters": parameters})
+    return MethodConfig.model_validate(text)
 
 
 def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:

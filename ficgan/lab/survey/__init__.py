@@ -1,14 +1,16 @@
-"""A survey: what do people see in anonymised faces? Its design, its pictures under random tokens, and its pages.
+"""A survey: what do people see in anonymised faces? Its pictures under random tokens, its pages, answers and scores.
 
-Everybody gets the same questionnaire, each page in its own order: as many pairs of every condition, half of them of one
-person, and nobody in two of them (Fantômas, appendix D). `KINDS` holds what can be asked.
+`KINDS` holds what can be asked. PAIRS: everybody gets the same questionnaire, as many pairs of every condition, half of
+them of one person, and nobody in two of them (Fantômas, appendix D). LIKERT: everybody sees each photo once, under a
+random condition, no condition twice, and rates it (section 8).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import secrets
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,7 +20,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
@@ -28,7 +29,7 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
-from ficgan.lab.metrics import Bootstrap, recentred
+from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.pages import (
     data_url,
     fill_page,
@@ -41,15 +42,16 @@ from ficgan.lab.pages import (
     write_json,
 )
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.results import Figure
 from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.parts import written
+from ficgan.lab.survey.design import draw, draw_rated, pools_of
+from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
 CLEAR = "clear"
-# Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
-CHECKS = 2
+PAIRS, LIKERT = "same person", "likert"
+CHECK = "check"  # Question of an attention check that is asked otherwise than the rest
 # Most people for anonymisers that mix in others, and for attackers that learn.
 _BACKGROUND, _ATTACKER = 200, 1000
 
@@ -59,8 +61,9 @@ class SurveyKind:
     """What a survey asks."""
 
     intro: str  # What the page says first; {count} is the number of questions
-    question: str  # What is asked of each item
+    questions: dict[str, str]  # By name, in order: what is asked of each picture or pair, and of attention checks
     answers: tuple[tuple[str, str, str], ...]  # Word in the file, label of the button, key that is pressed
+    notes: tuple[str, ...]  # What must be read with its figures
 
     @property
     def words(self) -> list[str]:
@@ -69,7 +72,7 @@ class SurveyKind:
 
 _TEXTS = yaml.safe_load(files("ficgan.lab.survey").joinpath("survey.yaml").read_text("utf-8"))
 KINDS: dict[str, SurveyKind] = TypeAdapter(dict[str, SurveyKind]).validate_python(_TEXTS["kinds"])
-CONSENT, NOTES = str(_TEXTS["consent"]), tuple(_TEXTS["notes"])
+CONSENT = str(_TEXTS["consent"])
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,9 @@ class SurveyItem:
 
     id: str
     condition: str
-    right: str
+    right: str  # "": none is
     pictures: tuple[str, ...]
+    question: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,85 +114,6 @@ class SurveyKey:
 def read_key(path: Path) -> SurveyKey:
     """The key of `write_survey`."""
     return read_checked(path, SurveyKey, (KEY_SCHEMA,), "name the folder that `survey make` wrote, or make it again")
-
-
-# -- design ------------------------------------------------------------------------------------------------------------
-
-
-class SurveyPair(NamedTuple):
-    """Rows of two photos: `reference` stays clear, a condition (its number; −1: attention check) changes `shown`."""
-
-    condition: int
-    reference: int
-    shown: int
-    same: bool
-
-
-def draw(
-    people: NDArray[np.int64],
-    references: NDArray[np.int64],
-    shown: NDArray[np.int64],
-    genders: Sequence[str] | None,
-    *,
-    conditions: int,
-    pairs: int,
-    seed: int,
-) -> tuple[list[SurveyPair], list[str]]:
-    """Draw the pairs of each condition and the attention checks of a survey; nobody is in two of them.
-
-    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
-    stay clear, `shown` of photos that conditions change. Returns pairs and checks, and sentences on what could not be
-    balanced.
-    """
-    pools, notes = _pools(people, references, shown, genders, seed), []
-    if len(pools) == 1:
-        notes.append(
-            "The set does not say who is a woman and who a man: strangers are not matched on gender, and attention "
-            "checks are identical photos only, so who always says yes passes them."
-        )
-    if pairs < 2 or pairs % (2 * len(pools)):
-        raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
-    each = conditions * pairs // 2 // len(pools)
-    for gender, pool in pools.items():
-        if len(pool) < 3 * each + CHECKS:
-            raise InputError(
-                f"the survey needs {3 * each + CHECKS} people {gender and f'of gender {gender!r} '}with photos on both "
-                f"sides, and there are {len(pool)}; give more faces, or ask for fewer pairs or conditions"
-            )
-    drawn = []
-    for number in range(CHECKS):
-        chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
-        drawn.append(SurveyPair(-1, chosen[0], chosen[-1], len(chosen) == 1))
-    for pool in pools.values():
-        strangers = list(zip(pool[: 2 * each : 2], pool[1 : 2 * each : 2], strict=True))
-        for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
-            for place, (first, second) in enumerate(couples):
-                drawn.append(SurveyPair(place % conditions, first[0], second[1], first is second))
-    return drawn, notes
-
-
-def _pools(
-    people: NDArray[np.int64],
-    references: NDArray[np.int64],
-    shown: NDArray[np.int64],
-    genders: Sequence[str] | None,
-    seed: int,
-) -> dict[str, list[tuple[int, int]]]:
-    """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown."""
-    rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
-    for side, photos in zip(rows, (references, shown), strict=True):
-        for row in sorted(photos.tolist()):
-            side[int(people[row])].append(row)
-    everybody = []
-    for person in sorted(rows[0].keys() & rows[1].keys() - {-1}):
-        rng = generator(seed, "survey photos", person)
-        names = Counter(name for row in rows[0][person] + rows[1][person] if genders and (name := genders[row]))
-        gender = max(sorted(names), key=names.__getitem__, default="")
-        everybody.append((gender, (int(rng.choice(rows[0][person])), int(rng.choice(rows[1][person])))))
-    counts = Counter(gender for gender, _ in everybody if gender).most_common(2)
-    two = sorted(gender for gender, _ in counts) if len(counts) == 2 else [""]
-    order = generator(seed, "survey people").permutation(len(everybody)).tolist()
-    return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -218,18 +143,22 @@ class SurveyCondition:
         return {"label": self.label, "method": method, "attacker": self.attacker and shareable(self.attacker)}
 
 
-def conditions_of(methods: Sequence[str], reversals: Sequence[str]) -> list[SurveyCondition]:
+def conditions_of(methods: Sequence[str | MethodConfig], reversals: Sequence[str]) -> list[SurveyCondition]:
     """The clear control, methods NAME:PARAMETER=VALUE,…, and reversed ones, METHOD@ATTACKER."""
-    out = [SurveyCondition(), *(SurveyCondition(MethodConfig.model_validate(text)) for text in methods)]
+    out = [SurveyCondition(), *(SurveyCondition(_method(each)) for each in methods)]
     for text in reversals:
         name, at, attacker = (part.strip() for part in text.partition("@"))
         if not (name and at and attacker):
             raise UsageError(f"{text!r} is not of the form METHOD@ATTACKER, such as pixelation:size=8@ridge")
-        out.append(SurveyCondition(MethodConfig.model_validate(name), attacker))
+        out.append(SurveyCondition(_method(name), attacker))
     labels = [condition.label for condition in out]
     if len(out) < 2 or len(set(labels)) < len(labels):
         raise UsageError(f"a survey needs methods, each once, not {labels}; give --method or --reversed")
     return out
+
+
+def _method(given: str | MethodConfig) -> MethodConfig:
+    return given if isinstance(given, MethodConfig) else MethodConfig.model_validate(given)
 
 
 class Survey(NamedTuple):
@@ -243,12 +172,14 @@ def make_survey(
     source: SetConfig,
     conditions: Sequence[SurveyCondition],
     *,
+    kind: str = PAIRS,
     pairs: int = 8,
+    photos: int = 10,
     seed: int = 0,
     detector: FaceDetector | None = None,
     progress: Progress | None = None,
 ) -> Survey:
-    """Draw a survey from a face set, and make its pictures.
+    """Draw a survey from a face set, and make its pictures: `pairs` of each condition, or `photos` under all of them.
 
     An eighth of the people are for anonymisers that mix in others, a quarter for attackers that learn.
     """
@@ -261,40 +192,54 @@ def make_survey(
     sizes = {"background": background, "attacker": attacker, "test": total - background - attacker}
     parts = divide(prepared, source.split.model_copy(update=sizes))
     genders = prepared.groups.get("gender")
-    drawn, notes = draw(people, parts.gallery, parts.probe, genders, conditions=len(conditions), pairs=pairs, seed=seed)
-    asked = [pair for pair in drawn if pair.condition >= 0]
-    rows = [np.sort(np.array([getattr(pair, side) for pair in asked], np.int64)) for side in ("reference", "shown")]
-    used = dataclasses.replace(parts, gallery=rows[0], probe=rows[1])
+    sides = people, parts.gallery, parts.probe, genders
+    if kind == LIKERT:
+        rated, checks, notes = draw_rated(pools_of(*sides, seed), photos)
+        references = changing = np.array(rated, np.int64)
+    else:
+        drawn, notes = draw(*sides, conditions=len(conditions), pairs=pairs, seed=seed)
+        asked = [pair for pair in drawn if pair.condition >= 0]
+        references = np.array([pair.reference for pair in asked], np.int64)
+        changing = np.array([pair.shown for pair in asked], np.int64)
+    used = dataclasses.replace(parts, gallery=np.sort(references), probe=np.sort(changing))
     used = written(used, people, {"drawn from": parts.digest}, faces.names)
     bench = Bench(prepared, used, (), None, Store(None), seed=seed)
     changed: list[dict[int, Images]] = []
     for done, condition in enumerate(conditions, 1):
         images = _shown(bench, condition, partial(report, done - 1, len(conditions))).images
-        changed.append(dict(zip(rows[1].tolist(), images, strict=True)))
+        changed.append(dict(zip(used.probe.tolist(), images, strict=True)))
         report(done, len(conditions), condition.label)
 
     pictures: dict[str, SurveyPicture] = {}
     pixels: dict[str, Images] = {}
 
-    def token_of(row: int, condition: str, image: Images) -> str:
+    def token_of(row: int, number: int) -> str:
         token = secrets.token_hex(8)  # or whoever knows the seed could tell what it stands for
         marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
-        pictures[token], pixels[token] = SurveyPicture(faces.names[row], int(people[row]), condition, marks), image
+        label = "" if number < 0 else conditions[number].label
+        pictures[token] = SurveyPicture(faces.names[row], int(people[row]), label, marks)
+        pixels[token] = faces.images[row] if number < 0 else changed[number][row]
         return token
 
     items = []
-    for number, pair in enumerate(drawn):
-        label, image = "", faces.images[pair.shown]
-        if pair.condition >= 0:
-            label, image = conditions[pair.condition].label, changed[pair.condition][pair.shown]
-        sides = [token_of(pair.reference, "", faces.images[pair.reference]), token_of(pair.shown, label, image)]
-        if generator(seed, "survey side", number).integers(2):
-            sides.reverse()
-        items.append(SurveyItem(secrets.token_hex(6), label, "yes" if pair.same else "no", tuple(sides)))
-    items.sort(key=lambda item: item.id)  # a random order
+    if kind == LIKERT:
+        for row, number in itertools.product(rated, range(len(conditions))):
+            token = token_of(row, number)
+            given = conditions[number].label, "", (token,)
+            items += [SurveyItem(secrets.token_hex(6), *given, name) for name in KINDS[kind].questions if name != CHECK]
+        for row, word in zip(checks, (KINDS[kind].words[1], KINDS[kind].words[-2]), strict=True):
+            items.append(SurveyItem(secrets.token_hex(6), "", word, (token_of(row, -1),), CHECK))
+    else:
+        for number, pair in enumerate(drawn):
+            tokens = [token_of(pair.reference, -1), token_of(pair.shown, pair.condition)]
+            if generator(seed, "survey side", number).integers(2):
+                tokens.reverse()
+            label = "" if pair.condition < 0 else conditions[pair.condition].label
+            items.append(SurveyItem(secrets.token_hex(6), label, "yes" if pair.same else "no", tuple(tokens)))
+    items.sort(key=lambda item: item.pictures)  # a random order, in which questions at one picture stay together
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
     table, token = tuple(condition.row() for condition in conditions), secrets.token_hex(6)
-    return Survey(SurveyKey("same person", seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
+    return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
 
 
 def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None]) -> Faces:
@@ -328,22 +273,38 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> Non
 
 def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
     """The page, which holds ids and tokens and nothing else of the key; `pictures` are PNGs by token."""
-    kind = KINDS[key.kind]
+    kind, cells = KINDS[key.kind], defaultdict[str, str](partial(secrets.token_hex, 4))
     data: dict[str, Any] = {
         "schema": ANSWERS_SCHEMA,
         "questionnaire": key.token,
-        "question": kind.question,
         "answers": [dict(zip(("word", "label", "key"), answer, strict=True)) for answer in kind.answers],
-        "items": [{"id": item.id, "pictures": item.pictures} for item in key.items],
+        "items": [_page_item(key, item, cells) for item in key.items],
         "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
-    return fill_page(page_template(__package__), data, intro=kind.intro.format(count=len(key.items)), consent=consent)
+    intro = kind.intro.format(count=asked(key))
+    return fill_page(page_template(__package__), data, intro=intro, consent=consent)
+
+
+def _page_item(key: SurveyKey, item: SurveyItem, cells: dict[str, str]) -> dict[str, Any]:
+    """A question as the page has it; of ratings the page asks one `variant` of each `photo`, and no variant twice."""
+    kind = KINDS[key.kind]
+    label = {word: label for word, label, _ in kind.answers}.get(item.right, "")
+    out = {"id": item.id, "pictures": item.pictures, "question": kind.questions[item.question].format(label=label)}
+    if not item.right:
+        (token,) = item.pictures
+        out |= {"photo": cells[key.pictures[token].name], "variant": cells[f"variant {item.condition}"]}
+    return out
+
+
+def asked(key: SurveyKey) -> int:
+    """How many questions a page asks."""
+    rated = [item for item in key.items if not item.right]
+    names = {key.pictures[item.pictures[0]].name for item in rated}
+    each = len({item.question for item in rated}) * min(len(names), len(key.conditions))
+    return len(key.items) - len(rated) + each
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
-
-METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
-Booleans = NDArray[np.bool_]
 
 
 class SurveyAnswers(NamedTuple):
@@ -378,8 +339,8 @@ def collect(key: SurveyKey, files: Sequence[Path]) -> SurveyAnswers:
             if any(given.get(item.id, item.right) != item.right for item in key.items if not item.condition):
                 failed.add(code)
                 raise InputError(f"{path} fails an attention check")
-            if len(given) < len(key.items):
-                raise InputError(f"{path} answers {len(given)} of {len(key.items)} questions; it is left out")
+            if len(given) < asked(key):
+                raise InputError(f"{path} answers {len(given)} of {asked(key)} questions; it is left out")
             out.accepted[code] = given
         except InputError as error:
             out.refused.append(str(error))
@@ -393,6 +354,10 @@ def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
         raise InputError(f"{path} answers questions that this survey does not have; leave it out")
     if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
         raise InputError(f"{path} answers a question twice, or with a word that its page does not have; leave it out")
+    rated = [item for item in key.items if item.id in given and not item.right]
+    shown = {(key.pictures[item.pictures[0]].name, item.condition) for item in rated}
+    if any(len(set(side)) < len(shown) for side in zip(*shown, strict=True)):
+        raise InputError(f"{path} rates a photo or a condition twice, which no page shows; leave it out")
     return found.participant, given
 
 
@@ -446,71 +411,71 @@ def score_survey(
     key: SurveyKey, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """All figures of a survey, JSON-ready: participants, conditions, judges, notes."""
-    words, rows = KINDS[key.kind].words, []
-    for condition in key.conditions:
-        items = [item for item in key.items if item.condition == condition["label"]]
-        given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
-        answers = np.array(given, np.int64).reshape(-1, len(items))
-        same = np.array([item.right == "yes" for item in items], bool)
-        right = answers == np.where(same, words.index("yes"), words.index("no"))
-        found = figures(right, same, bootstrap)
-        found["not sure"] = figures(answers == words.index("unsure"), same, bootstrap)["accuracy"]
-        judges = {judge.name: plain(figures(judge.right(items)[None], same, bootstrap)) for judge in judged}
-        rows.append({**condition, "votes": answers.size, "pairs": len(items), **plain(found), "judges": judges})
+    score = _ratings if key.kind == LIKERT else _verifications
     return {
+        "kind": key.kind,
         "participants": {"accepted": len(done.accepted), "refused": len(done.refused)},
-        "conditions": rows,
+        "conditions": [
+            {**condition, **score(key, condition["label"], done, judged, bootstrap)} for condition in key.conditions
+        ],
         "judges": [{"name": judge.name, "threshold": judge.threshold} for judge in judged],
         "resamples": bootstrap.resamples,
-        "notes": [*NOTES, *key.notes],
+        "notes": [*KINDS[key.kind].notes, *key.notes],
     }
 
 
-def plain(found: Mapping[str, Figure]) -> dict[str, Any]:
-    return {name: asdict(figure) for name, figure in found.items()}
+def _verifications(
+    key: SurveyKey, label: str, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
+) -> dict[str, Any]:
+    words, items = KINDS[key.kind].words, [item for item in key.items if item.condition == label]
+    given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
+    answers = np.array(given, np.int64).reshape(-1, len(items))
+    same = np.array([item.right == "yes" for item in items], bool)
+    right = answers == np.where(same, words.index("yes"), words.index("no"))
+    found = figures(right, same, bootstrap)
+    found["not sure"] = figures(answers == words.index("unsure"), same, bootstrap)["accuracy"]
+    judges = {judge.name: plain(figures(judge.right(items)[None], same, bootstrap)) for judge in judged}
+    return {"votes": answers.size, "pairs": len(items), **plain(found), "judges": judges}
 
 
-def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, Figure]:
-    """`METRICS` of right and wrong answers [P,M] to pairs [M] of the same person or not."""
-    by_person = bootstrap.weights(len(right)).astype(np.float64)
-    totals = np.zeros((1 + bootstrap.resamples, 4))  # the whole, then the resamples: TP, FN, TN, FP
-    for kind, column in ((True, 0), (False, 2)):
-        chosen = same == kind
-        # Another seed, or as many pairs as people would be drawn alike.
-        by_pair = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(int(chosen.sum()))
-        for place, cells in enumerate((right, ~right)):
-            some = cells[:, chosen].astype(np.float64)
-            totals[0, column + place] = some.sum()
-            totals[1:, column + place] = ((by_person @ some) * by_pair).sum(1)
-    tp, fn, tn, fp = totals.T
-    everything, same_person = tp + fn + tn + fp, tp + fn
-    values = (
-        (2 * tp, 2 * tp + fp + fn, everything),
-        (2 * tp, 2 * tp + fn, same_person),
-        (tp + tn, everything, everything),
-        (tp, same_person, same_person),
-        (tn, tn + fp, tn + fp),
-    )
-    out = {}
-    for name, (above, below, counts) in zip(METRICS, values, strict=True):
-        drawn, n = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0), int(counts[0])
-        value = float(drawn[0]) if n else None
-        bounds = (None, None) if value is None else recentred(drawn, value, min(right.shape))
-        out[name] = Figure(name, value, *bounds, n, "answers", "" if n else "There are no answers to count.")
-    return out
+def _ratings(
+    key: SurveyKey, label: str, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """Agreement with each statement, from 0 (the first answer) to 1 (the last)."""
+    if judged:
+        raise UsageError("recognisers do not rate pictures; leave out --judge")
+    scale, found = KINDS[key.kind].words, {}
+    for name in statements(key.kind):
+        items = [item for item in key.items if (item.condition, item.question) == (label, name)]
+        rows = [[answers.get(item.id) for item in items] for answers in done.accepted.values()]
+        values = [[np.nan if word is None else scale.index(word) / (len(scale) - 1) for word in row] for row in rows]
+        found[name] = agreement(name, np.array(values, np.float64).reshape(-1, len(items)), bootstrap)
+    return {"votes": next(iter(found.values())).n, **plain(found)}
+
+
+def statements(kind: str) -> list[str]:
+    """Names of what is rated; none of pairs."""
+    return [name for name in KINDS[kind].questions if name not in ("", CHECK)]
 
 
 def score_text(score: Mapping[str, Any]) -> str:
     """The table to read."""
-    people, names = score["participants"], [judge["name"] for judge in score["judges"]]
+    people, names, rated = (
+        score["participants"],
+        [judge["name"] for judge in score["judges"]],
+        statements(score["kind"]),
+    )
     head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
-    lines = [[*head, *(f"{name} {metric}" for metric in ("F1", "acc.") for name in names)]]
+    lines = [["condition", "votes", *rated] if rated else [*head, *(f"{n} {m}" for m in ("F1", "acc.") for n in names)]]
     for row in score["conditions"]:
+        if rated:
+            lines.append([row["label"], str(row["votes"]), *(_cell(row[name], True) for name in rated)])
+            continue
         own = [_cell(row[name], name in ("F1", "accuracy")) for name in METRICS]
         judged = [_cell(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
         lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), *judged])
     text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
-    return "\n".join([*text, '"Not sure" is counted as wrong.', *score["notes"]])
+    return "\n".join([*text, *score["notes"]])
 
 
 def _cell(figure: Mapping[str, Any], interval: bool = False) -> str:

@@ -1,0 +1,110 @@
+"""Who is shown in a survey, and how: pairs of photos (Fantômas, appendix D), or photos that are rated (section 8)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import generator
+from ficgan.errors import InputError, UsageError
+
+# Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
+CHECKS = 2
+
+
+class SurveyPair(NamedTuple):
+    """Rows of two photos: `reference` stays clear, a condition (its number; −1: attention check) changes `shown`."""
+
+    condition: int
+    reference: int
+    shown: int
+    same: bool
+
+
+def draw(
+    people: NDArray[np.int64],
+    references: NDArray[np.int64],
+    shown: NDArray[np.int64],
+    genders: Sequence[str] | None,
+    *,
+    conditions: int,
+    pairs: int,
+    seed: int,
+) -> tuple[list[SurveyPair], list[str]]:
+    """Draw the pairs of each condition and the attention checks of a survey; nobody is in two of them.
+
+    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
+    stay clear, `shown` of photos that conditions change. Returns pairs and checks, and sentences on what could not be
+    balanced.
+    """
+    pools, notes = pools_of(people, references, shown, genders, seed), []
+    if len(pools) == 1:
+        notes.append(
+            "The set does not say who is a woman and who a man: strangers are not matched on gender, and attention "
+            "checks are identical photos only, so who always says yes passes them."
+        )
+    if pairs < 2 or pairs % (2 * len(pools)):
+        raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
+    each = conditions * pairs // 2 // len(pools)
+    for gender, pool in pools.items():
+        if len(pool) < 3 * each + CHECKS:
+            raise InputError(
+                f"the survey needs {3 * each + CHECKS} people {gender and f'of gender {gender!r} '}with photos on both "
+                f"sides, and there are {len(pool)}; give more faces, or ask for fewer pairs or conditions"
+            )
+    drawn = []
+    for number in range(CHECKS):
+        chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
+        drawn.append(SurveyPair(-1, chosen[0], chosen[-1], len(chosen) == 1))
+    for pool in pools.values():
+        strangers = list(zip(pool[: 2 * each : 2], pool[1 : 2 * each : 2], strict=True))
+        for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
+            for place, (first, second) in enumerate(couples):
+                drawn.append(SurveyPair(place % conditions, first[0], second[1], first is second))
+    return drawn, notes
+
+
+def pools_of(
+    people: NDArray[np.int64],
+    references: NDArray[np.int64],
+    shown: NDArray[np.int64],
+    genders: Sequence[str] | None,
+    seed: int,
+) -> dict[str, list[tuple[int, int]]]:
+    """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown."""
+    rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
+    for side, photos in zip(rows, (references, shown), strict=True):
+        for row in sorted(photos.tolist()):
+            side[int(people[row])].append(row)
+    everybody = []
+    for person in sorted(rows[0].keys() & rows[1].keys() - {-1}):
+        rng = generator(seed, "survey photos", person)
+        names = Counter(name for row in rows[0][person] + rows[1][person] if genders and (name := genders[row]))
+        gender = max(sorted(names), key=names.__getitem__, default="")
+        everybody.append((gender, (int(rng.choice(rows[0][person])), int(rng.choice(rows[1][person])))))
+    counts = Counter(gender for gender, _ in everybody if gender).most_common(2)
+    two = sorted(gender for gender, _ in counts) if len(counts) == 2 else [""]
+    order = generator(seed, "survey people").permutation(len(everybody)).tolist()
+    return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
+
+
+def draw_rated(pools: dict[str, list[tuple[int, int]]], photos: int) -> tuple[list[int], list[int], list[str]]:
+    """Rows of the photos that are rated, half of them of each gender, and of those of the attention checks; notes.
+
+    Source: Fantômas, section 8; the paper does not say how it checked attention.
+    """
+    notes = ["The set does not say who is a woman and who a man: photos are not balanced by gender."]
+    each = photos // len(pools)
+    if photos % len(pools):
+        raise UsageError(f"{photos} photos cannot be half of each gender; give an even number")
+    if (least := min(map(len, pools.values()))) < each + CHECKS:
+        raise InputError(
+            f"the survey needs {each + CHECKS} people of each gender, and there are {least}; give more faces"
+        )
+    rows = [[shown for _, shown in pool] for pool in pools.values()]
+    rated = [row for some in rows for row in some[:each]]
+    return rated, [row for some in rows for row in some[each:]][:CHECKS], notes if len(pools) == 1 else []
