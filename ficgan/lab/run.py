@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -174,7 +174,8 @@ class Run:
         if kept := len(tasks) - len(waiting):
             self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
-        for place, result, problem in self._each([tasks[number] for number in waiting]):
+        each = partial(_on_cluster, self.cluster) if self.cluster and waiting else _each
+        for place, result, problem in each([tasks[number] for number in waiting], self.jobs, self.say):
             task = tasks[waiting[place]]
             self.done += 1
             if problem:
@@ -183,11 +184,6 @@ class Run:
                 found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
             self.say(task.title)
         return found
-
-    def _each(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any, str]]:
-        if self.cluster and tasks:
-            return _on_cluster(tasks, self.jobs, self.say, self.cluster)
-        return _each(tasks, self.jobs, self.say)
 
     def check(self) -> None:
         """Raise the first failure, if there was one."""
@@ -223,7 +219,7 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _on_cluster(tasks: Sequence[Task], jobs: int, say: Say, address: str) -> Iterator[tuple[int, Any, str]]:
+def _on_cluster(address: str, tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
     """The same on a Ray cluster, a GPU for each task where it has some; a task whose worker dies begins again there."""
     with ray_cluster(address, jobs) as ray:
         from ray.util.queue import Queue

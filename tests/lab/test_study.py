@@ -373,7 +373,7 @@ def test_the_whole_study_and_what_must_be_read_with_it(tmp_path: Path, face_scen
     assert kept["categories"][0]["area"] == pytest.approx(144 / 1024) and kept["categories"][1]["area"] == 0
     assert any("faces occur in a only" in caveat for caveat in run.results.caveats)
     by_title = {table["title"]: table["rows"] for table in run.tables}
-    assert by_title["Images with faces, by category"][0]["with faces (%)"] == "100.00"
+    assert by_title["Images with faces, by category (Figure 2)"][0]["with faces (%)"] == "100.00"
     assert str(tmp_path) not in run.results.to_json()
     page = write_study(run, tmp_path / "out")[0].read_text()
     assert page.count("data:image/png") >= 2 and all(title in page for title in by_title)

@@ -45,11 +45,13 @@ class Study:
         some = self.config.tasks.items()
         return {name: Transfer(name, task, self.config, self.store, self.device) for name, task in some}
 
-    def begun(self, name: str) -> list[tuple[str, str, int]]:
-        """Network, pretraining and seed of everything that a downstream task fine-tunes."""
-        task = self.config.tasks[name]
-        networks = task.networks or self.config.networks
-        return [(n, p, s) for s in self.config.seeds for n in networks for p in task.pretrained]
+    @property
+    def begun(self) -> list[tuple[str, str, str, int]]:
+        """Task, network, pretraining and seed of everything that is fine-tuned."""
+        config = self.config
+        some = [(name, task, task.networks or config.networks) for name, task in config.tasks.items()]
+        every = [(name, network, begun) for name, task, nets in some for network in nets for begun in task.pretrained]
+        return [(*one, seed) for seed in config.seeds for one in every]
 
 
 # A process opens a study once. The settings are JSON, which any process can read.
@@ -96,7 +98,7 @@ def run_obfuscation(
     study = _opened(*here)
     # Seeds outermost: an interrupted study has whole pairs of few seeds, not all seeds of one variant.
     wanted = [(n, v, s) for s in config.seeds for n in config.networks for v in config.train_on]
-    run.total = len(wanted) + sum(len(study.begun(name)) for name in study.tasks)
+    run.total = len(wanted) + len(study.begun)
     run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
     run.check()
     cells = [study.grid.cell(*one, run.say) for one in wanted]
@@ -113,22 +115,21 @@ def run_obfuscation(
 def _transferred(study: Study, cells: Sequence[Cell], run: Run, here: tuple[str, Path]) -> dict[str, list[Row]]:
     """By task, a row for each network, pretraining and metric."""
     place = {(cell.network, cell.variant, cell.seed): cell.path for cell in cells}
-    wanted = [(name, *one) for name in study.tasks for one in study.begun(name)]
     tasks = []
-    for name, network, begun, seed in wanted:
+    for name, network, begun, seed in study.begun:
         title = f"{network} for {name}, begun {begun}, seed {seed}"
         arguments = (*here, name, network, seed, place.get((network, begun, seed)))
         tasks.append(Task(title, None, _tune, arguments))
     made = run.results(tasks)
     run.check()
     values: dict[tuple[str, str, str, str], list[float]] = {}
-    for (name, network, begun, _), figures in zip(wanted, made, strict=True):
+    for (name, network, begun, _), figures in zip(study.begun, made, strict=True):
         for metric, value in figures.items():
             values.setdefault((name, network, begun, metric), []).append(value)
     out: dict[str, list[Row]] = {name: [] for name in study.config.transfer}
     for (name, network, begun, metric), some in values.items():
         row = {"network": network, "pretrained": begun, "metric": metric, **spread(some)}
-        out[name].append({**row, "evaluated": study.tasks[name].evaluated})
+        out[name].append({**row, "evaluated": len(study.tasks[name].judged.targets)})
     return out
 
 

@@ -42,7 +42,7 @@ def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | Non
 
     hooks = [module.register_forward_hook(keep) for module in network.modules()]
     try:
-        scores = network.eval()(images.requires_grad_())
+        scores = network.eval()(images)
     finally:
         for hook in hooks:
             hook.remove()

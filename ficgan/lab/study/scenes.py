@@ -112,9 +112,11 @@ class StudyConfig(StudyTask):
             for begun in task.pretrained:
                 if begun not in ("none", *self.train_on):
                     raise ValueError(f"task {name} begins from {begun} weights; train on them too")
-            for network in task.networks:
+            for network in task.networks or self.networks:
                 if network not in self.networks:
                     raise ValueError(f"task {name} takes {network}, which is none of the study's networks; add it")
+                if isinstance(task.lr, dict) and network not in task.lr:
+                    raise ValueError(f"task {name} has no lr for {network}; add it")
         return self
 
     @property

@@ -65,34 +65,24 @@ class Transfer:
         assert task.images is not None
         if task.kind == "attributes":
             self.train, self.judged, self.outputs, data = _attributes(name, task.images, task, study)
-        elif task.kind == "detection":
-            voc = task.labels is None
-            scenes = (
-                open_voc(task.images, (task.train_split, task.eval_split))
-                if voc
-                else open_scenes(task.images, task.labels)
-            )
-            data = scenes.fingerprint
-            # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
-            train, judged = (scenes if voc else scenes.take(np.flatnonzero(scenes.counts))).halves(task)
-            self.scenes = train.take(_some(len(train), name, task)), judged
         else:
-            scenes = open_scenes(task.images, task.labels)
+            detects = task.kind == "detection"
+            voc = detects and task.labels is None
+            splits = task.train_split, task.eval_split
+            scenes = open_voc(task.images, splits) if voc else open_scenes(task.images, task.labels)
             data = scenes.fingerprint
+            if detects and not voc:
+                # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
+                scenes = scenes.take(np.flatnonzero(scenes.counts))
             train, judged = scenes.halves(task)
+            self.scenes = train.take(_some(len(train), name, task)), judged
             self.train, self.judged = (
-                _Half(obfuscated(part, "original", room=study.cache_gb * 2**29), part.labels)
-                for part in (train.take(_some(len(train), name, task)), judged)
+                _Half(obfuscated(part, "original", room=study.cache_gb * 2**29), part.labels) for part in self.scenes
             )
-            self.outputs = len(scenes.classes)
+            self.outputs = 1 if detects else len(scenes.classes)
         settings = task.model_dump(mode="json", exclude={"images", "labels", "networks", "pretrained", "lr"})
-        precision = study.precision
-        self.key = ["transfer", name, settings, study.crop, study.resize, study.min_scale, precision, data]
-
-    @property
-    def evaluated(self) -> int:
-        """How many images the figures are of."""
-        return len(self.scenes[1] if self.task.kind == "detection" else self.judged.targets)
+        seen = [study.crop, study.resize, study.min_scale, study.precision]
+        self.key = ["transfer", name, settings, *seen, data]
 
     def figures(self, network: str, seed: int, weights: Path | None, say: Say) -> Figures:
         """The metrics after fine-tuning a network from a cell's weights, or begun untrained; kept."""
@@ -100,12 +90,12 @@ class Transfer:
         key = [*self.key, network, seed, rate, file_digest(weights) if weights else None]
 
         def make(state: Path) -> Figures:
-            detects = self.task.kind == "detection"
-            model = make_network(network, 1 if detects else self.outputs, seed=seed)
+            model = make_network(network, self.outputs, seed=seed)
             if weights is not None:
                 load_weights(model, cell_weights(weights), where=str(weights), head=False)
             recipe = Recipe.of(self.task, rate, self.study, self.device)
-            found = (self._detect if detects else self._classify)(model, seed, recipe, state, say)
+            how = self._detect if self.task.kind == "detection" else self._classify
+            found = how(model, seed, recipe, state, say)
             state.unlink(missing_ok=True)
             return found
 
