@@ -19,7 +19,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.reduction import ForkingPickler
@@ -354,3 +354,37 @@ def _fence(limits: Limits) -> None:
     libc.prctl(38, 1, 0, 0, 0)
     if libc.syscall(446, rules, 0):
         raise FicganError("this system cannot limit a worker process; give --no-sandbox")
+
+
+@contextmanager
+def ray_cluster(address: str, count: int) -> Iterator[Any]:
+    """Ray, connected to a cluster while this lasts.
+
+    Args:
+        address: ray://HOST:PORT, HOST:PORT or auto, of a running cluster; local: one of this machine, for this run.
+        count: workers that a local one has room for.
+    Raises:
+        FicganError: Ray is not installed, or the cluster cannot be used.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
+    try:
+        import ray as ray_module
+    except ImportError:
+        raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
+    ray: Any = ray_module
+    handler = signal.getsignal(signal.SIGTERM)
+    where: dict[str, Any] = {"address": address}
+    if address == "local":
+        where = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    try:
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **where)
+        signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once
+        yield ray
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, FicganError):
+            raise cause from error
+        raise FicganError(f"--cluster {address}: cannot be used ({' '.join(str(error).split())})") from error
+    finally:
+        ray.shutdown()  # in order, before the interpreter takes its threads down

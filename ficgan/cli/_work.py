@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import threading
 import time
 from collections import deque
@@ -289,22 +288,11 @@ def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: s
 
     Args:
         count: actors.
-        address: ray://HOST:PORT, HOST:PORT or auto, of a running cluster; local: one of this machine, for this run.
+        address: as of `ficgan.workers.ray_cluster`.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
-    try:
-        import ray as ray_module
-    except ImportError:
-        raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
-    ray: Any = ray_module
-    handler = signal.getsignal(signal.SIGTERM)
-    where: dict[str, Any] = {"address": address}
-    if address == "local":
-        where = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
-    try:
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **where)
-        signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once
+    from ficgan.workers import ray_cluster
+
+    with ray_cluster(address, count) as ray:
         kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
         free = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
         ray.get([actor.ready.remote() for actor in free])
@@ -321,10 +309,3 @@ def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: s
             except ray.exceptions.RayError:
                 result = InputError("the worker process crashed on this file")
             yield job, partial(_given, job, result)
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, FicganError):
-            raise cause from error
-        raise FicganError(f"--cluster {address}: cannot be used ({' '.join(str(error).split())})") from error
-    finally:
-        ray.shutdown()  # in order, before the interpreter takes its threads down

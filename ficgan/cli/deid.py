@@ -83,7 +83,7 @@ def make_engine(**settings: Any) -> Any:
 @shared.OVERWRITE
 @shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
 @shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
-@named("--cluster", "Work with --jobs actors of a Ray cluster: ray://HOST:PORT, or local for one of this machine.")
+@shared.CLUSTER
 @shared.DRY_RUN
 @shared.options(opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK, opts.VIDEO_OUT)
 @shared.options(opts.sandbox(False), opts.MODEL, shared.TALK)

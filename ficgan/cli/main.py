@@ -326,6 +326,9 @@ SEED = count("--seed", 0, "Seed of everything random.", low=0)
 JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
 OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
 JOBS = count("--jobs", min(8, cpus()), "Processes.")
+CLUSTER = named(
+    "--cluster", "Work with --jobs workers of a Ray cluster: ray://HOST:PORT, or local for one of this machine."
+)
 RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
 PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
 OVERWRITE = flag("--overwrite", "Replace existing files.")

@@ -11,11 +11,12 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
+from ficgan.workers import ray_cluster
 
 VERSION = 3  # Raised where code that makes what is kept changes its results
 Progress = Callable[[int, int, str], None]  # Called as progress(done, total, text)
@@ -113,6 +115,23 @@ class Store:
         assert self.folder is not None
         return self.folder / "attackers" / digest([VERSION, key])
 
+    def take_over(self, other: Path) -> int:
+        """Copy what the store in another run's folder has and this one lacks; returns how many results."""
+        theirs = other / "store"
+        if self.folder is None or not theirs.is_dir():
+            raise InputError(f"{other} holds no store of a run; name the folder that was given to another run as -o")
+        taken = 0
+        for path in sorted(theirs.glob("*.*")) + sorted(theirs.glob("attackers/*/")):
+            mine = self.folder / path.relative_to(theirs)
+            if mine.exists() or path.name.startswith("."):
+                continue
+            mine.parent.mkdir(parents=True, exist_ok=True)
+            whole = mine.with_name(f".{mine.name}.{os.getpid()}")
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, whole)
+            whole.rename(mine)
+            taken += path.is_file()
+        return taken
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
@@ -138,6 +157,7 @@ class Run:
     total: int = 0
     done: int = 0
     failures: list[str] = dataclasses.field(default_factory=list)
+    cluster: str | None = None  # Address of a Ray cluster on which the jobs are; its nodes reach `out`
 
     @cached_property
     def store(self) -> Store:
@@ -154,7 +174,8 @@ class Run:
         if kept := len(tasks) - len(waiting):
             self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
-        for place, result, problem in _each([tasks[number] for number in waiting], self.jobs, self.say):
+        each = partial(_on_cluster, self.cluster) if self.cluster and waiting else _each
+        for place, result, problem in each([tasks[number] for number in waiting], self.jobs, self.say):
             task = tasks[waiting[place]]
             self.done += 1
             if problem:
@@ -196,6 +217,29 @@ def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_cluster(address: str, tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
+    """The same on a Ray cluster, a GPU for each task where it has some; a task whose worker dies begins again there."""
+    with ray_cluster(address, jobs) as ray:
+        from ray.util.queue import Queue
+
+        texts, gpus = Queue(actor_options={"num_cpus": 0}), int("GPU" in ray.cluster_resources())
+        attempt = ray.remote(num_cpus=1, num_gpus=gpus)(_attempt)
+        waiting, busy = list(enumerate(tasks)), dict[Any, int]()
+        while waiting or busy:
+            while waiting and len(busy) < jobs:
+                number, task = waiting.pop(0)
+                busy[attempt.remote(task, texts.put)] = number
+            finished, _ = ray.wait(list(busy), timeout=_POLL)
+            for text in texts.get_nowait_batch(texts.qsize()):
+                say(text)
+            for done in finished:
+                number = busy.pop(done)
+                try:
+                    yield (number, *ray.get(done))
+                except ray.exceptions.RayError as error:
+                    yield number, None, f"its worker was lost ({type(error).__name__})"
 
 
 def _attempt(task: Task, say: Say | None = None) -> tuple[Any, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ficgan.lab.study import StudyConfig
+from ficgan.lab.study.scenes import StudyConfig
 
 FACE = (10.0, 10.0, 22.0, 22.0)
 BESIDE = (1, 1, 8, 8)

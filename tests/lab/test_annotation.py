@@ -49,7 +49,7 @@ from ficgan.lab.annotation import (
     write_records,
 )
 from ficgan.lab.annotation.collected import collect, score_annotations, score_text
-from ficgan.lab.study import open_scenes
+from ficgan.lab.study.scenes import open_scenes
 
 # -- boxes -------------------------------------------------------------------------------------------------------------
 

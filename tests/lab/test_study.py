@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors.torch import load_file
+from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
 from scene_world import FACE, tiny, write_scenes
 from sklearn.metrics import average_precision_score, top_k_accuracy_score
 from torch import nn
@@ -22,11 +24,26 @@ from torch import nn
 from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
-from ficgan.lab.study import Row, Side, correlation, lost, paired, pearson, run_obfuscation, study_tables, training
+from ficgan.lab.study import run_obfuscation, training
+from ficgan.lab.study.costs import (
+    BLURRED,
+    CLEAR,
+    EDGES,
+    PUBLISHED,
+    area_groups,
+    by_label,
+    category_scores,
+    competing,
+    correlation,
+    grid_rows,
+)
+from ficgan.lab.study.looking import grad_cam
 from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
+from ficgan.lab.study.tables import study_tables, write_study
 from ficgan.lab.study.training import (
     Cell,
     Recipe,
+    Row,
     average_precisions,
     evaluation,
     fit,
@@ -35,6 +52,7 @@ from ficgan.lab.study.training import (
     make_network,
     spread,
 )
+from ficgan.models import load_tensors
 
 Scene = tuple[Path, Path]
 
@@ -213,45 +231,88 @@ def test_measures_are_those_of_scikit_learn_and_scipy(rng: np.random.Generator) 
     for k in (1, 5):
         wanted = top_k_accuracy_score(labels, logits, k=k, labels=range(12))
         assert hits(logits, labels, k).mean() == found[f"top{k}"].mean() == pytest.approx(wanted)
-    chance = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(1, keepdims=True)
-    wanted = [average_precision_score(labels == c, chance[:, c]) for c in range(11)]
+    wanted = [average_precision_score(labels == c, logits[:, c]) for c in range(11)]
     assert found["ap"][:11] == pytest.approx(wanted) and np.isnan(found["ap"][11])
+    assert np.array_equal(found["guess"] == labels, found["top1"])
     values = rng.normal(size=3)
     assert spread(values) == pytest.approx({"mean": values.mean(), "sem": scipy.stats.sem(values), "n": 3})
     # What the published table prints of three seeds is √2 times that.
     assert scipy.stats.sem(values, ddof=2) == pytest.approx(math.sqrt(2) * scipy.stats.sem(values))
     assert spread([0.5])["sem"] is None
-    assert pearson(np.full(10, 0.1), np.arange(10.0)) is None
-    assert pearson(values, 2 * values[::-1]) == pytest.approx(scipy.stats.pearsonr(values, values[::-1])[0])
+    assert correlation(np.full(10, 0.1), np.arange(10.0)) is None
+    r, p = scipy.stats.pearsonr(values, values[::-1])
+    more = np.append(values, np.nan), np.append(2 * values[::-1], 1.0)  # a category without images
+    assert correlation(*more) == pytest.approx({"r": r, "p": p, "n": 3})
 
 
 def test_drops_are_paired_by_seed(rng: np.random.Generator, face_scenes: Scene) -> None:
     variants = ("original", "blurred")
 
     def judged() -> training.Evaluation:
-        return {"top1": rng.random(24) < 0.6, "ap": np.append(rng.random(3), np.nan)}
+        return {"top1": rng.random(24) < 0.6, "ap": np.append(rng.random(1), np.nan)}
 
     cells = [
         Cell("net", variant, seed, Path("x"), {one: judged() for one in variants})
         for variant in variants
         for seed in (2, 0, 1)
     ]
-    pairs = paired(cells, "net", Side("original", "original"), Side("blurred", "blurred"))
     apart = [
         np.mean(a.evaluations["original"]["top1"]) - np.mean(b.evaluations["blurred"]["top1"])
         for a in cells[:3]
         for b in cells[3:]
         if b.seed == a.seed
     ]
-    row = lost(pairs, "top1")
-    assert row is not None and row["mean"] == pytest.approx(np.mean(apart))
-    assert row["sem"] == pytest.approx(np.std(apart, ddof=1) / np.sqrt(3))
-    assert lost(pairs, "top5") is None and lost(pairs, "ap", 3) is None
-    shares, scenes = rng.uniform(0, 0.3, 24), open_scenes(*face_scenes).take(range(24))
-    by_image = np.mean([a["top1"].astype(float) - b["top1"] for a, b in pairs], axis=0)
-    a, b = (by_image[scenes.labels == label].mean() for label in (0, 1))
-    c, d = (shares[scenes.labels == label].mean() for label in (0, 1))
-    assert correlation(pairs, scenes, shares) == pytest.approx({"top1": np.sign((a - b) * (c - d))})
+    rows = {(row["train"], row["evaluate"]): row for row in grid_rows(cells)}
+    found = rows[BLURRED]["drop"]["top1"]
+    assert found["mean"] == pytest.approx(np.mean(apart))
+    assert found["sem"] == pytest.approx(np.std(apart, ddof=1) / np.sqrt(3))
+    assert "top5" not in rows[BLURRED]["drop"] and rows[BLURRED]["top5"] is None and rows[CLEAR]["drop"] == {}
+    scenes = open_scenes(*face_scenes).take(range(24))
+    scores = category_scores(cells, BLURRED, scenes)
+    by_seed = {cell.seed: cell.evaluations["blurred"]["top1"] for cell in cells[3:]}
+    wanted = [[by_seed[seed][scenes.labels == label].mean() for label in (0, 1)] for seed in (0, 1, 2)]
+    assert scores["top1"] == pytest.approx(np.array(wanted)) and scores["ap"].shape == (3, 2)
+
+
+def test_categories_are_grouped_by_what_faces_cover_of_them(face_scenes: Scene) -> None:
+    shares = np.array([0.0, 0.005, 0.01, 0.05, 0.079, 0.08, 0.9, np.nan])
+    drop = {"top1": np.array([1.0, 3.0, 5.0, 2.0, 4.0, np.nan, 6.0, 7.0])}
+    groups = area_groups(shares, drop)
+    assert [group["from"] for group in groups] == list(EDGES)
+    assert [(group["categories"], group["top1"]) for group in groups] == [(2, 2), (1, 5), (0, None), (2, 3), (2, 6)]
+    scenes = open_scenes(*face_scenes).take([0, 1, 2])  # a, b, a
+    assert by_label(np.array([0.2, np.nan, 0.4]), scenes) == pytest.approx([0.3, np.nan], nan_ok=True)
+
+
+def test_competing_categories_are_those_that_take_images_from_one_another(face_scenes: Scene) -> None:
+    """Three classes: blurred networks call half of a's images b; c loses as much as a, but to nobody who gains."""
+    scenes = open_scenes(*face_scenes).take(range(2))
+    items = tuple(replace(scenes.items[0], label=label) for label in (0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2))
+    three = replace(scenes, items=items, classes=("a", "b", "c"))
+    guesses = {"original": [0, 0, 0, 0, 1, 1, 0, 0, 2, 2, 2, 2], "blurred": [0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 0, 0]}
+    cells = [
+        Cell("net", v, 0, Path("x"), {v: {"guess": np.array(g), "top1": np.array(g) == three.labels}})
+        for v, g in guesses.items()
+    ]
+    clear, blurred = (category_scores(cells, side, three)["top1"] for side in (CLEAR, BLURRED))
+    assert (clear - blurred).mean(0).tolist() == [0.5, -0.5, 0.5]
+    assert competing(cells, three, (clear - blurred).mean(0)) == [(0, 1)]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "densenet121", "vgg11"])
+def test_grad_cam_is_the_class_activation_map_where_positions_are_averaged(name: str) -> None:
+    """Zhou et al. 2016: with one linear layer behind a mean over positions both are the same map."""
+    if name in ("densenet121", "vgg11"):
+        pytest.importorskip("torchvision")
+    network = make_network(name, 3, seed=0).eval()
+    images, labels = torch.randn(2, 3, 96, 96), torch.tensor([2, 0])
+    heat = grad_cam(network, images.clone(), labels)
+    assert heat is not None and heat.ndim == 3 and float(heat.min()) >= 0 and float(heat.max()) <= 1
+    if name == "resnet18":
+        maps = nn.Sequential(*list(network.children())[:-2])(images)
+        closed = torch.einsum("nchw,nc->nhw", maps, network.fc.weight[labels]).relu()
+        closed = closed / closed.amax((1, 2), keepdim=True)
+        torch.testing.assert_close(heat, closed.detach())
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -302,48 +363,185 @@ def test_the_whole_study_and_what_must_be_read_with_it(tmp_path: Path, face_scen
     one_sided.write_text(json.dumps(rows))
     variants = {"train_on": ["original", "blurred"], "evaluate_on": ["original", "blurred", "red"]}
     config = tiny(tar, one_sided, epochs=1, seeds=[0], **variants)
-    results, tables = run_obfuscation(config, tmp_path / "out")
+    run = run_obfuscation(config, tmp_path / "out")
     kept = json.loads((tmp_path / "out" / "study.json").read_text(encoding="utf-8"))
-    assert len(kept["grid"]) == 2 * 3
-    assert [(d["kind"], d["train"], d["evaluate"]) for d in kept["drops"]] == [
-        ("matched", "blurred", "blurred"),
-        ("shifted", "original", "blurred"),
-        ("shifted", "original", "red"),
-        ("deployed", "blurred", "original"),
+    assert [(row["train"], row["evaluate"]) for row in kept["grid"] if row["drop"]] == [
+        ("original", "blurred"),
+        ("original", "red"),
+        *(("blurred", variant) for variant in variants["evaluate_on"]),
     ]
-    classes = kept["drops"][0]["classes"]
-    assert [(c["class"], c["images"], c["with_faces"]) for c in classes] == [("a", 12, 1.0), ("b", 12, 0.0)]
-    assert classes[0]["area"] == pytest.approx(144 / 1024)
-    assert any("faces occur in a only" in caveat for caveat in results.caveats)
-    assert tables[0]["rows"][0]["with faces (%)"] == 100.0
-    assert [table["title"][:8] for table in tables] == [
-        "Images w",
-        "Accuracy",
-        *["Drop, tr"] * 2,
-        "Average ",
-        "Drop aga",
-    ]
-    assert str(tmp_path) not in results.to_json()
+    assert kept["categories"][0]["area"] == pytest.approx(144 / 1024) and kept["categories"][1]["area"] == 0
+    assert any("faces occur in a only" in caveat for caveat in run.results.caveats)
+    by_title = {table["title"]: table["rows"] for table in run.tables}
+    assert by_title["Images with faces, by category (Figure 2)"][0]["with faces (%)"] == "100.00"
+    assert str(tmp_path) not in run.results.to_json()
+    page = write_study(run, tmp_path / "out")[0].read_text()
+    assert page.count("data:image/png") >= 2 and all(title in page for title in by_title)
 
 
-def test_tables_put_losses_beside_losses() -> None:
-    def row(kind: str, train: str, evaluate: str, top1: float, top5: float | None) -> dict[str, Any]:
-        figures = {"top1": spread([top1]), "top5": None if top5 is None else spread([top5]), "ap": None}
-        return {"kind": kind, "network": "n", "train": train, "evaluate": evaluate, **figures}
+def test_runs_of_other_machines_are_taken_over(
+    tmp_path: Path, face_scenes: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each machine trains a seed; the merged study trains nothing and is that of one machine."""
+    both = {"train_on": ["original"], "evaluate_on": ["original"], "epochs": 1}
+    for seed in (0, 1):
+        run_obfuscation(tiny(*face_scenes, seeds=[seed], **both), tmp_path / f"machine{seed}")
+    whole = study(tiny(*face_scenes, seeds=[0, 1], **both), tmp_path / "whole")
+    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("trained again"))
+    merge = [tmp_path / "machine0", tmp_path / "machine1"]
+    run = run_obfuscation(tiny(*face_scenes, seeds=[0, 1], **both), tmp_path / "merged", merge=merge)
+    assert json.loads(json.dumps(run.study)) == whole
+    with pytest.raises(InputError, match="holds no store"):
+        run_obfuscation(tiny(*face_scenes, **both), tmp_path / "merged", merge=[tmp_path])
 
-    drops = [
-        row("matched", "blurred", "blurred", 0.02, None),
-        row("matched", "blurred", "blurred", 0.04, 0.01),
-        row("shifted", "original", "red", 0.3, 0.1),
-        row("deployed", "blurred", "original", -0.005, 0.0),
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [None, "local"])
+def test_networks_trained_by_other_processes_are_the_same(
+    tmp_path: Path, face_scenes: Scene, cluster: str | None
+) -> None:
+    if cluster:
+        pytest.importorskip("ray")
+    config = tiny(*face_scenes, train_on=["original", "blurred"], evaluate_on=["original"], seeds=[0], epochs=1)
+    alone = study(config, tmp_path / "alone")
+    said: list[str] = []
+    run = run_obfuscation(
+        config, tmp_path / "others", lambda done, total, text: said.append(text), jobs=2, cluster=cluster
+    )
+    assert json.loads(json.dumps(run.study)) == alone
+    assert any("epoch" in text for text in said)
+
+
+def test_each_network_begins_from_its_own_file(tmp_path: Path, face_scenes: Scene) -> None:
+    """A folder of weights, of which nothing is trained; a network that is not there ends the run at once."""
+    for seed, name in ((3, "narrow-resnet"), (4, "squeezenet1_1")):
+        save_file(make_network(name, 2, seed=seed).state_dict(), str(tmp_path / f"{name}.safetensors"))
+    more = {"epochs": 0, "weights": tmp_path, "seeds": [0], "train_on": ["original"], "evaluate_on": ["original"]}
+    config = tiny(*face_scenes, networks=["narrow-resnet", "squeezenet1_1"], **more)
+    run_obfuscation(config, tmp_path / "out")
+    files = (load_tensors(path, kind=training.CELL) for path in (tmp_path / "out").rglob(training.WEIGHTS))
+    kept = {header["network"]: tensors for tensors, header in files}
+    for name in config.networks:
+        given = load_file(tmp_path / f"{name}.safetensors")
+        assert all(torch.equal(kept[name][key], value) for key, value in given.items())
+    with pytest.raises(InputError, match=r"no resnet18\.safetensors"):
+        run_obfuscation(tiny(*face_scenes, networks=["resnet18"], **more), tmp_path / "out")
+    for wrong in ({"epochs": 0}, {"resize": 16}, {"networks": []}, {"transfer": {"a b": {"kind": "detection"}}}):
+        with pytest.raises(ValidationError):
+            tiny(*face_scenes, **wrong)
+    task = {"kind": "classification", "images": tmp_path}
+    for wrong_task in ({"pretrained": ["blurred"]}, {"networks": ["resnet18"]}):
+        with pytest.raises(ValidationError, match="task x"):
+            tiny(*face_scenes, train_on=["original"], transfer={"x": task | {"pretrained": ["none"]} | wrong_task})
+
+
+def test_bfloat16_is_of_the_products_and_not_of_the_weights() -> None:
+    seen: list[torch.dtype] = []
+
+    def loss(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = net(x)
+        seen.append(made.dtype)
+        return ((made.float() - y) ** 2).mean()
+
+    net = nn.Linear(3, 1)
+    before = net.weight.detach().clone()
+    fit(net, Repeated((torch.randn(8, 3), torch.randn(8, 1))), loss, Recipe(1, 1, 0.1, precision="bfloat16"), seed=0)
+    assert seen == [torch.bfloat16] and net.weight.dtype == torch.float32 and not torch.equal(net.weight, before)
+
+
+def test_the_configurations_are_the_papers_tables() -> None:
+    """What comes with ficgan names the networks whose figures are printed."""
+    given = {"images": "x", "annotations": "y"}
+    whole = StudyConfig.read("obfuscation", **given)
+    assert [*whole.networks, "average"] == [*PUBLISHED["accuracy"]] and whole.seeds == (0, 1, 2)
+    assert (whole.epochs, whole.drop_every, whole.batch, whole.weight_decay, whole.crop) == (90, 30, 256, 1e-4, 224)
+    rates = {name: whole.learning_rate(name) for name in whole.networks}
+    assert {name for name, rate in rates.items() if rate == 0.01} == {
+        *("alexnet", "squeezenet1_0", "vgg11", "vgg13", "vgg16", "vgg19")
+    }
+    assert not whole.tasks and whole.transfer.keys() == PUBLISHED["transfer"].keys()
+    for name, task in whole.transfer.items():
+        assert all(list(task.networks) == list(printed) for printed in PUBLISHED["transfer"][name].values())
+    assert whole.supercategories.keys() == PUBLISHED["supercategories"].keys()
+    shifted = StudyConfig.read("obfuscation-pretrained", ["weights=z"], **given)
+    assert [*shifted.networks, "average"] == [*PUBLISHED["shifted"]] and len(shifted.networks) == 24
+    for network in (*whole.networks, *shifted.networks):
+        training.check_network(network)
+    with pytest.raises(UsageError, match="weights"):
+        StudyConfig.read("obfuscation-pretrained", **given)
+
+
+def test_printed_drops_agree_with_printed_accuracies() -> None:
+    """The paper prints differences of unrounded numbers, and averages of its columns."""
+    accuracy, shifted = dict(PUBLISHED["accuracy"]), dict(PUBLISHED["shifted"])
+    mean = accuracy.pop("average")
+    for metric in ("top1", "top5"):
+        columns = np.array([one[metric] for one in accuracy.values()])
+        assert columns.mean(0) == pytest.approx(np.array(mean[metric]), abs=0.1)
+    assert np.array([*shifted.values()])[:-1].mean(0) == pytest.approx(np.array(shifted["average"]), abs=0.06)
+
+
+def test_supercategories_are_what_stands_below_them(tmp_path: Path, face_scenes: Scene) -> None:
+    scenes = open_scenes(*face_scenes)
+    tree = tmp_path / "is_a.txt"
+    tree.write_text("thing beast\nbeast a\nthing tool\ntool b\nbeast b\n")
+    groups = {"beasts": ("beast",), "tools": ("tool",), "a": ("a",), "none": ("c",)}
+    assert scenes.below(groups, tree) == {"beasts": [0, 1], "tools": [1], "a": [0], "none": []}
+    assert scenes.below(groups, None) == {"beasts": [], "tools": [], "a": [0], "none": []}
+    tree.write_text("one\n")
+    with pytest.raises(InputError, match="a parent and a child"):
+        scenes.below(groups, tree)
+
+
+def test_tables_put_printed_figures_beside_the_same_figures() -> None:
+    def row(network: str, train: str, evaluate: str, top5: float, drop: float | None) -> dict[str, Any]:
+        lost = {} if drop is None else {"top1": spread([drop]), "top5": spread([drop])}
+        found = {"top1": spread([0.5]), "top5": spread([top5]), "drop": lost}
+        return {"network": network, "train": train, "evaluate": evaluate, **found}
+
+    grid = [
+        row("resnet18", "original", "original", 0.892, None),
+        row("resnet18", "original", "red", 0.875, 0.017),
+        row("resnet18", "blurred", "blurred", 0.88, 0.012),
+        row("resnet18", "blurred", "original", 0.885, 0.007),
+        row("other", "original", "original", 0.6, None),
+        row("other", "original", "red", 0.5, 0.1),
     ]
-    found = {"grid": [], "drops": drops, "correlations": {"area": {"top1": 0.25}}, "transfer": {}}
-    shifted, _, averages, correlations = study_tables(found)
-    assert shifted["rows"] == [{"network": "n", "top1 Δ red": "+30.0", "top5 Δ red": "+10.0", "ap Δ red": "–"}]
-    here = {(one["drop"].split()[0], one["of"]): (one["here"], one["paper"]) for one in averages["rows"]}
-    assert here["matched", "top1, blurred"] == ("3.0", "0.7")
-    assert here["matched", "top5, blurred"] == ("1.0", "0.4")
-    assert here["matched", "top1, overlaid"] == ("–", "0.9")
-    assert here["shifted", "top5, red"] == ("10.0", "1.4")
-    assert here["deployed", "top1, blurred"] == ("-0.5", "0.9")
-    assert [one["here"] for one in correlations["rows"]] == ["0.25", "–", "–", "–"]
+    pairs = [{"category": "n02109961", "top1": [spread([0.5]), spread([0.4])]}]
+    faces = {"all": {"images": 9, "with_faces": 1 / 9, "faces": 7}, "classes": {}, "images": {"0": 8, "7": 1}}
+    groups = [{"from": low, "to": 1.0, "categories": 1, "top5": 0.01} for low in EDGES]
+    found = {
+        "grid": grid,
+        "pairs": pairs,
+        "groups": {"area": groups},
+        "correlations": {"area": {"top1": {"r": 0.25, "p": 0.5, "n": 9}}},
+        "faces": faces | {"supercategories": {"bird": None}},
+        "transfer": {"voc": [{"network": "resnet50", "pretrained": "blurred", "metric": "mAP", **spread([0.7929])}]},
+    }
+    tables = {table["title"]: table for table in study_tables(found)}
+    alike = tables["Top-5 accuracy, trained and evaluated alike (Table 3)"]["rows"]
+    assert alike[0] == {
+        "network": "resnet18",
+        "original": "89.2",
+        "blurred": "88.0",
+        "Δ blurred": "+1.2",
+        "paper": "89.2 / 88.7 / 88.7",
+    }
+    shifted = tables["Top-5 accuracy after training on original images (Table 8)"]["rows"]
+    assert [(one["network"], one["red"], one["Δ red"]) for one in shifted] == [
+        ("resnet18", "87.5", "+1.7"),
+        ("other", "50.0", "+10.0"),
+        ("average", "68.8", "+5.9"),
+    ]
+    assert shifted[0]["paper"] == "89.1 / 87.5 / 87.6 / 87.5 / 87.8 / 88.3"
+    deployed = tables["Top-5 accuracy on original images (Table 9)"]["rows"]
+    assert (deployed[0]["Δ blurred"], deployed[0]["paper"]) == ("+0.7", "89.2 / 88.5")
+    area = tables["Drop of categories by blurred area (Figure 3)"]
+    assert "r of top1: 0.25 (p = 0.5, 9 categories); paper 0.28" in area["note"]
+    assert [one["Δ top5, paper"] for one in area["rows"]] == ["+0.30", "–", "–", "–", "+4.04"]
+    assert tables["Pairs of categories (Table 4)"]["rows"] == [
+        {"category": "n02109961 eskimo dog", "Top-1 accuracy": "50.0 / 40.0 / +10.0", "top1, paper": "50.8 / 38.0"}
+    ]
+    voc = tables["Transfer to voc (section 5)"]["rows"]
+    assert [one["begun blurred"] for one in voc] == ["79.3", "–"] and voc[1]["paper"] == "– / 84.4 / 84.8 / 84.5"
+    assert tables["Images with faces, by supercategory (Table 2)"]["rows"][0]["paper"] == "59 / 76536 / 1.69"

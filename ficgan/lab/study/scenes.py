@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "me
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 # Networks whose learning rate starts at .01 (section 4); all others start at .1.
 _SLOW = ("alexnet", "squeezenet", "vgg")
+_PAGE = "docs/papers.md"
 
 
 class StudyTask(BaseModel):
@@ -31,7 +32,7 @@ class StudyTask(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    images: Path  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
+    images: Path | None = None  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
     train_split: str = "train"
     eval_split: str = "val"
     holdout: float = Field(0.0, ge=0, lt=1)  # Share drawn for evaluation, instead of the set's own splits
@@ -41,21 +42,27 @@ class StudyTask(BaseModel):
     weight_decay: float = Field(1e-4, ge=0)
 
 
-class TransferConfig(StudyTask):
-    """A downstream task that the networks of the grid are fine-tuned on (section 5, appendix E)."""
+_Rate = Annotated[float, Field(gt=0)]
 
-    name: str = Field(pattern=r"^\w[\w.-]*$")
+
+class TransferConfig(StudyTask):
+    """A downstream task that networks are fine-tuned on (section 5, appendix E); left out where it has no images."""
+
     kind: Literal["classification", "attributes", "detection"]
     # Classification: annotations of `open_scenes`, or None for a folder per class. Attributes: a label file of
-    # `ficgan.data`; a holdout keeps people apart. Detection: annotations with boxes of the faces to be found.
+    # `ficgan.data`; a holdout keeps people apart. Detection: annotations with boxes of faces, or None for the folder
+    # of PASCAL VOC (VOCdevkit), whose lists are the splits.
     labels: Path | None = None
+    networks: tuple[str, ...] = ()  # (): those of the study
     train_images: int = Field(0, ge=0)  # Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA.
     epochs: int = Field(90, ge=1)
-    lr: float = Field(0.01, gt=0)
+    lr: _Rate | dict[str, _Rate] = 0.01  # Of all networks, or by network: the paper tunes it for each
     # Detection: shorter side of an image, sides of the anchors at that size, and regions that reach the head.
     size: int = Field(600, ge=32)
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
     proposals: int = Field(1000, ge=1)
+    # Detection: precision at every recall (VOC since 2010) or at 0, .1, … 1 (VOC 2007, as MMDetection has it).
+    recalls: Literal["every", "eleven"] = "every"
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
         "none",
         "original",
@@ -67,41 +74,79 @@ class TransferConfig(StudyTask):
 class StudyConfig(StudyTask):
     """What is trained on what, and how (Yang et al. 2022, section 4)."""
 
+    images: Path
     annotations: Path  # Face boxes; see `open_scenes`
     objects: Path | None = None  # Folder of the localisation task's XML files; None: object area unknown
+    # Table 2: names with the classes in each, or with what stands above them in `hierarchy`, whose lines are
+    # "parent child" (ImageNet's wordnet.is_a.txt).
+    supercategories: dict[str, tuple[str, ...]] = {}
+    hierarchy: Path | None = None
     # What the blur's reach is measured by: a box's diagonal (paper), its longer side (the released program).
     blur: Literal["paper", "released"] = "paper"
-    networks: tuple[str, ...] = Field(("resnet18",), min_length=1)  # torchvision's classifiers, or `narrow-resnet`
-    # Safetensors file to begin from; a head of another size is left out. With `epochs: 0` it is only evaluated.
+    networks: tuple[str, ...] = Field(min_length=1)  # torchvision's classifiers, or `narrow-resnet`
+    # Safetensors file to begin from, or a folder with NETWORK.safetensors for each network; a head of another size is
+    # left out. With `epochs: 0` networks are only evaluated.
     weights: Path | None = None
-    crop: int = Field(224, ge=16)  # Side of what the network sees, pixels; Inception v3 wants 299
+    crop: int = Field(224, ge=16)  # Side of what the network sees, pixels
     resize: int = Field(256, ge=16)  # Shorter side before the central crop at evaluation, pixels
     min_scale: float = Field(0.08, gt=0, le=1)  # Smallest share of the image's area that a random training crop has
     train_on: tuple[Variant, ...] = Field(("original", "blurred", "overlaid"), min_length=1)
     evaluate_on: tuple[Variant, ...] = Field(VARIANTS, min_length=1)
     seeds: tuple[int, ...] = Field((0, 1, 2), min_length=1)
     lr: float | None = Field(None, gt=0)  # None: .01 for AlexNet, SqueezeNet and VGG, .1 for all others
+    pictures: int = Field(4, ge=0)  # Images with Grad-CAM in the page (Figure 5), which show people; 0: none
     device: str = "auto"
-    workers: int = Field(0, ge=0)  # Processes that prepare images; 0: this one
+    # Floating type of training; auto: bfloat16 on a GPU that has it. Networks are evaluated in float32.
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    workers: int | None = Field(None, ge=0)  # Processes that prepare images; None: one a core for a GPU, else this one
     cache_gb: float = Field(4.0, ge=0)  # Memory for obfuscated images at full resolution, all variants together
-    transfer: tuple[TransferConfig, ...] = ()
+    transfer: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], TransferConfig] = {}
 
     @model_validator(mode="after")
     def _sound(self) -> StudyConfig:
         if self.resize < self.crop:
             raise ValueError(f"resize {self.resize} is smaller than crop {self.crop}")
+        if not self.epochs and self.weights is None:
+            raise ValueError("epochs 0 only evaluates networks; name their files under weights")
+        for name, task in self.tasks.items():
+            for begun in task.pretrained:
+                if begun not in ("none", *self.train_on):
+                    raise ValueError(f"task {name} begins from {begun} weights; train on them too")
+            for network in task.networks or self.networks:
+                if network not in self.networks:
+                    raise ValueError(f"task {name} takes {network}, which is none of the study's networks; add it")
+                if isinstance(task.lr, dict) and network not in task.lr:
+                    raise ValueError(f"task {name} has no lr for {network}; add it")
         return self
+
+    @property
+    def tasks(self) -> dict[str, TransferConfig]:
+        """The downstream tasks that there are images for."""
+        return {name: task for name, task in self.transfer.items() if task.images is not None}
 
     def learning_rate(self, network: str) -> float:
         """The initial rate for a network: as set, else the paper's (section 4)."""
         return self.lr if self.lr is not None else 0.01 if network.startswith(_SLOW) else 0.1
 
+    def weights_of(self, network: str) -> Path | None:
+        """The file that a network begins from."""
+        if self.weights is None or not self.weights.is_dir():
+            return self.weights
+        path = self.weights / f"{network}.safetensors"
+        if not path.is_file():
+            raise InputError(
+                f"{self.weights} has no {path.name}; write the network's state there, or name other networks"
+            )
+        return path
+
     @classmethod
-    def read(cls, path: Path | None, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
-        """A YAML file with the fields above, `given` in its place, "key=value" overrides on top."""
-        tree = {**({} if path is None else read_tree(path)), **given}
-        where = "the study's settings" if path is None else str(path)
-        return check(cls, override(tree, overrides, example="epochs=10"), where=where)
+    def read(cls, source: str | Path, overrides: Sequence[str] = (), **given: str) -> StudyConfig:
+        """A YAML file with the fields above, or a name of those that come with ficgan (obfuscation, …).
+
+        `given` stands in its place, "key=value" overrides on top.
+        """
+        tree = {**read_tree(source, kind="eval", prefix="obfuscation", see=_PAGE), **given}
+        return check(cls, override(tree, overrides, example="epochs=10"), where=str(source), see=_PAGE)
 
 
 Image = NDArray[np.uint8]  # [H,W,3] RGB
@@ -118,10 +163,20 @@ class Scene:
     split: str
     boxes: Boxes
     objects: Boxes | None = None
+    # Of PASCAL VOC: what the boxes are of, numbers of the set's classes [M], and which are too difficult to count [M].
+    kinds: NDArray[np.int64] | None = None
+    difficult: NDArray[np.bool_] | None = None
 
     def load(self) -> Image:
         """Decoded at full resolution."""
         return np.array(decode_rgb(self.blob))
+
+    def easy(self) -> Scene:
+        """Without the boxes that are too difficult to count."""
+        if self.kinds is None or self.difficult is None:
+            return self
+        keep = ~self.difficult
+        return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
 
 
 @dataclass(frozen=True)
@@ -149,8 +204,24 @@ class Scenes:
         digest = hashlib.sha256("\0".join(self.classes).encode())
         for scene in self.items:
             digest.update(f"{scene.name}\0{scene.blob.size}\0{scene.label}\n".encode())
-            digest.update(np.ascontiguousarray(scene.boxes).tobytes())
+            for known in (scene.boxes, scene.kinds, scene.difficult):
+                digest.update(b"" if known is None else np.ascontiguousarray(known).tobytes())
         return digest.hexdigest()
+
+    def below(self, groups: Mapping[str, Sequence[str]], hierarchy: Path | None) -> dict[str, list[int]]:
+        """The classes in each group of names, and those below such a name in the hierarchy."""
+        above: dict[str, set[str]] = {}
+        for line in [] if hierarchy is None else hierarchy.read_text("utf-8").splitlines():
+            if len(words := line.split()) != 2:
+                raise InputError(f"{hierarchy} has the line {line[:40]!r}; its lines are a parent and a child")
+            above.setdefault(words[1], set()).add(words[0])
+
+        found = [{title} for title in self.classes]
+        for some in found:
+            front = set(some)
+            while front := set[str]().union(*(above.get(name, ()) for name in front)) - some:
+                some |= front
+        return {name: [k for k, some in enumerate(found) if some & set(inside)] for name, inside in groups.items()}
 
     def take(self, rows: Iterable[int]) -> Scenes:
         return replace(self, items=tuple(self.items[int(row)] for row in rows))
@@ -196,7 +267,7 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
             raise InputError(f"{blob.where} has no class; put it in a folder named by its class or name it a label")
         split = str(record.more.get("split") or (folders[-2] if len(folders) > 1 else ""))
         voc = xml.get(PurePosixPath(blob.name).stem)
-        inside = None if voc is None else _xml_boxes(voc)
+        inside = None if voc is None else voc_objects(voc)[2]
         found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
     if records and not matched:
         raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
@@ -205,16 +276,20 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
     return Scenes(tuple(items), tuple(index))
 
 
-def _xml_boxes(path: Path) -> Boxes:
+def voc_objects(path: Path) -> tuple[list[str], NDArray[np.bool_], Boxes]:
+    """Categories, whether each is difficult [M], and boxes [M,4], as they stand, in an XML file as of PASCAL VOC."""
     from xml.etree import ElementTree
 
     try:
-        found = ElementTree.parse(path).getroot().iter("bndbox")
-        rows = [[float(box.findtext(k, "nan")) for k in ("xmin", "ymin", "xmax", "ymax")] for box in found]
+        found = [one for one in ElementTree.parse(path).getroot().iter("object") if one.find("bndbox") is not None]
+        rows = [[float(one.findtext(f"bndbox/{k}", "nan")) for k in ("xmin", "ymin", "xmax", "ymax")] for one in found]
     except (OSError, ValueError, ElementTree.ParseError) as error:
         raise InputError(f"{path} is not a readable box file ({error}); fetch it again") from error
     boxes = box_rows(rows, str(path))
-    return boxes[have_area(boxes)].astype(np.float32)
+    keep = have_area(boxes)
+    names = [str(one.findtext("name")) for one, kept in zip(found, keep, strict=True) if kept]
+    difficult = np.array([one.findtext("difficult") == "1" for one in found], bool)
+    return names, difficult[keep], boxes[keep].astype(np.float32)
 
 
 def covered_share(boxes: Boxes, within: Sequence[float] | NDArray[Any]) -> float:

@@ -17,10 +17,22 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ficgan.anonymizers import generator
+from ficgan.device import cpus, resolve_precision
 from ficgan.errors import InputError, UsageError
+from ficgan.files import file_digest
 from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop, TrainingPlan
 from ficgan.lab.run import Say, Store
-from ficgan.lab.study.scenes import Image, Pictures, Scenes, StudyConfig, Variant, central_view, obfuscated, random_view
+from ficgan.lab.study.scenes import (
+    Image,
+    Pictures,
+    Scenes,
+    StudyConfig,
+    StudyTask,
+    Variant,
+    central_view,
+    obfuscated,
+    random_view,
+)
 from ficgan.models import load_tensors, save_tensors
 from ficgan.yaml_settings import hint
 
@@ -28,19 +40,28 @@ NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-def make_network(name: str, classes: int, *, seed: int) -> nn.Module:
-    """A classifier of torchvision, or the narrow one, with weights drawn by the seed."""
+def check_network(name: str) -> None:
+    """Raise `UsageError` where torchvision has no classifier of this name."""
     from torchvision import models
 
     names = [NARROW, *models.list_models(module=models)]
     if name not in names:
         raise UsageError(f"there is no network {name!r}; {hint(name, names)}")
+
+
+def make_network(name: str, classes: int, *, seed: int) -> nn.Module:
+    """A classifier of torchvision, or the narrow one, with weights drawn by the seed."""
+    from torchvision import models
+
+    check_network(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == NARROW:
             return _narrow(classes)
-        # The auxiliary heads of the Inception family would make a tuple of the output when training.
-        more = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
+        # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published
+        # weights expect inputs in [−1, 1].
+        inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
+        more = inception if name in ("googlenet", "inception_v3") else {}
         network: nn.Module = models.get_model(name, weights=None, num_classes=classes, **more)
         return network
 
@@ -102,12 +123,19 @@ Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """SGD whose rate falls to a tenth every `drop_every` epochs."""
+    """SGD whose rate falls to a tenth every `drop_every` epochs; `precision` is a floating type's name."""
 
     epochs: int
     drop_every: int
     lr: float
     weight_decay: float = 1e-4
+    precision: str = "float32"
+
+    @classmethod
+    def of(cls, task: StudyTask, lr: float, study: StudyConfig, device: str) -> Recipe:
+        """A task's recipe in the study's precision."""
+        dtype = str(resolve_precision(study.precision, device)).removeprefix("torch.")
+        return cls(task.epochs, task.drop_every, lr, task.weight_decay, dtype)
 
 
 class RecipeLearner(LossLearner):
@@ -116,10 +144,13 @@ class RecipeLearner(LossLearner):
     def __init__(self, network: nn.Module, loss: Loss, recipe: Recipe) -> None:
         sgd = torch.optim.SGD(network.parameters(), recipe.lr, momentum=0.9, weight_decay=recipe.weight_decay)
         super().__init__(network, recipe.lr, sgd)
-        self._loss, self._every = loss, recipe.drop_every
+        self._loss, self._every, self.precision = loss, recipe.drop_every, recipe.precision
 
     def loss(self, seen: Any, wanted: Any) -> Tensor:
-        return self._loss(self.network, seen, wanted)
+        dtype = getattr(torch, self.precision)
+        kind = next(self.network.parameters()).device.type
+        with torch.autocast(kind, dtype, enabled=dtype != torch.float32):
+            return self._loss(self.network, seen, wanted)
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         return float(0.1 ** (done // self._every))
@@ -165,8 +196,9 @@ class ViewBatches:
             drawn = generator(self.seed, "crop", number, row)
             return random_view(picture, self.config.crop, drawn, self.config.min_scale)
 
-        for rows, images in zip(chunks, _views(self.pictures, view, chunks, self.config.workers), strict=True):
-            yield _to_input(images.to(self.device)), torch.from_numpy(self.targets[rows]).to(self.device)
+        views = _views(self.pictures, view, chunks, _workers(self.config, self.device))
+        for rows, images in zip(chunks, views, strict=True):
+            yield to_input(images.to(self.device)), torch.from_numpy(self.targets[rows]).to(self.device)
 
     def held(self) -> Iterator[tuple[Tensor, Tensor]]:
         return iter(())
@@ -177,15 +209,20 @@ def outputs(
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
     chunks = _chunks(np.arange(len(pictures)), batch)
-    views = _views(pictures, lambda one, _: central_view(one, config.crop, config.resize), chunks, config.workers)
+    workers = _workers(config, device)
+    views = _views(pictures, lambda one, _: central_view(one, config.crop, config.resize), chunks, workers)
     with torch.inference_mode():
-        found = torch.cat([network.eval()(_to_input(images.to(device))).float().cpu() for images in views]).numpy()
+        found = torch.cat([network.eval()(to_input(images.to(device))).float().cpu() for images in views]).numpy()
     if not np.isfinite(found).all():
         raise InputError("a network's output is not finite; its training has diverged, or its weights are damaged")
     return found
 
 
-def _to_input(images: Tensor) -> Tensor:
+def _workers(config: StudyConfig, device: str) -> int:
+    return config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
+
+
+def to_input(images: Tensor) -> Tensor:
     """[B,S,S,3] uint8 RGB → float [B,3,S,S], channels last in memory, normalised by ImageNet's mean and deviation."""
     mean, std = (torch.tensor(values, device=images.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
     x = images.permute(0, 3, 1, 2).float().div_(255.0).sub_(mean).div_(std)
@@ -226,19 +263,18 @@ METRICS = ("top1", "top5", "ap")
 TOP = 5  # Top-5 is given where there are more classes than this
 Row = dict[str, Any]
 # By metric: "top1" and "top5" [N] whether an image's class is among the highest, "ap" [C] precision of each class. A
-# figure is the mean of those that are known (not NaN).
+# figure is the mean of those that are known (not NaN). "guess" [N] is the class of the highest output.
 Evaluation = dict[str, NDArray[Any]]
+_FORM = 2  # Of what is kept of an evaluation
 
 
 def evaluation(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Evaluation:
     """Outputs [N,C] judged by the classes [N]."""
-    from scipy.special import softmax
-
-    found = {"top1": hits(logits, labels, 1)}
+    found = {"top1": hits(logits, labels, 1), "guess": logits.argmax(1).astype(np.int32)}
     if logits.shape[1] > TOP:
         found["top5"] = hits(logits, labels, TOP)
-    chance = softmax(logits.astype(np.float64), axis=1)
-    return found | {"ap": average_precisions(chance, labels[:, None] == np.arange(logits.shape[1]))}
+    # Images are ranked by their outputs before softmax, as the authors' program does.
+    return found | {"ap": average_precisions(logits, labels[:, None] == np.arange(logits.shape[1]))}
 
 
 def hits(logits: NDArray[np.float32], labels: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
@@ -273,7 +309,8 @@ class Cell(NamedTuple):
 
 # Settings that change nothing, that can be added to, or that are in the fingerprints of the images.
 _FREE = {"device", "workers", "cache_gb", "transfer", "train_on", "evaluate_on", "seeds", "networks"}
-_FREE |= {"images", "annotations", "objects", "train_split", "eval_split"}
+_FREE |= {"images", "annotations", "objects", "train_split", "eval_split", "supercategories", "hierarchy", "pictures"}
+_FREE |= {"weights"}
 
 
 class StudyGrid:
@@ -283,14 +320,15 @@ class StudyGrid:
         self.config, self.train, self.judged, self.store, self.device = config, train, judged, store, device
         self.key = ["study", config.model_dump(mode="json", exclude=_FREE), train.fingerprint]
         room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
-        self._train, self._judged = (
+        self._train, self.pictures = (
             {variant: obfuscated(scenes, variant, config.blur, room) for variant in variants}
             for scenes, variants in ((train, config.train_on), (judged, config.evaluate_on))
         )
 
     def cell(self, network: str, variant: Variant, seed: int, say: Say) -> Cell:
         """What is kept is read, the rest trained (resumed) and evaluated."""
-        classes, key = len(self.train.classes), [*self.key, network, variant, seed]
+        classes, begun = len(self.train.classes), self.config.weights_of(network)
+        key = [*self.key, begun and file_digest(begun), network, variant, seed]
         with self.store.workspace(key) as folder:
             assert folder is not None
             path = folder / WEIGHTS
@@ -305,23 +343,23 @@ class StudyGrid:
             load_weights(model, cell_weights(path), where=str(path))
             where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
             return evaluation(
-                outputs(model.to(self.device), self._judged[wanted], self.config, **where), self.judged.labels
+                outputs(model.to(self.device), self.pictures[wanted], self.config, **where), self.judged.labels
             )
 
         evaluations = {}
         for wanted in self.config.evaluate_on:
-            kept = [*key, self.judged.fingerprint, wanted]
+            kept = [*key, self.judged.fingerprint, wanted, _FORM]
             evaluations[str(wanted)] = self.store.kept(kept, partial(judge, wanted))
         return Cell(network, variant, seed, path, evaluations)
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:
         config, pictures = self.config, self._train[variant]
         model = make_network(network, len(self.train.classes), seed=seed)
-        if config.weights is not None:
-            load_weights(model, _read_weights(config.weights), where=str(config.weights))
+        if (path := config.weights_of(network)) is not None:
+            load_weights(model, _read_weights(path), where=str(path))
         pictures.fill()
         batches = ViewBatches(pictures, self.train.labels, config, batch=config.batch, seed=seed, device=self.device)
-        recipe = Recipe(config.epochs, config.drop_every, config.learning_rate(network), config.weight_decay)
+        recipe = Recipe.of(config, config.learning_rate(network), config, self.device)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
         fit(model.to(self.device), batches, loss, recipe, seed=seed, state=state, say=say)
         return model

@@ -1,4 +1,4 @@
-"""Transfer: pretrained networks fine-tuned on classification, attributes, or detection of faces."""
+"""Transfer: pretrained networks fine-tuned on classification, attributes, or detection."""
 
 from __future__ import annotations
 
@@ -13,16 +13,26 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ficgan.anonymizers import generator
+from ficgan.data.dataset import Blob
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.files import file_digest
 from ficgan.lab.run import Say, Store
-from ficgan.lab.study.scenes import Boxes, Image, Pictures, Scenes, StudyConfig, TransferConfig, obfuscated, open_scenes
+from ficgan.lab.study.scenes import (
+    Boxes,
+    Image,
+    Pictures,
+    Scene,
+    Scenes,
+    StudyConfig,
+    TransferConfig,
+    obfuscated,
+    open_scenes,
+    voc_objects,
+)
 from ficgan.lab.study.training import (
     STATE,
-    Cell,
     Recipe,
-    Row,
     ViewBatches,
     average_precisions,
     cell_weights,
@@ -31,11 +41,13 @@ from ficgan.lab.study.training import (
     load_weights,
     make_network,
     outputs,
-    spread,
 )
 
-METRIC = {"classification": "top1", "attributes": "mAP", "detection": "AP@.5"}
-Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of an image
+# Recalls at which VOC 2007 reads the precision.
+_ELEVEN = np.arange(11) / 10
+# The category whose precision section 5 gives beside the mean.
+_PERSON = "person"
+Figures = dict[str, float]  # By metric, shares
 
 
 class _Half(NamedTuple):
@@ -48,110 +60,112 @@ class _Half(NamedTuple):
 class Transfer:
     """A downstream task of a study; results are kept in the store."""
 
-    def __init__(self, task: TransferConfig, study: StudyConfig, store: Store, device: str) -> None:
-        self.task, self.study, self.store, self.device = task, study, store, device
+    def __init__(self, name: str, task: TransferConfig, study: StudyConfig, store: Store, device: str) -> None:
+        self.name, self.task, self.study, self.store, self.device = name, task, study, store, device
+        assert task.images is not None
         if task.kind == "attributes":
-            self.train, self.judged, self.outputs, data = _attributes(task, study)
+            self.train, self.judged, self.outputs, data = _attributes(name, task.images, task, study)
         else:
-            scenes = open_scenes(task.images, task.labels)
+            detects = task.kind == "detection"
+            voc = detects and task.labels is None
+            splits = task.train_split, task.eval_split
+            scenes = open_voc(task.images, splits) if voc else open_scenes(task.images, task.labels)
             data = scenes.fingerprint
-            if task.kind == "detection":
+            if detects and not voc:
                 # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
                 scenes = scenes.take(np.flatnonzero(scenes.counts))
             train, judged = scenes.halves(task)
-            self.scenes = (train.take(_some(len(train), task)), judged)
+            self.scenes = train.take(_some(len(train), name, task)), judged
             self.train, self.judged = (
                 _Half(obfuscated(part, "original", room=study.cache_gb * 2**29), part.labels) for part in self.scenes
             )
-            self.outputs = len(scenes.classes)
-        settings = task.model_dump(mode="json", exclude={"images", "labels"})
-        self.key = ["transfer", settings, study.crop, study.resize, study.min_scale, data]
+            self.outputs = 1 if detects else len(scenes.classes)
+        settings = task.model_dump(mode="json", exclude={"images", "labels", "networks", "pretrained", "lr"})
+        seen = [study.crop, study.resize, study.min_scale, study.precision]
+        self.key = ["transfer", name, settings, *seen, data]
 
-    def rows(self, cells: Sequence[Cell], say: Say) -> list[Row]:
-        """A row for each network and pretraining: {"network", "pretrained", "metric", "mean", "sem", "n"}."""
-        by_name = {(cell.network, cell.variant, cell.seed): cell for cell in cells}
-        rows = []
-        for network in self.study.networks:
-            for pretrained in self.task.pretrained:
-                values = []
-                for seed in self.study.seeds:
-                    cell = None if pretrained == "none" else by_name.get((network, pretrained, seed))
-                    if pretrained != "none" and cell is None:
-                        raise UsageError(f"task {self.task.name} begins from {pretrained} weights; train on them too")
-                    values.append(self.figure(network, seed, cell, say))
-                row = {"network": network, "pretrained": pretrained, "metric": METRIC[self.task.kind]}
-                rows.append({**row, **spread(values), "evaluated": len(self.judged.targets)})
-        return rows
+    def figures(self, network: str, seed: int, weights: Path | None, say: Say) -> Figures:
+        """The metrics after fine-tuning a network from a cell's weights, or begun untrained; kept."""
+        rate = self.task.lr[network] if isinstance(self.task.lr, dict) else self.task.lr
+        key = [*self.key, network, seed, rate, file_digest(weights) if weights else None]
 
-    def figure(self, network: str, seed: int, cell: Cell | None, say: Say) -> float:
-        """The metric after fine-tuning a cell's network, or an untrained one; kept."""
-        key = [*self.key, network, seed, file_digest(cell.path) if cell else None]
-
-        def make() -> float:
+        def make(state: Path) -> Figures:
             model = make_network(network, self.outputs, seed=seed)
-            if cell is not None:
-                load_weights(model, cell_weights(cell.path), where=str(cell.path), head=False)
-            with self.store.workspace(key) as folder:
-                assert folder is not None
-                state = folder / STATE
-                value = (self._detect if self.task.kind == "detection" else self._classify)(model, seed, state, say)
-                state.unlink(missing_ok=True)
-            return value
+            if weights is not None:
+                load_weights(model, cell_weights(weights), where=str(weights), head=False)
+            recipe = Recipe.of(self.task, rate, self.study, self.device)
+            how = self._detect if self.task.kind == "detection" else self._classify
+            found = how(model, seed, recipe, state, say)
+            state.unlink(missing_ok=True)
+            return found
 
-        return float(self.store.kept(key, make))
+        with self.store.workspace(key) as folder:
+            assert folder is not None
+            kept: Figures = self.store.kept(key, lambda: make(folder / STATE))
+        return kept
 
-    def _recipe(self) -> Recipe:
-        return Recipe(self.task.epochs, self.task.drop_every, self.task.lr, self.task.weight_decay)
-
-    def _classify(self, model: nn.Module, seed: int, state: Path, say: Say) -> float:
+    def _classify(self, model: nn.Module, seed: int, recipe: Recipe, state: Path, say: Say) -> Figures:
         several = self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         where: dict[str, Any] = {"batch": self.task.batch, "device": self.device}
         batches = ViewBatches(*self.train, self.study, seed=seed, **where)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
-        fit(model.to(self.device), batches, loss, self._recipe(), seed=seed, state=state, say=say)
-        pictures, wanted = self.judged
-        logits = outputs(model, pictures, self.study, **where)
+        fit(model.to(self.device), batches, loss, recipe, seed=seed, state=state, say=say)
+        logits = outputs(model, self.judged.pictures, self.study, **where)
         if not several:
-            return float(hits(logits, wanted, 1).mean())
-        if not (wanted > 0).any():
-            raise InputError(f"no attribute of task {self.task.name} is true of any evaluation image; hold out more")
-        return float(np.nanmean(average_precisions(logits, wanted > 0)))
+            return {"top1": float(hits(logits, self.judged.targets, 1).mean())}
+        if not (self.judged.targets > 0).any():
+            raise InputError(f"no attribute of task {self.name} is true of any evaluation image; hold out more")
+        return {"mAP": float(np.nanmean(average_precisions(logits, self.judged.targets > 0)))}
 
-    def _detect(self, model: nn.Module, seed: int, state: Path, say: Say) -> float:
+    def _detect(self, model: nn.Module, seed: int, recipe: Recipe, state: Path, say: Say) -> Figures:
         task, (train, judged) = self.task, self.scenes
-        detector = make_detector(model, size=task.size, anchors=task.anchors, seed=seed, proposals=task.proposals)
-        detector.to(self.device)
-        batches = DetectionBatches(train, batch=task.batch, seed=seed, device=self.device)
-        fit(detector, batches, _detection_loss, self._recipe(), seed=seed, state=state, say=say)
-        found = []
+        faces = judged.items[0].kinds is None
+        kinds = ("face",) if faces else judged.classes
+        sizes: dict[str, Any] = {"size": task.size, "anchors": task.anchors, "proposals": task.proposals}
+        detector = make_detector(model, len(kinds), seed=seed, **sizes).to(self.device)
+        batches = DetectionBatches(train.items, batch=task.batch, seed=seed, device=self.device)
+        fit(detector, batches, detection_loss, recipe, seed=seed, state=state, say=say)
+        answers = []
         with torch.inference_mode():
             for scene in judged.items:
-                (answer,) = detector([_tensor(scene.load(), self.device)])
-                found.append((answer["boxes"].cpu().numpy(), answer["scores"].cpu().numpy()))
-        return detection_precision(found, [scene.boxes for scene in judged.items])
+                (answer,) = detector([image_tensor(scene.load(), self.device)])
+                answers.append({name: value.cpu().numpy() for name, value in answer.items()})
+        precise = {}
+        for number, name in enumerate(kinds):
+            found = [(one["boxes"][k], one["scores"][k]) for one in answers for k in [one["labels"] == number + 1]]
+            mine = [np.full(len(s.boxes), True) if s.kinds is None else s.kinds == number for s in judged.items]
+            truths = [scene.boxes[k] for scene, k in zip(judged.items, mine, strict=True)]
+            hard = [
+                k[k] & False if s.difficult is None else s.difficult[k] for s, k in zip(judged.items, mine, strict=True)
+            ]
+            precise[name] = detection_precision(found, truths, hard, eleven=task.recalls == "eleven")
+        if faces:
+            return {"AP@.5": precise["face"]}
+        person = {f"{_PERSON} AP": precise[_PERSON]} if _PERSON in precise else {}
+        return {"mAP": float(np.nanmean(list(precise.values()))), **person}
 
 
-def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
+def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
     from ficgan.data import open_faces
 
-    data = open_faces([task.images], resolution=study.resize, labels=task.labels)
+    data = open_faces([images], resolution=study.resize, labels=task.labels)
     labels = data.labels
     if labels is None or not labels.attribute_names:
-        raise UsageError(f"task {task.name} needs a label file with columns of 0 and 1; name it under labels")
+        raise UsageError(f"task {name} needs a label file with columns of 0 and 1; name it under labels")
     if task.holdout:
         # Nobody is in both halves: a face once seen would be known again by who it is.
         known = np.full(len(data), -1) if labels.people is None else labels.people
         owner = np.array([str(p) if p >= 0 else n for p, n in zip(known, data.names, strict=True)])
         people = np.unique(owner)
-        held = generator(0, "holdout", task.name).permutation(people)[: max(1, round(task.holdout * len(people)))]
+        held = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
         later = np.isin(owner, held)
         rows = np.flatnonzero(~later), np.flatnonzero(later)
     else:
         splits = np.array(labels.splits)
         rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
     if not (len(rows[0]) and len(rows[1])):
-        raise UsageError(f"task {task.name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
+        raise UsageError(f"task {name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
     targets, room = labels.attributes.astype(np.float32), study.cache_gb * 2**29
 
     def half(some: NDArray[np.int64]) -> _Half:
@@ -160,20 +174,41 @@ def _attributes(task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half,
 
         return _Half(Pictures(square, len(some), room), targets[some])
 
-    train = half(rows[0][_some(len(rows[0]), task)])
-    return train, half(rows[1]), len(labels.attribute_names), data.fingerprint
+    return half(rows[0][_some(len(rows[0]), name, task)]), half(rows[1]), len(labels.attribute_names), data.fingerprint
 
 
-def _some(count: int, task: TransferConfig) -> NDArray[np.int64]:
+def _some(count: int, name: str, task: TransferConfig) -> NDArray[np.int64]:
     if not task.train_images or task.train_images >= count:
         return np.arange(count)
-    return np.sort(generator(0, "subset", task.name).permutation(count)[: task.train_images])
+    return np.sort(generator(0, "subset", name).permutation(count)[: task.train_images])
+
+
+def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
+    """VOC's folders below `root` (VOC2007, VOC2012), as `splits`; the lists of all years are joined by their names."""
+    found = []
+    for split in splits:
+        lists = sorted(root.glob(f"**/ImageSets/Main/{split}.txt"))
+        if not lists:
+            raise InputError(f"{root} has no ImageSets/Main/{split}.txt; unpack VOCdevkit there, or name other splits")
+        for year, stem in ((file.parents[2], stem) for file in lists for stem in file.read_text("utf-8").split()):
+            path = year / "JPEGImages" / f"{stem}.jpg"
+            if not path.is_file():
+                raise InputError(f"{path} is missing, and a list of VOC names it; unpack the images again")
+            blob = Blob(str(path.relative_to(root)), path, path.stat().st_size)
+            found.append((split, blob, *voc_objects(year / "Annotations" / f"{stem}.xml")))
+    kinds = tuple(sorted({name for _, _, names, *_ in found for name in names}))
+    scenes = []
+    for split, blob, names, difficult, boxes in found:
+        numbers = np.array([kinds.index(name) for name in names], np.int64)
+        half_open = boxes - np.array([1, 1, 0, 0], np.float32)  # VOC counts pixels from 1 and includes the last
+        scenes.append(Scene(blob.name, blob, 0, split, half_open, None, numbers, difficult))
+    return Scenes(tuple(scenes), kinds)
 
 
 def make_detector(
-    classifier: nn.Module, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
+    classifier: nn.Module, kinds: int, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
 ) -> nn.Module:
-    """A Faster R-CNN with a feature pyramid for one class on a ResNet classifier's layers, which are shared.
+    """A Faster R-CNN with a feature pyramid for so many categories on a ResNet classifier's layers, which are shared.
 
     `size` is the shorter side, pixels, and `anchors` five sides at that size.
     """
@@ -195,7 +230,7 @@ def make_detector(
         ratios = ((0.5, 1.0, 2.0),) * len(anchors)
         return FasterRCNN(
             backbone,
-            num_classes=2,
+            num_classes=1 + kinds,
             min_size=size,
             max_size=round(size * 5 / 3),
             rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), ratios),
@@ -209,52 +244,84 @@ def make_detector(
 class DetectionBatches:
     """Whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
 
-    def __init__(self, scenes: Scenes, *, batch: int, seed: int, device: str) -> None:
-        self.scenes, self.batch, self.seed, self.device = scenes, batch, seed, device
-        self.steps = -(-len(scenes) // batch)
+    def __init__(self, scenes: Sequence[Scene], *, batch: int, seed: int, device: str) -> None:
+        self.batch, self.seed, self.device = batch, seed, device
+        self.scenes = [easy for scene in scenes if len((easy := scene.easy()).boxes)]
+        self.steps = -(-len(self.scenes) // batch)
 
     def epoch(self, number: int, first: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
         order = generator(self.seed, "order", number).permutation(len(self.scenes))
         for begin in range(first * self.batch, len(order), self.batch):
             images, targets = [], []
             for row in order[begin : begin + self.batch].tolist():
-                image, boxes = self.scenes.items[row].load(), self.scenes.items[row].boxes
+                image, boxes = self.scenes[row].load(), self.scenes[row].boxes
                 if generator(self.seed, "mirror", number, row).random() < 0.5:
                     x0, y0, x1, y1 = boxes.T
                     image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
-                images.append(_tensor(image, self.device))
-                labels = torch.ones(len(boxes), dtype=torch.int64, device=self.device)
-                targets.append({"boxes": torch.from_numpy(np.array(boxes)).to(self.device), "labels": labels})
+                images.append(image_tensor(image, self.device))
+                kinds = self.scenes[row].kinds
+                labels = torch.from_numpy(np.ones(len(boxes), np.int64) if kinds is None else kinds + 1)
+                target = {"boxes": torch.from_numpy(np.array(boxes)), "labels": labels}
+                targets.append({name: value.to(self.device) for name, value in target.items()})
             yield images, targets
 
     def held(self) -> Iterator[tuple[Any, Any]]:
         return iter(())
 
 
-def _detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
+def detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
     for module in detector.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval()
     return sum(detector(images, targets).values())
 
 
-def _tensor(image: Image, device: str) -> Tensor:
+def image_tensor(image: Image, device: str) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(image)).to(device).permute(2, 0, 1).float().div_(255.0)
 
 
-def detection_precision(found: Sequence[Found], truths: Sequence[Boxes], overlap: float = 0.5) -> float:
-    """Average precision of boxes [K,4] with scores [K] against truths [M,4], at least one (PASCAL VOC since 2010)."""
+Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of an image
+
+
+def detection_precision(
+    found: Sequence[Found],
+    truths: Sequence[Boxes],
+    difficult: Sequence[NDArray[np.bool_]] | None = None,
+    *,
+    overlap: float = 0.5,
+    eleven: bool = False,
+) -> float:
+    """Average precision of boxes against truths, as PASCAL VOC takes it; NaN where there is no truth.
+
+    Args:
+        found: boxes [K,4] with scores [K] of each image.
+        truths: boxes [M,4] of each image.
+        difficult: [M] which truths do not count, whether they are found or not; None: all count.
+        overlap: least intersection over union.
+        eleven: read the precision at eleven recalls (VOC 2007) instead of at every one (since 2010).
+    """
     scores, right = [], []
-    for (boxes, confidence), truth in zip(found, truths, strict=True):
+    easy = [np.zeros(len(truth), bool) for truth in truths] if difficult is None else difficult
+    for (boxes, confidence), truth, left_out in zip(found, truths, easy, strict=True):
         shared = overlaps(boxes, truth)
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1
-            hit = best >= 0 and shared[k, best] >= overlap and best not in taken
+            near = best >= 0 and shared[k, best] >= overlap
+            if near and left_out[best]:
+                continue
+            hit = near and best not in taken
             taken |= {best} if hit else set()
             scores.append(float(confidence[k]))
             right.append(hit)
+    count = sum(int((~left_out).sum()) for left_out in easy)
+    if not count:
+        return float("nan")
     hit_counts = np.cumsum(np.array(right, bool)[np.argsort(-np.array(scores), kind="stable")])
     precision = hit_counts / np.arange(1, len(hit_counts) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
-    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / sum(len(boxes) for boxes in truths))
+    if eleven:
+        # The first place where a recall is reached; a rounding below it counts as reached.
+        places = np.searchsorted(hit_counts, _ELEVEN * count - 1e-9)
+        return float(np.mean(np.append(envelope, 0.0)[places]))
+    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / count)

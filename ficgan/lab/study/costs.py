@@ -1,0 +1,169 @@
+"""What obfuscation costs: paired drops, and in which categories they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from ficgan.lab.study.scenes import Scenes, covered_share
+from ficgan.lab.study.training import METRICS, Cell, Evaluation, Row, spread
+
+PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
+# Least shares of the five groups of categories in Figures 3 and 4. The text names 0 to 1 %, 4 % and 8 % of Figure 3.
+EDGES = (0.0, 0.01, 0.02, 0.04, 0.08)
+# Pairs of categories that are looked for, as many as Table 4 shows.
+PAIRS = 4
+
+
+class Side(NamedTuple):
+    """A side of a comparison: trained on one variant, evaluated on one."""
+
+    train: str
+    evaluate: str
+
+
+CLEAR, BLURRED = Side("original", "original"), Side("blurred", "blurred")
+
+
+def grid_rows(cells: Sequence[Cell]) -> list[Row]:
+    """A row for each network, training and evaluation variant: each metric with its standard error over the seeds.
+
+    "drop" is what was lost against training and evaluation on original images, paired by seed, where these are there.
+    """
+    found: dict[tuple[str, Side], dict[int, Evaluation]] = {}
+    for cell in cells:
+        for variant, judged in cell.evaluations.items():
+            found.setdefault((cell.network, Side(cell.variant, variant)), {})[cell.seed] = judged
+    rows = []
+    for (network, side), some in found.items():
+        row: Row = {"network": network, **side._asdict(), "drop": {}}
+        base = found.get((network, CLEAR)) if side != CLEAR else None
+        for name in METRICS:
+            known = {seed: float(np.nanmean(judged[name])) for seed, judged in sorted(some.items()) if name in judged}
+            row[name] = spread([*known.values()]) if known else None
+            if base and known:
+                row["drop"][name] = spread([float(np.nanmean(base[seed][name])) - mean for seed, mean in known.items()])
+        rows.append(row)
+    return rows
+
+
+def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
+    """What blurring costs each category, mean over the networks; empty where nothing was blurred or left original.
+
+    Returns:
+        "correlations" of a category's drop with the "area" that faces cover of its images and with what they cover of
+        its "object", "groups" of categories by these (Figures 3 and 4), "pairs" of categories (Table 4), and all.
+    """
+    found: Row = {"correlations": {}, "groups": {}, "pairs": [], "categories": []}
+    clear, blurred = (category_scores(cells, side, judged) for side in (CLEAR, BLURRED))
+    if not (clear and blurred):
+        return found
+    lack = {metric: (clear[metric] - blurred[metric]).mean(0) for metric in clear}
+    shares = {name: by_label(some, judged) for name, some in measure_areas(judged).items()}
+    for name, share in shares.items():
+        found["correlations"][name] = {metric: correlation(share, lack[metric]) for metric in lack}
+        found["groups"][name] = area_groups(share, lack)
+
+    def row(label: int) -> Row:
+        known = [metric for metric, some in clear.items() if np.isfinite(some[:, label]).all()]
+        figures = {metric: [spread(side[metric][:, label]) for side in (clear, blurred)] for metric in known}
+        covered = {name: float(share[label]) for name, share in shares.items() if np.isfinite(share[label])}
+        return {"category": judged.classes[label], **covered, **figures}
+
+    printed = [judged.classes.index(name) for name in PUBLISHED["pairs"] if name in judged.classes]
+    others = [label for pair in competing(cells, judged, lack["top1"]) for label in pair if label not in printed]
+    found["pairs"] = [row(label) for label in (*printed, *others)]
+    return found | {"categories": [row(label) for label in np.unique(judged.labels).tolist()]}
+
+
+def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover.
+
+    The boxes are as annotated: blurring reaches a tenth of a box's diagonal further on every side.
+    """
+    area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
+    for row, scene in enumerate(scenes.items):
+        if len(scene.boxes):
+            height, width = scene.load().shape[:2]
+            area[row] = covered_share(scene.boxes, (0, 0, width, height))
+        if scene.objects is not None and len(scene.objects):
+            objects[row] = float(np.mean([covered_share(scene.boxes, box) for box in scene.objects]))
+    return {"area": area} | ({"object": objects} if np.isfinite(objects).any() else {})
+
+
+# -- categories --------------------------------------------------------------------------------------------------------
+
+
+def by_label(values: NDArray[Any], scenes: Scenes) -> NDArray[np.float64]:
+    """Mean of values [N] over the images of each category [C], without those that are NaN; NaN where there is none."""
+    known = np.isfinite(values.astype(float))
+    labels, count = scenes.labels[known], len(scenes.classes)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(labels, values[known], count) / np.bincount(labels, minlength=count)
+
+
+def category_scores(cells: Sequence[Cell], side: Side, scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """By metric, what each category scored with each seed [S,C], mean over the networks (section 4)."""
+    found: dict[str, dict[int, list[NDArray[np.float64]]]] = {}
+    for cell in cells:
+        if cell.variant == side.train and side.evaluate in cell.evaluations:
+            judged = cell.evaluations[side.evaluate]
+            for metric in METRICS:
+                if metric in judged:
+                    values = judged[metric] if metric == "ap" else by_label(judged[metric], scenes)
+                    found.setdefault(metric, {}).setdefault(cell.seed, []).append(values)
+    return {metric: np.array([np.mean(seeds[s], 0) for s in sorted(seeds)]) for metric, seeds in found.items()}
+
+
+def correlation(shares: NDArray[np.float64], drop: NDArray[np.float64]) -> Row | None:
+    """Pearson's r of shares and drops of categories [C] and its "p"; None where one does not vary but by rounding."""
+    from scipy.stats import pearsonr
+
+    known = np.isfinite(shares) & np.isfinite(drop)
+    x, y = shares[known], drop[known]
+    if len(x) < 2 or any(np.ptp(v) <= 1e-12 * max(1.0, float(np.abs(v).max())) for v in (x, y)):
+        return None
+    found = pearsonr(x, y)
+    return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(x)}
+
+
+def area_groups(shares: NDArray[np.float64], drop: dict[str, NDArray[np.float64]]) -> list[Row]:
+    """A row for each group of categories of `EDGES`: "from", "to" of its shares, "categories", mean drops (or None)."""
+    rows = []
+    for low, high in pairwise((*EDGES, 1.0)):
+        mine = (shares >= low) & ((shares < high) | (high == 1.0))
+        means = {metric: values[mine & np.isfinite(values)] for metric, values in drop.items()}
+        row = {metric: float(some.mean()) if len(some) else None for metric, some in means.items()}
+        rows.append({"from": low, "to": high, "categories": int(mine.sum()), **row})
+    return rows
+
+
+def competing(cells: Sequence[Cell], scenes: Scenes, drop: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pairs of categories (labels) of which one lost top-1 accuracy to the other, those with the largest shift first.
+
+    The shift from a to b is by how much more of a's images are called b, and of b's images fewer are called a, where
+    networks were trained and evaluated on blurred images instead of original ones. `drop` [C] is of top-1 accuracy.
+    """
+    count = len(scenes.classes)
+    called: dict[Side, list[NDArray[np.float64]]] = {CLEAR: [], BLURRED: []}
+    for cell in cells:
+        for side, tables in called.items():
+            if cell.variant == side.train:
+                table = np.zeros((count, count))
+                np.add.at(table, (scenes.labels, cell.evaluations[side.evaluate]["guess"]), 1.0)
+                tables.append(table / np.maximum(1.0, table.sum(1, keepdims=True)))
+    change = np.mean(called[BLURRED], 0) - np.mean(called[CLEAR], 0)
+    # One loses and the other gains: the signs of both drops.
+    shift = np.where((drop[:, None] > 0) & (drop[None] < 0), change - change.T, 0.0)
+    found = list[tuple[int, int]]()
+    while len(found) < PAIRS and shift.size and shift.max() > 0:
+        a, b = divmod(int(shift.argmax()), count)
+        found.append((a, b))
+        shift[[a, b]], shift[:, [a, b]] = 0.0, 0.0
+    return found
