@@ -194,8 +194,8 @@ class FilmPlan:
         found = {}
         for track, row in self.tracks.at(frame):
             rows, held = np.flatnonzero(self.modes[track.id] == "ficgan"), self.held.get(track.id, {})
-            known = [n for n in rows[rows < row] if n not in held]
-            if known and next((n in held for n in rows[rows >= row]), False):
+            known, later = [n for n in rows[rows < row] if n not in held], rows[rows >= row]
+            if known and len(later) and int(later[0]) in held:
                 found[track.id] = track.first + int(known[-1])
         return found
 

@@ -392,11 +392,12 @@ def _calibrated(similarity: Figure, strangers: Figure) -> Figure:
     if strangers.value is None:
         return replace(similarity, value=None, low=None, high=None)
     zero = strangers.value
-    scaled = {
-        name: None if (value := getattr(similarity, name)) is None else (value - zero) / (1 - zero)
-        for name in ("value", "low", "high")
-    }
-    return replace(similarity, **scaled)
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else (value - zero) / (1 - zero)
+
+    low, high = scaled(similarity.low), scaled(similarity.high)
+    return replace(similarity, value=scaled(similarity.value), low=low, high=high)
 
 
 def _numbers(measured: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
