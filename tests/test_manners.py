@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import ficgan
+
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = sorted(path for path in (ROOT / "ficgan").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts)
 
@@ -24,7 +26,8 @@ def test_loggers_are_below_that_of_ficgan() -> None:
             assert name == "__name__" or name.strip("\"'").startswith("ficgan"), path
             found += 1
     assert found >= 1
-    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("ficgan").handlers)
+    logger = logging.getLogger(ficgan.__name__)
+    assert any(isinstance(handler, logging.NullHandler) for handler in logger.handlers)
 
 
 @pytest.mark.slow
