@@ -354,9 +354,9 @@ def obfuscation(
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 2 to 9, Figures 2 to 5: on ImageNet in the paper, any scenes with face boxes will do.
-    The default is the paper's protocol: fifteen networks, three variants, three seeds, 90 epochs, which takes weeks of
-    a GPU. obfuscation-pretrained is Table 8, obfuscation-small for a CPU. Other numbers by --set, such as epochs=10 or
-    networks=[resnet18].
+    The default is the paper's protocol: fifteen networks, three variants, three seeds; each of the 135 trainings took
+    the authors 1 to 7 days. obfuscation-pretrained is Table 8, obfuscation-small for a CPU. Other numbers by --set,
+    such as epochs=10 or networks=[resnet18].
     """
     from ficgan.lab.study import run_obfuscation
     from ficgan.lab.study.scenes import StudyConfig

@@ -38,7 +38,7 @@ def per_cent(figure: Row | None, sign: str = "") -> str:
 
 def study_tables(study: Row) -> list[Row]:
     """Tables 2 to 9 and what Figures 2 to 4 show, {"title", "note", "rows", "plots"}, the published numbers beside."""
-    note = "Per cent; ± standard error over seeds."
+    note = "Per cent; ± standard error over seeds. Paper: as printed, in the same order."
     metrics = [name for name in METRICS[:2] if any(row[name] for row in study["grid"])]
     tables = _faces(study["faces"])
     for metric in metrics:
