@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key, reverser_of
-from ficgan.lab.attacks.learned import Learned, Trained
-from ficgan.lab.attacks.revelio import retrieve
+from ficgan.lab.attacks.learned import Learned, Trained, load_attacker
+from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
@@ -25,6 +25,7 @@ from ficgan.registry import parse_spec
 DRAWS = 8  # Anonymisations of one image that are averaged
 WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
 LONGEST = 80  # Letters of an attacker's name in a table
+WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
 # -- learning ---------------------------------------------------------------------------------------------------------
@@ -62,8 +63,13 @@ class TrainedAttacker:
         kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
         return in_region(self.bench, rows, seen, kept)
 
-    def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int) -> dict[str, Read]:
-        """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
+    def reads(
+        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Callable[[Faces, Rows], Faces] | None = None
+    ) -> dict[str, Read]:
+        """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often.
+
+        `turn` changes guesses, and the rows they are of, before they are read.
+        """
         bench = self.bench
         found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
         for begin in range(0, len(rows), _BLOCK):
@@ -75,6 +81,7 @@ class TrainedAttacker:
             guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
+                shown = (turn(faces, rows[some]) if turn else faces for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
         enrolled = bench.prepared.faces.take(gallery)
         return {
@@ -97,6 +104,31 @@ class TrainedAttacker:
     def mark(self) -> list[Any]:
         """Of the attacker and all that it learns from."""
         return [fingerprint(self.reverser), None if self.lessons is None else mark_of(self.lessons)]
+
+
+@dataclass(frozen=True)
+class TunedAttacker(TrainedAttacker):
+    """A trained diffusion, trained on with `lessons` (Revelio, §4.4 and §6); `tuning`: arguments of `fine_tune`."""
+
+    base: TrainedAttacker = field(kw_only=True)
+    tuning: dict[str, Any] = field(kw_only=True)
+
+    @cached_property
+    def fitted(self) -> Reverser:
+        given, lessons = cast(Revelio, self.base.fitted), cast(Pairs, self.lessons)
+        with self.bench.store.workspace(["tuned", *self.mark]) as folder:
+            file = None if folder is None or self.tuning["which"] == "attention" else folder / WEIGHTS
+            if file is not None and file.exists():
+                return load_attacker(file, device=given.device)
+            tuned = fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning)
+            if file is None:  # of attention alone: one for each face, and soon made again
+                return tuned
+            tuned.save(file)
+            return load_attacker(file, device=given.device)
+
+    @cached_property
+    def mark(self) -> list[Any]:
+        return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.lessons)), self.tuning]
 
 
 def mark_of(pairs: Pairs) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.arrays import resize
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, FaceDetector
 
 Images = NDArray[np.uint8]
@@ -185,6 +185,19 @@ def lpips_backbone() -> str | None:
         if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
             return network
     return None
+
+
+def check_pretrained(network: str) -> None:
+    """`UsageError` where ImageNet's weights of a network of torchvision are not on the disk; nothing is downloaded."""
+    import torchvision.models
+
+    if network in torchvision.models.list_models():
+        name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
+        if hub_file(name) is None:
+            raise UsageError(
+                f"{network} begins from ImageNet's weights, and {name} is not in torch's cache of weights; put it "
+                "there, or give --set estimator_pretrained=false or --set estimator_network=perceptron"
+            )
 
 
 def inception_file() -> Path | None:
