@@ -25,6 +25,7 @@ from ficgan.registry import parse_spec
 DRAWS = 8  # Anonymisations of one image that are averaged
 WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
 LONGEST = 80  # Letters of an attacker's name in a table
+Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → the pictures as they are read
 WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
@@ -64,12 +65,9 @@ class TrainedAttacker:
         return in_region(self.bench, rows, seen, kept)
 
     def reads(
-        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Callable[[Faces, Rows], Faces] | None = None
+        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = lambda faces, rows: faces
     ) -> dict[str, Read]:
-        """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often.
-
-        `turn` changes guesses, and the rows they are of, before they are read.
-        """
+        """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
         bench = self.bench
         found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
         for begin in range(0, len(rows), _BLOCK):
@@ -81,7 +79,7 @@ class TrainedAttacker:
             guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
-                shown = (turn(faces, rows[some]) if turn else faces for faces in shown)
+                shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
         enrolled = bench.prepared.faces.take(gallery)
         return {
@@ -117,14 +115,11 @@ class TunedAttacker(TrainedAttacker):
     def fitted(self) -> Reverser:
         given, lessons = cast(Revelio, self.base.fitted), cast(Pairs, self.lessons)
         with self.bench.store.workspace(["tuned", *self.mark]) as folder:
-            file = None if folder is None or self.tuning["which"] == "attention" else folder / WEIGHTS
-            if file is not None and file.exists():
-                return load_attacker(file, device=given.device)
-            tuned = fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning)
-            if file is None:  # of attention alone: one for each face, and soon made again
-                return tuned
-            tuned.save(file)
-            return load_attacker(file, device=given.device)
+            if folder is None or self.tuning["which"] == "attention":  # one for each face, and soon made again
+                return fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning)
+            if not (folder / WEIGHTS).exists():
+                fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning).save(folder / WEIGHTS)
+            return load_attacker(folder / WEIGHTS, device=given.device)
 
     @cached_property
     def mark(self) -> list[Any]:

@@ -138,7 +138,6 @@ def test_efficientnets_answer_one_number() -> None:
 
 def test_weights_that_are_not_there_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    check_pretrained("perceptron")
     with pytest.raises(UsageError, match=r"efficientnet_v2_l-\w+\.pth"):
         check_pretrained("efficientnet_v2_l")
 

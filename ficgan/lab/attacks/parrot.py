@@ -47,20 +47,20 @@ def retrained(
     def embed(crops: Tensor) -> Tensor:
         return module((crops.to(device).float() - mean) / scale)[0]
 
-    def embedded(faces: Faces) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            return torch.cat([embed(some).cpu() for some in inputs(faces).split(_BATCH)]).numpy()
+    @torch.no_grad()
+    def every(crops: Tensor) -> Tensor:
+        return torch.cat([embed(some) for some in crops.split(_BATCH)])
 
     torch.manual_seed(seed)
-    people = torch.from_numpy(np.unique(people_of(lessons), return_inverse=True)[1].ravel())
-    begun, crops = F.normalize(torch.from_numpy(embedded(lessons))), inputs(lessons)
-    # A class begins as the mean of its people's embeddings.
-    head = nn.Parameter(torch.zeros(int(people.max()) + 1, begun.shape[1]).index_add(0, people, begun).to(device))
+    crops, people = inputs(lessons), torch.from_numpy(np.unique(people_of(lessons), return_inverse=True)[1].ravel())
+    begun, people = F.normalize(every(crops)), people.to(device)
+    # A person's weights begin as the mean of their embeddings.
+    head = nn.Parameter(begun.new_zeros(int(people.max()) + 1, begun.shape[1]).index_add(0, people, begun))
     optimiser = torch.optim.AdamW([*module.parameters(), head], _RATE)
     steps = epochs * -(-len(crops) // _BATCH)
     minimise(
         module,
-        lambda rows: additive_margin_loss(embed(crops[rows]), head, people[rows].to(device)),
+        lambda rows: additive_margin_loss(embed(crops[rows]), head, people[rows.to(device)]),
         lambda: torch.randperm(len(crops)).split(_BATCH),
         optimiser,
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
@@ -68,4 +68,4 @@ def retrained(
         error=lambda: None,
         progress=lambda done, total: say(f"the parrot {path.stem}, epoch {done} of {total}"),
     )
-    return np.concatenate([embedded(faces) for faces in (lessons, others)])
+    return every(torch.cat([crops, inputs(others)])).cpu().numpy()

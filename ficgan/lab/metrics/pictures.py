@@ -191,13 +191,9 @@ def check_pretrained(network: str) -> None:
     """`UsageError` where ImageNet's weights of a network of torchvision are not on the disk; nothing is downloaded."""
     import torchvision.models
 
-    if network in torchvision.models.list_models():
-        name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
-        if hub_file(name) is None:
-            raise UsageError(
-                f"{network} begins from ImageNet's weights, and {name} is not in torch's cache of weights; put it "
-                "there, or give --set estimator_pretrained=false or --set estimator_network=perceptron"
-            )
+    name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
+    if hub_file(name) is None:
+        raise UsageError(f"{network} begins from ImageNet's weights; put {name} into torch's cache of weights")
 
 
 def inception_file() -> Path | None:

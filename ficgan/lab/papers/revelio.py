@@ -16,7 +16,7 @@ from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import get_detector
-from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker
+from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
 from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
@@ -44,7 +44,6 @@ from ficgan.lab.sets.parts import Split, written
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 
-Turn = Callable[[Faces, Rows], Faces]  # Pictures and their rows → the pictures as they are read
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]
 BLURS: dict[str, int] = REVELIO.blurs
 # Defences that an attacker may adapt to, as tables call them; "secret" is the randomised one of the paper's section 6.
@@ -220,7 +219,7 @@ def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None)
     """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
     for _, spec in paper.named:
         reverser_of(spec)
-    if "kernel" in paper.parts and paper.estimator_pretrained:
+    if "kernel" in paper.parts and paper.estimator_pretrained and paper.estimator_network != "perceptron":
         check_pretrained(paper.estimator_network)
     readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(get_args(Part)))
     faces = open_set(
@@ -358,12 +357,12 @@ def _vote(study: RevelioStudy, read: Read) -> tuple[Figure, ...]:
 
 
 def _voted(
-    study: RevelioStudy, attack: TrainedAttacker, seen: Faces, method: str, scenario: str, turn: Turn | None = None
+    study: RevelioStudy, attack: TrainedAttacker, seen: Faces, method: str, scenario: str, turn: Turn
 ) -> list[Trial]:
     """Trials of one guess at each face, its IRA that of all guesses; judges read what `turn` makes of them."""
-    rows, reading, out = study.world.closed, turn or (lambda faces, rows: faces), list[Trial]()
-    reads = attack.reads(seen, rows, study.world.reference, study.paper.candidates, reading)
-    for trial in _judged(study, reading(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
+    rows, out = study.world.closed, list[Trial]()
+    reads = attack.reads(seen, rows, study.world.reference, study.paper.candidates, turn)
+    for trial in _judged(study, turn(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
         rest = (figure for figure in trial.figures if figure.metric != "IRA")
         out.append(replace(trial, figures=(*_vote(study, reads[trial.recogniser]), *rest)))
     return out
@@ -566,7 +565,7 @@ def defences(study: RevelioStudy) -> PartOutcome:
             study.run.say(f"{attack.title} adapts to the defence {name}")
             # It has learnt upright faces from turned ones: nothing is turned back.
             adapted = _adapted(study, attack, defended(study, name, ATTACKER))
-            out.trials += _voted(study, adapted, seen, name, ADAPTED)
+            out.trials += _voted(study, adapted, seen, name, ADAPTED, lambda faces, rows: faces)
     return out
 
 
