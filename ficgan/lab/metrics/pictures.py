@@ -117,6 +117,9 @@ class SqueezeNet:
                 distances.append(np.sum([_tap_distance(*part) for part in parts], axis=0))
         return np.concatenate(features), np.concatenate(distances) if distances else None
 
+    def features(self, images: Images) -> NDArray[np.float32]:
+        return self.read(images)[0]
+
     def _look(self, images: Images) -> list[NDArray[np.float32]]:
         image = self._session.get_inputs()[0]
         side = image.shape[2] if isinstance(image.shape[2], int) else 128
