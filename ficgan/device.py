@@ -18,6 +18,11 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def first_process() -> bool:
+    """Whether this is the only process of a training, or the first of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def resolve_device(name: str) -> str:
     """The device of a name: "auto" (a CUDA GPU where there is one), "cpu", "cuda" or "cuda:N"."""
     if name == "cpu":

@@ -131,9 +131,11 @@ def _given(kind: str, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
-    """What to write in place of an unknown key: the nearest one, in its section before others."""
+    """What to write in place of an unknown key: the same of another section, or the nearest one, in its own first."""
     *section, wrong = map(str, place)
     keys, here = list(_keys(model)), tuple(part for part in section if not part.isdigit())
+    if same := next((".".join(key) for key in keys if key[-1] == wrong), ""):
+        return f"did you mean {same!r}?"
     near_by = {key[-1]: ".".join([*section, key[-1]]) for key in keys if key[:-1] == here}
     for known in (near_by, {key[-1]: ".".join(key) for key in reversed(keys)}):
         if near := difflib.get_close_matches(wrong, known, n=1):

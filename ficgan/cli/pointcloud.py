@@ -33,7 +33,7 @@ _WRITE = (
     shared.OVERWRITE,
     flag("--skip-existing", "Skip scans whose results exist, to resume.", "skip"),
 )
-_POINTS = count("--points", 10_352, "Of the face; the degrees were chosen for the default.", low=500)
+_POINTS = count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
 
 
 @click.group("pointcloud")
@@ -47,12 +47,12 @@ def pointcloud() -> None:
 @pointcloud.command("list")
 @handle_errors
 def list_() -> None:
-    """List the methods, a line each: name, tab, what degrees 1 and 35 set."""
+    """List the methods, a line each: name, tab, what strengths 1 and 35 set."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
 
     for name in CLOUD_ANONYMIZERS:
         traits = CLOUD_ANONYMIZERS[name].traits
-        says = f"{traits.title}: {traits.strength} {traits.of_degree(1):g} to {traits.of_degree(35):g}"
+        says = f"{traits.title}: {traits.parameter} {traits.of_strength(1):g} to {traits.of_strength(35):g}"
         click.echo(f"{name}\t{says}{f' (undone by {traits.reversible_by})' if traits.reversible_by else ''}")
 
 
@@ -60,9 +60,9 @@ def list_() -> None:
 @_INPUTS
 @shared.options(_WRITE)
 @named("--method", "See `ficgan pointcloud list`.", required=True)
-@named("--degree", "Strength: 1 changes least, 35 most.", type=click.IntRange(1, 35))
-@many("--set", "In place of a degree, such as k=280", "settings", metavar="PARAMETER=VALUE")
-@path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high degrees show it.")
+@named("--strength", "Strength: 1 changes least, 35 most.", type=click.IntRange(1, 35))
+@many("--set", "In place of a strength, such as k=280", "settings", metavar="PARAMETER=VALUE")
+@path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high strengths show it.")
 @count("--seed", None, "Same seed and file name, same result; who finds it takes noise back.  [default: chance]", low=0)
 @named("--rest", "Of the scan outside the face.", type=click.Choice(["head", "keep", "drop"]), default="head")
 @shared.options(_POINTS, _READ)
@@ -70,7 +70,7 @@ def list_() -> None:
 def anonymise(
     inputs: tuple[Path, ...],
     method: str,
-    degree: int | None,
+    strength: int | None,
     settings: tuple[str, ...],
     target: Path | None,
     seed: int | None,
@@ -101,8 +101,8 @@ def anonymise(
             face = prepare(canonical(_read(target, unit, report), _marks(target_marks)), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
-    made = _method(method, degree, settings, seed, face)
-    request: dict[str, Any] = {"method": method, "degree": degree, "settings": made.settings(), "unit": unit}
+    made = _method(method, strength, settings, seed, face)
+    request: dict[str, Any] = {"method": method, "strength": strength, "settings": made.settings(), "unit": unit}
     request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
 
     def work(task: ScanTask) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def anonymise(
         _write(task, done.cloud, record, unit, given["overwrite"])
         return done.record
 
-    summary, failed = _over_all(tasks, work, report, method=method, degree=degree)
+    summary, failed = _over_all(tasks, work, report, method=method, strength=strength)
     for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
         report.info(f"{caution}.")
     return summary, failed
@@ -191,10 +191,10 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 def evaluate(
     config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Progress, **given: Any
 ) -> Summary:
-    """Measure what the six methods hide and what they leave, at all degrees, in pictures and in 3D.
+    """Measure what the six methods hide and what they leave, at all strengths, in pictures and in 3D.
 
-    CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 degrees, hours) or pointcloud-small (minutes);
-    KEY=VALUE changes it, such as degrees=[10,20,30]. Without --scans the people are made heads. Prints a line of JSON.
+    CONFIG: a YAML file, or pointcloud (200 people × 6 methods × 35 strengths, a day) or pointcloud-small (minutes);
+    KEY=VALUE changes it, such as strengths=[10,20]. Without --scans the people are made heads. Prints a line of JSON.
     """
     from ficgan.lab.clouds import run_cloud_study
     from ficgan.lab.clouds.report import write_cloud_report
@@ -362,23 +362,23 @@ def _marks(landmarks: Path | None) -> FaceLandmarks | None:
 
 
 def _method(
-    name: str, degree: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
+    name: str, strength: int | None, settings: Sequence[str], seed: int | None, target: Cloud | None
 ) -> CloudAnonymizer:
-    """An anonymiser from a degree or PARAMETER=VALUE texts, with a target where it needs one."""
+    """An anonymiser from a strength or PARAMETER=VALUE texts, with a target where it needs one."""
     from ficgan.pointcloud import CLOUD_ANONYMIZERS
     from ficgan.registry import parse_spec
 
     cls = CLOUD_ANONYMIZERS[name]
     given: dict[str, Any] = dict(parse_spec(f"{name}:{','.join(settings)}")[1]) if settings else {}
-    strength = cls.traits.strength
+    parameter = cls.traits.parameter
     if "seed" in given:
         raise UsageError("the seed is no setting of a method; give --seed")
-    if (degree is None) == (strength not in given):
-        raise UsageError(f"{name} needs either --degree or --set {strength}=VALUE")
+    if (strength is None) == (parameter not in given):
+        raise UsageError(f"{name} needs either --strength or --set {parameter}=VALUE")
     if cls.traits.needs_target != (target is not None):
         raise UsageError(f"{name} {'needs' if target is None else 'has no use for'} --target, a face to merge with")
-    if degree is not None:
-        given[strength] = getattr(cls.of_degree(degree), strength)
+    if strength is not None:
+        given[parameter] = getattr(cls.of_strength(strength), parameter)
     made = CLOUD_ANONYMIZERS.make(name, **given, seed=seed)
     return made if target is None else made.with_target(target)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key, reverser_of
-from ficgan.lab.attacks.learned import Learned, Trained
-from ficgan.lab.attacks.revelio import retrieve
+from ficgan.lab.attacks.learned import Learned, Trained, load_attacker
+from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
@@ -25,6 +25,8 @@ from ficgan.registry import parse_spec
 DRAWS = 8  # Anonymisations of one image that are averaged
 WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
 LONGEST = 80  # Letters of an attacker's name in a table
+Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → the pictures as they are read
+WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
 # -- learning ---------------------------------------------------------------------------------------------------------
@@ -62,7 +64,9 @@ class TrainedAttacker:
         kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
         return in_region(self.bench, rows, seen, kept)
 
-    def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int) -> dict[str, Read]:
+    def reads(
+        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = lambda faces, rows: faces
+    ) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
         bench = self.bench
         found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
@@ -75,6 +79,7 @@ class TrainedAttacker:
             guesses = self._kept(["candidates", count], inner, make)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
+                shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
         enrolled = bench.prepared.faces.take(gallery)
         return {
@@ -97,6 +102,28 @@ class TrainedAttacker:
     def mark(self) -> list[Any]:
         """Of the attacker and all that it learns from."""
         return [fingerprint(self.reverser), None if self.lessons is None else mark_of(self.lessons)]
+
+
+@dataclass(frozen=True)
+class TunedAttacker(TrainedAttacker):
+    """A trained diffusion, trained on with `lessons` (Revelio, §4.4 and §6); `tuning`: arguments of `fine_tune`."""
+
+    base: TrainedAttacker = field(kw_only=True)
+    tuning: dict[str, Any] = field(kw_only=True)
+
+    @cached_property
+    def fitted(self) -> Reverser:
+        given, lessons = cast(Revelio, self.base.fitted), cast(Pairs, self.lessons)
+        with self.bench.store.workspace(["tuned", *self.mark]) as folder:
+            if folder is None or self.tuning["which"] == "attention":  # one for each face, and soon made again
+                return fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning)
+            if not (folder / WEIGHTS).exists():
+                fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning).save(folder / WEIGHTS)
+            return load_attacker(folder / WEIGHTS, device=given.device)
+
+    @cached_property
+    def mark(self) -> list[Any]:
+        return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.lessons)), self.tuning]
 
 
 def mark_of(pairs: Pairs) -> list[Any]:

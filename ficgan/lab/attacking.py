@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.anonymizers import Faces
+from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.codec import read_image
-from ficgan.lab.attackers import titles
+from ficgan.lab.attackers import WEIGHTS, titles
 from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
@@ -29,7 +30,6 @@ from ficgan.lab.results import Results
 from ficgan.lab.run import Progress, Store, digest, files_digest
 from ficgan.lab.sets import open_set
 
-WEIGHTS = "attacker.safetensors"
 EVALUATION = "evaluation.json"
 
 
@@ -64,7 +64,7 @@ def train_attacker(
     pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions())
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
-    if not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about:
+    if first_process() and (not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about):
         trained.save(out / WEIGHTS, about)
     return trained
 

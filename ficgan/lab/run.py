@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
@@ -104,6 +105,9 @@ class Store:
             return
         folder = self._workspace(key)
         folder.mkdir(parents=True, exist_ok=True)
+        if not first_process():  # of torchrun: they train together
+            yield folder
+            return
         with folder.with_suffix(".lock").open("a") as file:
             if not lock(file, wait=False):
                 if waiting is not None:

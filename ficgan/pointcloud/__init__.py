@@ -1,13 +1,13 @@
 """Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
 
 from ficgan.pointcloud.cloud import Cloud, merged, read_cloud, write_cloud
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES, CloudAnonymizer
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer
 from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
 __all__ = [
     "CLOUD_ANONYMIZERS",
-    "DEGREES",
+    "STRENGTHS",
     "Cloud",
     "CloudAnonymizer",
     "anonymise_scan",

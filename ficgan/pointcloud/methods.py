@@ -1,4 +1,4 @@
-"""The six anonymisers of point clouds with the 35 degrees of the point-cloud thesis (table 4.2), and their inverses."""
+"""The six anonymisers of point clouds with the 35 strengths (degrees) of the thesis (table 4.2), and their inverses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ficgan.pointcloud.cloud import Cloud, Points, closest, mean_of_neighbours, 
 from ficgan.pointcloud.geometry import Registration, register
 from ficgan.registry import Parametrised, Registry, param
 
-DEGREES = range(1, 36)  # degrees of anonymisation: 1 changes least
-_VOXEL_STEP = 0.00025  # metres by which a degree widens the voxels
+STRENGTHS = range(1, 36)  # strengths of anonymisation: 1 changes least
+_VOXEL_STEP = 0.00025  # metres by which a strength widens the voxels
 _DRAWN_BY_X = 0.030  # metres; above this α the thesis draws the results of PMP in the order of x, not y
 _FLATTEST = 1e-7  # ratio of the smallest to the largest extent of a cloud below which it has no inside
 
@@ -36,15 +36,15 @@ class CloudTraits:
     title: str  # for tables
     family: str  # the thesis' category
     source: str  # section and algorithm
-    strength: str  # the parameter that the degree sets
-    step: float  # of that parameter, for each degree
+    parameter: str  # that the strength sets
+    step: float  # of that parameter, for each strength
     stochastic: bool = False  # another seed gives another cloud
     reversible_by: str = ""  # who can restore the cloud, such as "whoever has the target face"; "": nobody known
     needs_target: bool = False  # a second face must be given by `with_target`
 
-    def of_degree(self, degree: int) -> float:
-        """Value of the parameter at one of the 35 degrees."""
-        return self.step * degree
+    def of_strength(self, strength: int) -> float:
+        """Value of the parameter at one of the 35 strengths."""
+        return self.step * strength
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class CloudAnonymizer(Parametrised):
         raise NotImplementedError
 
     @classmethod
-    def of_degree(cls, degree: int, **given: Any) -> Self:
-        """The anonymiser at one of the 35 degrees, with other parameters, such as seed, as given."""
-        if degree not in DEGREES:
-            raise UsageError(f"the degree is {degree}; give {DEGREES[0]} to {DEGREES[-1]}")
-        return cls(**{cls.traits.strength: cls.traits.of_degree(degree), **given})
+    def of_strength(cls, strength: int, **given: Any) -> Self:
+        """The anonymiser at one of the 35 strengths, with other parameters, such as seed, as given."""
+        if strength not in STRENGTHS:
+            raise UsageError(f"the strength is {strength}; give {STRENGTHS[0]} to {STRENGTHS[-1]}")
+        return cls(**{cls.traits.parameter: cls.traits.of_strength(strength), **given})
 
     def draws(self, name: str) -> np.random.Generator:
         """The random generator of a call."""
@@ -195,7 +195,7 @@ class Merge2Faces(CloudAnonymizer):
         "point-cloud thesis, §3.2.2.4, Algorithm 4",
         "weight",
         0.0285,
-        reversible_by="anyone with the target face, or with another's result of a high degree, unless the weight is 1",
+        reversible_by="anyone with the target face, or another's result of a high strength, unless the weight is 1",
         needs_target=True,
     )
 
@@ -261,7 +261,8 @@ class SmoothKNN(CloudAnonymizer):
 class PMP(CloudAnonymizer):
     """Point-mesh-point: points sampled on the cloud's α-shape, with interpolated colours (thesis, §4.3.3.6).
 
-    A small α leaves scraps, or nothing, which is an error; a huge one the convex hull.
+    A small α leaves scraps, or nothing, which is an error; a huge one the convex hull. Results that are drawn in the
+    order of x the thesis also resizes against swelling, by a factor that it does not give; here they keep their size.
     """
 
     alpha: float = param(0.02, "largest circumradius of a tetrahedron that is kept, metres", low=0.0)
@@ -277,7 +278,7 @@ class PMP(CloudAnonymizer):
         if not len(triangles):
             raise InputError(
                 f"PMP with alpha = {self.alpha:g} leaves nothing of the cloud; raise alpha (the thesis starts at "
-                "degree 3)"
+                "strength 3)"
             )
         rows, weights = sample_surface(cloud.points, triangles, self.n, self.draws(name))
         points = np.einsum("nc,ncd->nd", weights, cloud.points[rows])

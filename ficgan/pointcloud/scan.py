@@ -115,10 +115,10 @@ def anonymise_scan(
     prepared = prepare(placed, points)
     inner = method(prepared.inner, name=name)
     if not len(inner):
-        raise InputError(f"{method.name} left no point of the face; use a lower degree")
+        raise InputError(f"{method.name} left no point of the face; use a lower strength")
     moved = 1e3 * closest(prepared.inner.points, inner.points)[0]
     if moved.max() < UNCHANGED:
-        raise InputError(f"{method.name} left every point of the face where it was; use a higher degree")
+        raise InputError(f"{method.name} left every point of the face where it was; use a higher strength")
     left = prepared.outer
     if rest == "keep":
         left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
@@ -130,7 +130,7 @@ def anonymise_scan(
     if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
         warnings.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
     if (count := len(prepared.inner)) < points:
-        warnings.append(f"the face has {count} points where {points} were wanted: a degree does more than it would")
+        warnings.append(f"the face has {count} points where {points} were wanted: a strength does more than it would")
     registration = {}
     if isinstance(method, Merge2Faces):
         lain = method.registered(prepared.inner)  # cached since the method was called

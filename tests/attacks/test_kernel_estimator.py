@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from scipy import ndimage
 from sklearn import metrics
+from torch import Tensor, nn
+from torchvision import models
 
 from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
 from ficgan.anonymizers.basic import scaled_kernel, spread
+from ficgan.errors import UsageError
+from ficgan.lab.attacks import networks
 from ficgan.lab.attacks.deconvolution import TRANSFERS, blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
+from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.registry import parse_spec
 
 
@@ -94,6 +102,44 @@ def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -
     assert np.mean(true == found) > 0.8
     held, sizes = every(natural(20, 1))
     assert estimator.error == pytest.approx(metrics.mean_absolute_error(sizes, estimator.regress(held)))
+
+
+class SmallNetwork(nn.Module):
+    """Stands in for a network of torchvision: sharpness of its input, and a classifier like theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(4, 1000))
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 3 and x.dtype == torch.float32 and float(x.abs().max()) <= 3
+        steps = [(x[..., : -(2**k)] - x[..., 2**k :]).abs().mean((1, 2, 3)) for k in range(4)]
+        out: Tensor = self.classifier(torch.stack(steps, 1).clamp_min(1e-4).log())
+        return out
+
+
+def test_a_network_of_torchvision_learns_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(models, "get_model", lambda name, weights: asked.append((name, weights)) or SmallNetwork())
+    monkeypatch.setattr(networks._EfficientNet, "rate", 0.05)
+    given_ = {"validation": natural(10, 1), "network": "efficientnet_v2_l", "pretrained": True, "epochs": 15}
+    made = KernelEstimator.train(natural(60, 0), KERNELS, **given_)  # type: ignore[arg-type]
+    seen, true = every(natural(20, 2))
+    assert asked == [("efficientnet_v2_l", "DEFAULT")] and made.module.network.classifier[-1].out_features == 1  # type: ignore[union-attr]
+    assert np.abs(made.regress(seen) - true).mean() < 0.7 * np.abs(true - np.median(true)).mean()
+
+
+@pytest.mark.slow
+def test_efficientnets_answer_one_number() -> None:
+    images = natural(2, 0)
+    made = KernelEstimator.train(images, (1, 9), network="efficientnet_v2_s", epochs=1)
+    assert made.regress(images).shape == (2,) and set(made.estimate(images)) <= {1, 3, 5, 7, 9}
+
+
+def test_weights_that_are_not_there_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    with pytest.raises(UsageError, match=r"efficientnet_v2_l-\w+\.pth"):
+        check_pretrained("efficientnet_v2_l")
 
 
 def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,3 +272,34 @@ def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(
     assert set(load_tensors(tmp_path / WEIGHTS, kind="attacker")[0]) == set(attacker.network().state_dict())
     faces = random_faces(2, 16, seed=4)
     assert np.array_equal(resumed.guess(faces), attacker.fit(pairs).guess(faces))
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path: Path) -> None:
+    """torchrun with gloo: the same weights as of one process with the same whole batch; files are written once."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from attack_faces import random_faces\n"
+        "from ficgan.lab.attacks import Pairs, reverser_of\n"
+        "from ficgan.lab.run import Store\n"
+        "pairs = Pairs(random_faces(18, 16, 1), random_faces(18, 16, 2))\n"
+        "store = Store(Path(sys.argv[1]))\n"
+        "for lr in ('0.01', '0.02'):\n"
+        "    with store.workspace(['training', lr]) as folder:\n"
+        "        reverser_of(f'autoencoder:size=16,epochs=3,batch=8,held=0.2,lr={lr}').fit(pairs, workspace=folder)\n"
+    )
+    arguments = [str(script), "OUT", str(Path(__file__).parent)]
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for out, launcher in (("one", list[str]()), ("two", two)):
+        words = [str(tmp_path / out) if word == "OUT" else word for word in arguments]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        subprocess.run([sys.executable, *launcher, *words], env=environment, check=True, timeout=300)
+    files = [sorted((tmp_path / out / "attackers").glob("*/attacker.safetensors")) for out in ("one", "two")]
+    assert len(files[0]) == len(files[1]) == 2
+    for pair in zip(*files, strict=True):
+        weights = [load_tensors(path, kind="attacker")[0] for path in pair]
+        assert all(torch.allclose(weights[0][k], weights[1][k], rtol=0.02, atol=2e-3) for k in weights[0])
+        assert len((pair[1].parent / "stats.jsonl").read_text().splitlines()) == 3

@@ -52,12 +52,12 @@ def scans(tree: Path, tmp_path: Path) -> Path:
 
 def test_a_tree_becomes_a_tree_with_a_record_beside_each_result(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said, err = anonymise(tree, out, "--degree", 20)
+    code, said, err = anonymise(tree, out, "--strength", 20)
     assert code == 0 and "Error" not in err and said["scans"] == 2 and said["failed"] == 0
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert names == {f"{n}{e}" for n in ("a/one.ply", "b/two.ply") for e in ("", ".json")}
     record = json.loads((out / "a/one.ply.json").read_text())
-    assert record["method"] == "uniform-noise" and record["degree"] == 20 and record["frame"] == "landmarks"
+    assert record["method"] == "uniform-noise" and record["strength"] == 20 and record["frame"] == "landmarks"
     assert record["settings"] == {"b": pytest.approx(0.0128)} and "seed" not in record
     assert len(read_cloud(out / "a/one.ply")) == record["points"]["written"]
 
@@ -70,7 +70,7 @@ QUICK = ("smooth-knn", "uniform-noise")
 )
 def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method: str) -> None:
     target = ("--target", tree / "b/two.ply") if method == "merge-2-faces" else ()
-    words = ("--method", method, "--degree", 25, "--seed", 1, *target)
+    words = ("--method", method, "--strength", 25, "--seed", 1, *target)
     code, said, err = anonymise(tree / "a/one.ply", tmp_path / "x.ply", *words)
     assert code == 0, err
     record = json.loads((tmp_path / "x.ply.json").read_text())
@@ -83,7 +83,7 @@ def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method:
 @pytest.mark.slow
 def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, tmp_path: Path) -> None:
     def points(name: str, *more: object) -> np.ndarray:
-        code, _, err = anonymise(tree / "a/one.ply", tmp_path / f"{name}.ply", "--degree", 9, *more)
+        code, _, err = anonymise(tree / "a/one.ply", tmp_path / f"{name}.ply", "--strength", 9, *more)
         assert code == 0, err
         return read_cloud(tmp_path / f"{name}.ply").points
 
@@ -94,10 +94,10 @@ def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, t
         for name in ("one.ply", "one.landmarks.txt"):
             (tmp_path / folder / name).write_bytes((tree / "a" / name).read_bytes())
     code, _, err = call(
-        "anonymise", tmp_path / "in/p", tmp_path / "in/q", "-o", tmp_path / "out", *SMALL, "--degree", 9
+        "anonymise", tmp_path / "in/p", tmp_path / "in/q", "-o", tmp_path / "out", *SMALL, "--strength", 9
     )
     assert code == 2 and "both become" in err
-    code, _, err = anonymise(tmp_path / "in", tmp_path / "out", "--degree", 9, "--seed", 5)
+    code, _, err = anonymise(tmp_path / "in", tmp_path / "out", "--strength", 9, "--seed", 5)
     assert code == 0, err
     first, second = (read_cloud(tmp_path / "out" / folder / "one.ply").points[:1000] for folder in "pq")
     assert np.abs(first - second).max() > 1e-3
@@ -106,10 +106,10 @@ def test_draws_repeat_with_a_seed_and_scans_of_one_name_share_none(tree: Path, t
 def test_the_unit_of_the_scan_is_kept_and_a_wrong_one_is_named(tree: Path, tmp_path: Path) -> None:
     metres, marks = read_cloud(tree / "a/one.ply"), tree / "a/one.landmarks.txt"
     write_cloud(tmp_path / "mm.ply", metres, unit="mm")
-    code, said, err = anonymise(tmp_path / "mm.ply", tmp_path / "wrong.ply", "--degree", 5)
+    code, said, err = anonymise(tmp_path / "mm.ply", tmp_path / "wrong.ply", "--strength", 5)
     assert code == 3 and "--unit mm" in err and err.count("\n") == 1 and not (tmp_path / "wrong.ply").exists()
     assert "error" in said["results"][0]
-    words = ("--degree", 5, "--unit", "mm", "--landmarks", marks)
+    words = ("--strength", 5, "--unit", "mm", "--landmarks", marks)
     code, _, err = anonymise(tmp_path / "mm.ply", tmp_path / "right.ply", *words)
     assert code == 0, err
     right = read_cloud(tmp_path / "right.ply", unit="mm").points
@@ -118,7 +118,7 @@ def test_the_unit_of_the_scan_is_kept_and_a_wrong_one_is_named(tree: Path, tmp_p
 
 def test_a_bad_scan_among_good_ones_is_said_and_the_others_go_on(scans: Path, tmp_path: Path) -> None:
     (scans / "bad.ply").write_bytes((scans / "one.ply").read_bytes()[:3000])
-    code, said, err = anonymise(scans, tmp_path / "out", "--degree", 5)
+    code, said, err = anonymise(scans, tmp_path / "out", "--strength", 5)
     assert code == 3 and said["scans"] == 2 and said["failed"] == 1 and "bad.ply" in err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"one.ply", "one.ply.json"}
 
@@ -126,9 +126,9 @@ def test_a_bad_scan_among_good_ones_is_said_and_the_others_go_on(scans: Path, tm
 def test_what_is_read_is_never_overwritten(tree: Path, scans: Path, tmp_path: Path) -> None:
     marks, scan = scans / "one.landmarks.txt", scans / "one.ply"
     for words in (
-        (scan, marks, "--landmarks", marks, "--degree", 5),
-        (tree / "b/two.ply", scan, "--degree", 20, "--target", scan, "--method", "merge-2-faces"),
-        (scans, scans, "--degree", 1),
+        (scan, marks, "--landmarks", marks, "--strength", 5),
+        (tree / "b/two.ply", scan, "--strength", 20, "--target", scan, "--method", "merge-2-faces"),
+        (scans, scans, "--strength", 1),
     ):
         before = marks.read_bytes(), scan.read_bytes()
         code, _, _ = anonymise(*words, "--overwrite")
@@ -137,12 +137,12 @@ def test_what_is_read_is_never_overwritten(tree: Path, scans: Path, tmp_path: Pa
 
 def test_nothing_is_overwritten_unasked(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "one.ply.json").write_text("mine")
-    code, _, err = anonymise(tree / "a", tmp_path, "--degree", 1)
+    code, _, err = anonymise(tree / "a", tmp_path, "--strength", 1)
     assert code == 2 and "exists" in err and (tmp_path / "one.ply.json").read_text() == "mine"
-    code, _, err = anonymise(tree / "a", tmp_path, "--degree", 5, "--overwrite")
+    code, _, err = anonymise(tree / "a", tmp_path, "--strength", 5, "--overwrite")
     assert code == 0 and (tmp_path / "one.ply").exists(), err
     for inputs, out in ((tree, "y.ply"), (tree / "a/one.ply", "y.jpg")):
-        code, _, err = anonymise(inputs, tmp_path / out, "--degree", 1)
+        code, _, err = anonymise(inputs, tmp_path / out, "--strength", 1)
         assert code == 2 and not (tmp_path / out).exists(), err
 
 
@@ -153,7 +153,7 @@ def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_co
     for setting in (
         ("smooth-knn", "--set", "k=1"),
         ("uniform-noise", "--set", "b=0"),
-        ("merge-2-faces", "--degree", 20, "--target", scans / "one.ply"),
+        ("merge-2-faces", "--strength", 20, "--target", scans / "one.ply"),
     ):
         code, said, err = anonymise(scans, tmp_path / setting[0], "--method", *setting)
         assert code == 3 and said["failed"] == 1 and not list((tmp_path / setting[0]).iterdir()), err
@@ -167,13 +167,13 @@ def test_a_face_that_stays_as_it_is_is_refused_and_one_that_hardly_changes_is_co
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (("--method", "tapering"), "--degree"),
-        (("--method", "tapering", "--degree", "3", "--set", "r=1"), "--degree"),
-        (("--method", "taperin", "--degree", "3"), "tapering"),
+        (("--method", "tapering"), "--strength"),
+        (("--method", "tapering", "--strength", "3", "--set", "r=1"), "--strength"),
+        (("--method", "taperin", "--strength", "3"), "tapering"),
         (("--method", "tapering", "--set", "rr=3"), "r="),
         (("--method", "smooth-knn", "--set", "k=0"), "k"),
-        (("--method", "merge-2-faces", "--degree", "3"), "--target"),
-        (("--method", "tapering", "--degree", "3", "--target", "HEAD"), "--target"),
+        (("--method", "merge-2-faces", "--strength", "3"), "--target"),
+        (("--method", "tapering", "--strength", "3", "--target", "HEAD"), "--target"),
         (("--method", "uniform-noise", "--set", "b=.01", "--set", "seed=3"), "--seed"),
     ],
 )
@@ -196,7 +196,7 @@ def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:
     out = tmp_path / "one.ply"
-    words = ("--method", "tapering", "--degree", 12, "--rest", "keep")
+    words = ("--method", "tapering", "--strength", 12, "--rest", "keep")
     assert anonymise(scans / "one.ply", out, *words)[0] == 0
     (tmp_path / "one.landmarks.txt").write_bytes((scans / "one.landmarks.txt").read_bytes())
     code, said, err = call("compare", scans / "one.ply", out)

@@ -200,7 +200,7 @@ STUDIES = {
     "obfuscation": "eval paper obfuscation --config obfuscation-small --images {world}/people --annotations "
     "{world}/scenes.json --set crop=32 --set resize=32 --set min_scale=0.6 --set epochs=2 --set drop_every=2 "
     "--set batch=16 --set lr=0.05 --set seeds=[0] --set device=cpu",
-    "pointcloud": "pointcloud evaluate pointcloud-small degrees=[12,30] costly=[12] resamples=20 prepared=true "
+    "pointcloud": "pointcloud evaluate pointcloud-small strengths=[12,30] costly=[12] resamples=20 prepared=true "
     "detector=yunet timed=0 --scans {world}/clouds --jobs 1",
 }
 TRAINING = (
@@ -249,7 +249,7 @@ def scans(method: str, world: Path, out: Path) -> Iterator[tuple[str, Entry]]:
 
     inputs = " ".join(str(world / "scans" / name) for name in ("a.xyz", "b.csv", "c.ply"))
     target = f"--target {world}/clouds/p0_0.ply" if method == "merge-2-faces" else ""
-    more = f"--method {method} --degree 20 --points 3000 --seed 7 {target}"
+    more = f"--method {method} --strength 20 --points 3000 --seed 7 {target}"
     run(f"pointcloud anonymise {inputs} --quiet {more}", world, out)
     for name in ("a.xyz", "b.csv", "c.ply"):
         result = out / f"{name[0]}.ply"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.recfunctions import repack_fields
 from sklearn.metrics import roc_auc_score
 
 from ficgan.errors import InputError, UsageError
@@ -102,6 +103,10 @@ def test_equal_projections_are_no_distance_apart_and_times_are_of_some() -> None
     assert value_of(left, "seconds") == pytest.approx(0.2) and value_of(left, "seconds-sd") == pytest.approx(0.1)
     assert value_of(utility(clear, clear, np.nan), "seconds") is None
     assert {one.metric for one in left} <= set(METRICS)
+    bare = repack_fields(clear[["made", "found", "box", "marks", "ssim"]])
+    assert value_of(utility(bare, bare), "fid") is None
+    squeezed = np.zeros(6, [*bare.dtype.descr, ("features", "f2", (512,))])
+    assert value_of(utility(squeezed, squeezed), "fd-squeezenet") == 0
 
 
 def test_the_headline_is_the_strongest_attacker() -> None:
@@ -128,12 +133,12 @@ def faces() -> tuple[Cloud, Cloud]:
 
 
 @pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
-def test_a_sweep_is_the_method_degree_by_degree(method: str, faces: tuple[Cloud, Cloud]) -> None:
+def test_a_sweep_is_the_method_strength_by_strength(method: str, faces: tuple[Cloud, Cloud]) -> None:
     cloud, other = faces
     target = other if method == "merge-2-faces" else None
-    for degree, made in sweep(method, (1, 9, 20), cloud, seed=3, target=target, name="a"):
+    for strength, made in sweep(method, (1, 9, 20), cloud, seed=3, target=target, name="a"):
         try:
-            plain = anonymiser(method, degree, seed=3, target=target)(cloud, name="a")
+            plain = anonymiser(method, strength, seed=3, target=target)(cloud, name="a")
         except InputError:
             assert made is None
             continue

@@ -20,7 +20,7 @@ def study(folder: Path, **more: object) -> CloudStudyConfig:
 def test_the_thesis_protocol_is_packaged() -> None:
     config = CloudStudyConfig.read("pointcloud")
     assert config.synthetic is not None and config.synthetic.people == 200
-    assert len(config.methods) * len(config.degrees) == 210
+    assert len(config.methods) * len(config.strengths) == 210
     assert "pointcloud-small" in configs.names("eval") and CloudStudyConfig.read("pointcloud-small").title
 
 
@@ -29,12 +29,12 @@ def test_the_thesis_protocol_is_packaged() -> None:
     [
         ({}, "clouds"),
         ({"clouds": "a", "synthetic": {}}, "clouds"),
-        ({"clouds": "a", "degres": [1]}, "degrees"),
+        ({"clouds": "a", "degres": [1]}, "strengths"),
         ({"synthetic": {"peopel": 3}}, "synthetic.people"),
-        ({"clouds": "a", "degrees": [0]}, "degrees"),
-        ({"clouds": "a", "degrees": [3, 3]}, "degrees"),
+        ({"clouds": "a", "strengths": [0]}, "strengths"),
+        ({"clouds": "a", "strengths": [3, 3]}, "strengths"),
         ({"clouds": "a", "methods": ["smooth-kn"]}, "smooth-knn"),
-        ({"clouds": "a", "degrees": [2], "attack": {"degrees": [3]}}, "attack.degrees"),
+        ({"clouds": "a", "strengths": [2], "attack": {"strengths": [3]}}, "attack.strengths"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> None:
@@ -46,9 +46,9 @@ def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> Non
 def test_overrides_reach_into_parts(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("synthetic: {people: 5}\n")
-    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "degrees=[5,6]", "timed=2"])
+    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "strengths=[5,6]", "timed=2"])
     assert config.synthetic is not None and config.synthetic.people == 7
-    assert config.costly_degrees == (5,) and config.degrees == (5, 6)
+    assert config.costly_strengths == (5,) and config.strengths == (5, 6)
     for path, bad in ((file, "people"), (file, "synthetic.people.x=3"), (tmp_path / "none.yaml", "seed=1")):
         with pytest.raises(UsageError):
             CloudStudyConfig.read(path, [bad])

@@ -19,11 +19,11 @@ from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Results
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
-ATTACK = {"epochs": 2, "degrees": [12], "views": 2, "size": 16, "device": "cpu"}
+ATTACK = {"epochs": 2, "strengths": [12], "views": 2, "size": 16, "device": "cpu"}
 
 
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
-    tree = {"clouds": str(folder), "prepared": True, "methods": METHODS, "degrees": [1, 12], "timed": 1}
+    tree = {"clouds": str(folder), "prepared": True, "methods": METHODS, "strengths": [1, 12], "timed": 1}
     return CloudStudyConfig.parse(tree | {"costly": [12], "resamples": 50, **more})
 
 
@@ -38,7 +38,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield root, run_cloud_study(config, root / "out", progress=lambda *now: said.append(now)), said
 
 
-def test_every_method_at_every_degree_is_judged(ran: Any) -> None:
+def test_every_method_at_every_strength_is_judged(ran: Any) -> None:
     _, results, said = ran
     assert len(results.methods) == len(METHODS) * 2 and results.methods_without_a_figure() == {}
     for row in points(results):
@@ -138,7 +138,7 @@ def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch
     clouds_world.install(monkeypatch)
     monkeypatch.setattr("ficgan.lab.clouds.study.get_detector", lambda name: clouds_world.Box())
     folder = clouds_world.write_people(tmp_path / "people", 3, 2500)
-    config = study(folder, methods=["uniform-noise"], degrees=[1])
+    config = study(folder, methods=["uniform-noise"], strengths=[1])
     drawn = open_study(config)
     ranks = []
     for number, names in enumerate((("p0", "p1", "p2"), ("p1", "p2", "p0"))):

@@ -64,7 +64,7 @@ def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: p
             level = shown.images.mean(axis=(1, 2, 3))
             return {"perceptual": level, "attributes": 2 * level, "landmarks": np.full(len(level), np.nan)}
 
-    monkeypatch.setattr(use, "Appearance", Levels)
+    monkeypatch.setattr(use, "AppearanceReader", Levels)
     people = write_people(tmp_path / "people", 16, 4, cells=8)
     config = with_data("fantomas", people, aligned=True, size=32, judges=["dlib"])
     config = config.model_copy(update={"methods": [m for m in config.methods if m.label in ("Eye Mask", "Pixelation")]})
@@ -92,9 +92,9 @@ def test_points_and_attributes_of_a_face(tmp_path: Path, monkeypatch: pytest.Mon
     marks = placed.points(160).astype(np.float32)[None]
     clear = Faces(image[None], ("a",), marks)
     moved = clear.with_images(np.roll(image, (3, 4), (0, 1))[None])
-    plain = use.Appearance()
+    plain = use.AppearanceReader()
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    read = use.Appearance()
+    read = use.AppearanceReader()
     assert read.distances(clear, clear)["landmarks"] == 0 == read.distances(clear, clear)["attributes"]
     assert read.distances(clear, moved)["landmarks"] == pytest.approx(5, abs=0.5)
     assert read.says != plain.says

@@ -123,6 +123,7 @@ SMALL: dict[str, Any] = {
     "sweep": 3,
     "resamples": 30,
     "estimator": (8, 4, 4),
+    "estimator_network": "perceptron",
     "pictures": 2,
 }
 DONE = ("base", "retrieval", "sweep", "defences", "ood")

@@ -1,4 +1,4 @@
-"""The methods and their inverses against slow loops, their degrees and traits."""
+"""The methods and their inverses against slow loops, their strengths and traits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scipy.spatial import Delaunay
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, DEGREES, Cloud, methods
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, STRENGTHS, Cloud, methods
 from ficgan.pointcloud.cloud import farthest_point_sample
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
@@ -190,7 +190,7 @@ def test_colours_are_interpolated_between_corners():
     assert np.abs(out.colors - 200 * out.points).max() <= 0.5 + 1e-9
 
 
-# Degrees and traits.
+# Strengths and traits.
 
 
 TABLE = {
@@ -221,24 +221,24 @@ def aligned(monkeypatch):
     _registered.cache_clear()
 
 
-def made(name: str, degree: int, **given):
+def made(name: str, strength: int, **given):
     if name == "pmp":
         given.setdefault("n", 1500)
     given.setdefault("seed", 0)
-    return CLOUD_ANONYMIZERS[name].of_degree(degree, **given).with_target(nosy_face(2))
+    return CLOUD_ANONYMIZERS[name].of_strength(strength, **given).with_target(nosy_face(2))
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_degrees_are_those_of_table_4_2(name):
+def test_strengths_are_those_of_table_4_2(name):
     parameter, step = TABLE[name]
     cls = CLOUD_ANONYMIZERS[name]
-    assert cls.traits.strength == parameter
-    for degree in DEGREES:
-        assert getattr(cls.of_degree(degree), parameter) == pytest.approx(step * degree)
-    assert cls.of_degree(7, seed=3).seed == 3
-    for degree in (0, 36, 1.5):
-        with pytest.raises(UsageError, match="the degree is"):
-            cls.of_degree(degree)
+    assert cls.traits.parameter == parameter
+    for strength in STRENGTHS:
+        assert getattr(cls.of_strength(strength), parameter) == pytest.approx(step * strength)
+    assert cls.of_strength(7, seed=3).seed == 3
+    for strength in (0, 36, 1.5):
+        with pytest.raises(UsageError, match="the strength is"):
+            cls.of_strength(strength)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -341,13 +341,13 @@ def test_smoothing_is_taken_back_as_by_a_slow_loop(rng: np.random.Generator) -> 
     np.testing.assert_allclose(unsmooth(Cloud(smoothed), 9).points, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("degree", [20, *(pytest.param(degree, marks=pytest.mark.slow) for degree in (2, 34))])
-def test_a_merged_face_comes_back_to_whoever_has_the_target(degree: int) -> None:
+@pytest.mark.parametrize("strength", [20, *(pytest.param(strength, marks=pytest.mark.slow) for strength in (2, 34))])
+def test_a_merged_face_comes_back_to_whoever_has_the_target(strength: int) -> None:
     turn = np.eye(4)
     turn[:2, :2] = [[np.cos(0.04), -np.sin(0.04)], [np.sin(0.04), np.cos(0.04)]]
     turn[:3, 3] = [0.002, -0.001, 0.001]
     source, target = face(1), face(2).moved(turn)
-    method = Merge2Faces.of_degree(degree).with_target(target)
+    method = Merge2Faces.of_strength(strength).with_target(target)
     out = method(source)
     out = Cloud(out.points.astype(np.float32).astype(np.float64), out.colors)
     back = unmerge(out, method.weight, target, method.registered(source).transform)

@@ -47,7 +47,7 @@ def noisy(b: float = 0.01, seed: int = 1):  # type: ignore[no-untyped-def]
 )
 def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: MadeHead) -> None:
     cloud, marks = placed(head, 1)
-    method = CLOUD_ANONYMIZERS[name].of_degree(30, seed=4)
+    method = CLOUD_ANONYMIZERS[name].of_strength(30, seed=4)
     if method.traits.needs_target:
         method = method.with_target(made_head(9, points=1500).cloud)
     done = anonymise_scan(cloud, method, landmarks=marks, points=FEW, rest="keep")

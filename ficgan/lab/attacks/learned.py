@@ -95,6 +95,7 @@ class Learned(Reverser):
 
         from ficgan import ops
         from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
+        from ficgan.training.loop import Team
 
         check_pairs(pairs, self.name)
         key = digest_of(self, pairs)
@@ -103,15 +104,19 @@ class Learned(Reverser):
             if not isinstance(found, type(self)) or found.record.get("plan") != key:
                 raise FicganError(f"{workspace} is of a training on other pairs or settings; use another folder")
             return found
-        device = torch.device(resolve_device(self.device))
+        team = Team(self.device)  # of the processes of torchrun, where there are several
+        device = team.device
         if device.type == "cpu":
             ops.keep_freed_memory()
         torch.manual_seed(self.seed)
         network = self.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        learner, batches = self.learner(network, device), PairBatches(pairs, self, device)
+        learner, batches = self.learner(network, device), PairBatches(pairs, self, team)
+        learner.team = team
+        team.share(learner.modules.values())
         plan = TrainingPlan(self.name, key, self.epochs, self.seed, self.minutes, self.patience)
-        loop = TrainingLoop(learner, batches, plan, None if workspace is None else workspace / STATE, workspace)
-        loop.run(progress)
+        state = None if workspace is None else workspace / STATE
+        loop = TrainingLoop(learner, batches, plan, state, workspace if team.first else None)
+        loop.run(progress if team.first else None)
         network = copy.deepcopy(learner.result)
         if loop.kept is not None:
             network.load_state_dict(loop.kept)
@@ -133,7 +138,7 @@ class Learned(Reverser):
             "precision": learner.precision,
         }
         trained = self.with_network(network, record)
-        if workspace is not None:
+        if workspace is not None and team.first:
             trained.save(workspace / WEIGHTS)
             (workspace / STATE).unlink(missing_ok=True)
         return trained

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.cloak import ssim
+from ficgan.device import resolve_device
 from ficgan.errors import InputError
 from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.deconvolution import blurred
@@ -228,7 +230,7 @@ def _initialise(module: nn.Module) -> None:
 
 # -- the kernel of a blur ----------------------------------------------------------------------------------------------
 
-_EPOCHS, _BATCH, _RATE = 30, 256, 2e-3
+_BATCH = 256  # Pictures that are read at once
 _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what lies under it differs little
 
 
@@ -236,8 +238,8 @@ _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what 
 class KernelEstimator:
     """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
 
-    A perceptron on a `log_spectrum`, which a blur shifts by its transfer function; the paper has an EfficientNetV2-L,
-    which needs a GPU. `error`: mean absolute error on the validation faces, pixels; None where there were none.
+    An EfficientNetV2 of torchvision (Revelio, §4.2), or a perceptron on a `log_spectrum`, which a blur shifts by its
+    transfer function. `error`: mean absolute error on the validation faces, pixels; None where there were none.
     """
 
     module: nn.Module = field(repr=False, compare=False)
@@ -252,7 +254,9 @@ class KernelEstimator:
         kernels: Sequence[int],
         *,
         validation: Images | None = None,
-        epochs: int = _EPOCHS,
+        network: str = "perceptron",
+        pretrained: bool = False,
+        epochs: int = 0,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> KernelEstimator:
@@ -264,21 +268,24 @@ class KernelEstimator:
         if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
             raise InputError("a kernel estimator learns from faces and at least two odd widths, such as 1, 3, … 81")
         torch.manual_seed(seed)
-        spectra = torch.cat([torch.from_numpy(log_spectrum(blurred(images, kernel))) for kernel in kernels])
+        kind = _Perceptron if network == "perceptron" else _EfficientNet
+        device = torch.device("cpu" if kind is _Perceptron else resolve_device("auto"))
+        seen = torch.cat([kind.inputs(blurred(images, kernel)) for kernel in kernels])
         sizes = torch.tensor(kernels, dtype=torch.float32).repeat_interleave(len(images))
         wanted = (sizes - kernels[0]) / (kernels[-1] - kernels[0]) * 2 - 1
-        module = _Perceptron(spectra)
-        optimiser = torch.optim.AdamW(module.parameters(), _RATE, weight_decay=1e-2)
-        steps = epochs * -(-len(spectra) // _BATCH)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
+        module: Any = (_Perceptron(seen) if kind is _Perceptron else _EfficientNet(network, pretrained)).to(device)
+        epochs, batch, rate = epochs or kind.epochs, kind.batch, kind.rate
+        optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
+        steps = epochs * -(-len(seen) // batch)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
         order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
         held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
-            return F.smooth_l1_loss(module(spectra[rows])[:, 0], wanted[rows], beta=0.05)
+            return F.smooth_l1_loss(module(seen[rows].to(device))[:, 0], wanted[rows].to(device), beta=0.05)
 
         def error() -> float | None:
-            errors = [np.abs(made.regress(seen) - kernel) for seen, kernel in held]
+            errors = [np.abs(made.regress(images) - kernel) for images, kernel in held]
             return float(np.mean(errors)) if held else None
 
         def report(done: int, total: int) -> None:
@@ -288,7 +295,7 @@ class KernelEstimator:
         _, least = minimise(
             module,
             loss,
-            lambda: torch.randperm(len(spectra), generator=order).split(_BATCH),
+            lambda: torch.randperm(len(seen), generator=order).split(batch),
             optimiser,
             schedule,
             epochs=epochs,
@@ -303,7 +310,10 @@ class KernelEstimator:
         if images.shape[1] != self.side:
             raise InputError(f"this estimator reads crops of {self.side} pixels, not of {images.shape[1]}")
         low, high = self.kernels[0], self.kernels[-1]
-        found = self.module(torch.from_numpy(log_spectrum(images)))[:, 0].double().numpy()
+        module: Any = self.module
+        parts = [module.inputs(images[at : at + _BATCH]) for at in range(0, len(images), _BATCH)]
+        device = next(module.parameters()).device
+        found = torch.cat([module(part.to(device))[:, 0] for part in parts]).double().cpu().numpy()
         return np.clip((found + 1) / 2 * (high - low) + low, low, high)
 
     def estimate(self, images: Images) -> NDArray[np.int64]:
@@ -337,7 +347,32 @@ def _rings(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.argsort(radius, kind="stable"), np.bincount(radius)
 
 
+class _EfficientNet(nn.Module):
+    """Torchvision's network of that name with one output, ImageNet's weights in the rest of it (Revelio, §4.2)."""
+
+    epochs, batch, rate = 10, 32, 3e-4  # Ours: the paper does not say
+
+    def __init__(self, name: str, pretrained: bool) -> None:
+        from torchvision import models
+
+        super().__init__()
+        self.network = models.get_model(name, weights="DEFAULT" if pretrained else None)
+        self.network.classifier[-1] = nn.Linear(self.network.classifier[-1].in_features, 1)
+        seen = models.get_model_weights(name).DEFAULT.transforms()
+        self.seen = [torch.tensor(values)[:, None, None] for values in (seen.mean, seen.std)]
+
+    @staticmethod
+    def inputs(images: Images) -> Tensor:
+        return torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+
+    def forward(self, images: Tensor) -> Tensor:
+        mean, deviation = (values.to(images.device) for values in self.seen)
+        out: Tensor = self.network((images.float() / 255 - mean) / deviation)
+        return out
+
+
 class _Perceptron(nn.Module):
+    epochs, batch, rate = 30, 256, 2e-3
     mean: Tensor
     scale: Tensor
 
@@ -348,6 +383,10 @@ class _Perceptron(nn.Module):
         widths = (spectra.shape[1], hidden, hidden)
         layers = [layer for i in range(2) for layer in (nn.Linear(widths[i], widths[i + 1]), nn.GELU())]
         self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
+
+    @staticmethod
+    def inputs(images: Images) -> Tensor:
+        return torch.from_numpy(log_spectrum(images))
 
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = self.layers((inputs - self.mean) / self.scale)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ficgan.device import first_process
 from ficgan.errors import FicganError, stop_asked
 from ficgan.lab.attacks.base import Pairs, Progress, held_out, people_of, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
@@ -73,6 +74,7 @@ class Learner:
     """What is trained: modules and optimisers by name, and a precision; "network" is used in the end."""
 
     precision = "float32"
+    team: Any = None  # The processes that share each batch, see `ficgan.training.loop.Team`; None: this one alone
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
@@ -104,6 +106,8 @@ class Learner:
         """One step of an optimiser down a loss."""
         self.optimizers[optimizer].zero_grad(set_to_none=True)
         loss.backward()
+        if self.team is not None:
+            self.team.average_gradients(weight for group in self._groups() for weight in group["params"])
         self.optimizers[optimizer].step()
 
     def set_rate(self, factor: float) -> None:
@@ -175,6 +179,7 @@ class TrainingLoop:
         self.reporter: Any = None
         self._losses: list[dict[str, Tensor]] = []
         self._whole = True
+        self._any: Callable[[bool], bool] = bool if learner.team is None else learner.team.any
 
     @property
     def epoch(self) -> int:
@@ -211,7 +216,8 @@ class TrainingLoop:
         began, took, reported = saved - self.at.seconds, 0.0, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
-                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1))
+                rank = 0 if self.learner.team is None else self.learner.team.rank
+                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + rank)
                 self._whole = False  # a second Ctrl-C may come within the step, and half of one is not worth keeping
                 self._losses.append(self.learner.step(*batch, self.images))
                 self.at.step += 1
@@ -220,10 +226,10 @@ class TrainingLoop:
                     self.reporter.advance(self.batches.batch)
                 start = time.monotonic()
                 self.at.seconds = start - began
-                over = 0 < plan.minutes * 60 <= self.at.seconds
+                over = self._any(0 < plan.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
-                if asked.is_set():
+                if self._any(asked.is_set()):
                     raise KeyboardInterrupt
                 if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
                     self._save()
@@ -236,7 +242,7 @@ class TrainingLoop:
                     break
 
     def _close_epoch(self, *, over: bool) -> None:
-        self._check()
+        self._check(self._any)
         numbers = {name: float(torch.stack([loss[name] for loss in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
         held = self._held_out_loss()
@@ -255,13 +261,14 @@ class TrainingLoop:
             numbers |= {"lr_factor": self.at.factor, **({} if held is None else {"held_out": held})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
-    def _check(self) -> None:
+    def _check(self, anywhere: Callable[[bool], bool] = bool) -> None:
         weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
         every = [
             *(value for loss in self._losses for value in loss.values()),
             *(weight.float().sum() for weight in weights),
         ]
-        if not bool(torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()):
+        finite = torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()
+        if anywhere(not bool(finite)):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
 
@@ -277,10 +284,14 @@ class TrainingLoop:
                 count += len(batch[0])
         for name, module in modules.items():
             module.train(modes[name])
+        if count and self.learner.team is not None:  # so that all processes decide alike
+            total = float(
+                self.learner.team.average(torch.tensor(total, dtype=torch.float64).to(self.learner.team.device))
+            )
         return total / count if count else None
 
     def _save(self) -> None:
-        if self.state is None:
+        if self.state is None or not first_process():
             return
         self._check()
         tensors = packed(*self._parts()) | {f"kept.{key}": value for key, value in (self.kept or {}).items()}
@@ -310,20 +321,24 @@ class TrainingLoop:
 
 
 class PairBatches:
-    """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
+    """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another.
 
-    def __init__(self, pairs: Pairs, attacker: Any, device: torch.device) -> None:
+    Each process of a team takes its share of a batch, which is cut to a multiple of them.
+    """
+
+    def __init__(self, pairs: Pairs, attacker: Any, team: Any) -> None:
         held = held_out(people_of(pairs.clear), attacker.held, attacker.seed)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
-        self.batch = min(attacker.batch, len(self.rows))
+        self.rank, self.world = team.rank, team.world
+        self.batch = max(1, min(attacker.batch, len(self.rows)) // self.world) * self.world
         self.steps = len(self.rows) // self.batch
-        self.seed, self.device = attacker.seed, device
+        self.seed, self.device = attacker.seed, team.device
 
     def epoch(self, number: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = np.random.default_rng([self.seed, number]).permutation(self.rows)
         for step in range(first, self.steps):
-            yield self._at(order[step * self.batch : (step + 1) * self.batch])
+            yield self._at(order[step * self.batch + self.rank : (step + 1) * self.batch : self.world])
 
     def held(self) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self.held_rows), self.batch):

@@ -83,7 +83,7 @@ def _steps(study: CloudStudy) -> Iterator[Step]:
 
 
 def _every(config: CloudStudyConfig, method: str) -> Treatment:
-    return Treatment(method, "", tuple(sorted(config.degrees)))
+    return Treatment(method, "", tuple(sorted(config.strengths)))
 
 
 def _task(study: CloudStudy, step: Step, found: Found) -> Task:
@@ -132,7 +132,7 @@ class _Comparison:
         self.sample = Sample(self.people, Bootstrap(config.resamples, config.seed), "clouds")
 
     def records(self, rows: Sequence[int], hows: Iterable[Treatment]) -> dict[Treatment, Record]:
-        """Records [rows,degrees] of treatments."""
+        """Records [rows,strengths] of treatments."""
         kind = "space" if self.in_space else "pictured"
         return {how: np.stack([self.found[kind, row, how] for row in rows]) for how in hows}
 
@@ -143,14 +143,14 @@ class _Comparison:
             hows = treatments_of(self.study.config, gallery=True, costly=True)
             parrots = {how.method: (how, record) for how, record in self.records(gallery, hows).items()}
         for how, record in records.items():
-            for place, degree in enumerate(how.degrees):
-                what, made = report.label(how.method, degree), record[:, place]
+            for place, strength in enumerate(how.strengths):
+                what, made = report.label(how.method, strength), record[:, place]
                 yield from self.trials(made, what, "inverse" if how.attacker else "naive", how.attacker)
                 if how.attacker or how.method not in parrots:
                     continue
                 parrot, known = parrots[how.method]
-                if degree in parrot.degrees:
-                    there = known[:, parrot.degrees.index(degree)]
+                if strength in parrot.strengths:
+                    there = known[:, parrot.strengths.index(strength)]
                     yield from self.trials(made, what, "parrot", "parrot", known=there)
 
     def trials(
@@ -225,9 +225,9 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
         seconds = np.full(record.shape, np.nan)
         for place, row in enumerate(clouds.probes[: config.timed]):
             seconds[place] = found["seconds", row, _every(config, method)]
-        for place, degree in enumerate(sorted(config.degrees)):
-            name = report.label(method, degree)
-            results.methods[name] = _facts(method, degree, config.seed)
+        for place, strength in enumerate(sorted(config.strengths)):
+            name = report.label(method, strength)
+            results.methods[name] = _facts(method, strength, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], pictures.sample)
             results.utilities.append(Utility(clouds.name, name, left))
     results.caveats = report.caveats(study, results, made, clear, known, guesses)
@@ -235,21 +235,21 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
 
 
 def _guessed(pictures: _Comparison, guesses: CloudGuesses, made: dict[str, Record]) -> Iterator[Trial]:
-    degrees = sorted(pictures.study.config.degrees)
-    for (method, degree), record in guesses.records.items():
-        before = made[method][guesses.probes, degrees.index(degree)]["ssim"]
+    strengths = sorted(pictures.study.config.strengths)
+    for (method, strength), record in guesses.records.items():
+        before = made[method][guesses.probes, strengths.index(strength)]["ssim"]
         likeness = (
             Figure("ssim of the guess", float(record["ssim"].mean()), n=len(record), unit="clouds"),
             Figure("ssim before", float(before.mean()), n=len(record), unit="clouds"),
         )
-        name = report.label(method, degree)
+        name = report.label(method, strength)
         for trial in pictures.trials(record, name, "reversed", "thesis-autoencoder", probes=guesses.probes):
             yield replace(trial, figures=trial.figures + likeness)
 
 
-def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
+def _facts(method: str, strength: int, seed: int) -> dict[str, Any]:
     traits = CLOUD_ANONYMIZERS[method].traits
-    value = traits.of_degree(degree)
+    value = traits.of_strength(strength)
     return {
         "name": method,
         "title": traits.title,
@@ -258,7 +258,7 @@ def _facts(method: str, degree: int, seed: int) -> dict[str, Any]:
         "keyed": False,
         "stochastic": traits.stochastic,
         "domain": "cloud",
-        "strength": traits.strength,
-        "parameter": f"{traits.strength} = {value:.4g}",
-        "settings": {"degree": degree, traits.strength: value, "seed": seed},
+        "strength": traits.parameter,
+        "parameter": f"{traits.parameter} = {value:.4g}",
+        "settings": {"strength": strength, traits.parameter: value, "seed": seed},
     }

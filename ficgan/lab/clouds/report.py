@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.study import INVERSES, Record
+from ficgan.lab.clouds.study import INVERSES, SQUEEZED, Record
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, landmark_distance
 from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
@@ -32,7 +32,7 @@ CLOUD = " (cloud)"  # what the names of figures end with that hold where the clo
 TRIED = 20  # people on whom an attacker must have been tried to be anybody's strongest, where the study has more
 _OVERLAP = 0.5  # least overlap with the box in the clear projection that counts as detected
 _MISS = 40.0  # landmark distance of a face that is not found, pixels
-_WHOLE = 20  # degree up to which an exact inverse brings everything back
+_WHOLE = 20  # strength up to which an exact inverse brings everything back
 _NEAR = 0.05  # by which rank-1 may fall below that of clear faces
 _PRIVACY = ("AUC", "rank-1", "EER", "leak", "mu-privacy")
 _AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
@@ -71,7 +71,7 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
 
 
 def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: Sample) -> tuple[Figure, ...]:
-    """What a method left at one degree, of records [P] of clear and anonymised projections and times [P]."""
+    """What a method left at one strength, of records [P] of clear and anonymised projections and times [P]."""
     overlap = np.nan_to_num(box_iou(clear["box"], made["box"]), nan=0.0)
     known, base, lost = clear["found"], float(clear["found"].mean()), int((~made["made"]).sum())
     note = f"{base:.3f} of the clear projections"
@@ -81,7 +81,8 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
     ssim = sample.mean("ssim", made["ssim"])
     fid = sample.none("fid", "torch-fidelity's Inception is not in torch's cache of weights")
     if "features" in (made.dtype.names or ()):
-        fid = replace(frechet_figure("fid", clear["features"], made["features"]), unit=sample.unit)
+        name = "fd-squeezenet" if made.dtype["features"].shape == (SQUEEZED,) else "fid"
+        fid = replace(frechet_figure(name, clear["features"], made["features"]), unit=sample.unit)
     mean = sample.none("mu-utility", "there is no SSIM")
     if ssim.value is not None and detected.value is not None:
         mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
@@ -110,8 +111,8 @@ def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def label(method: str, degree: int) -> str:
-    return f"{method} {degree}"
+def label(method: str, strength: int) -> str:
+    return f"{method} {strength}"
 
 
 def needs_cloud(trial: Trial) -> bool:
@@ -120,7 +121,7 @@ def needs_cloud(trial: Trial) -> bool:
 
 
 def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | None:
-    """Of the trials of a method at a degree, on all people, the one that leaves the least mean privacy.
+    """Of the trials of a method at a strength, on all people, the one that leaves the least mean privacy.
 
     `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
     alone.
@@ -141,7 +142,7 @@ def _people(trial: Trial) -> int:
 
 
 def points(results: Results) -> list[Row]:
-    """A row for each method at each degree: its strongest attacker's figures, and what is left."""
+    """A row for each method at each strength: its strongest attacker's figures, and what is left."""
     left = {use.method: use.figures for use in results.utilities}
     rows = []
     for name, facts in results.methods.items():
@@ -149,7 +150,7 @@ def points(results: Results) -> list[Row]:
         figures = [None if worst is None else figure(worst.figures, metric) for metric in _PRIVACY]
         row: Row = {
             "method": facts["name"],
-            "degree": facts["settings"]["degree"],
+            "strength": facts["settings"]["strength"],
             "parameter": facts["parameter"],
             "attacker": "" if worst is None else attacker_of(worst),
             **dict.fromkeys(_PRIVACY),
@@ -166,9 +167,9 @@ def points(results: Results) -> list[Row]:
 
 
 def summary(results: Results) -> list[Row]:
-    """A row for each method: the degree that passes a mean privacy of .8 and leaves most utility, and the extremes."""
+    """A row for each method: the strength of a mean privacy of .8 that leaves most utility, and the extremes."""
     whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
-    rows = [row for row in points(results) if row["degree"] in whole]
+    rows = [row for row in points(results) if row["strength"] in whole]
 
     def known(some: list[Row], name: str) -> list[float]:
         return [row[name] for row in some if row.get(name) is not None]
@@ -181,7 +182,7 @@ def summary(results: Results) -> list[Row]:
         at = max(hidden, key=lambda row: row["mu-utility"], default=None)
         row = {"method": method}
         if at is not None:
-            row[f"at μ_privacy ≥ {_AIM:g}: degree"] = at["degree"]
+            row[f"at μ_privacy ≥ {_AIM:g}: strength"] = at["strength"]
             row |= {key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
         times = known(mine, "seconds")
         inverses = (name for name, inverse in INVERSES.items() if inverse.method == method and name in tried)
@@ -199,18 +200,18 @@ def summary(results: Results) -> list[Row]:
 
 
 def tried_whole(results: Results) -> list[int]:
-    """Degrees at which the costly attackers were tried too; all, where there are none."""
-    degree = {name: facts["settings"]["degree"] for name, facts in results.methods.items()}
+    """Strengths at which the costly attackers were tried too; all, where there are none."""
+    strength = {name: facts["settings"]["strength"] for name, facts in results.methods.items()}
     costly = [t for t in results.trials if t.scenario == "parrot" or t.recogniser.endswith(IN_SPACE)]
-    return sorted({degree[t.method] for t in costly if t.method in degree} or set(degree.values()))
+    return sorted({strength[t.method] for t in costly if t.method in strength} or set(strength.values()))
 
 
 def attackers(results: Results) -> list[Row]:
-    """A row for each attacker of a method at a degree."""
+    """A row for each attacker of a method at a strength."""
     out = [
         {
             "method": facts["name"],
-            "degree": facts["settings"]["degree"],
+            "strength": facts["settings"]["strength"],
             "attacker": attacker_of(trial),
             "needs": "the cloud" if needs_cloud(trial) else "its picture",
             **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "AUC", "mu-privacy")},
@@ -218,16 +219,16 @@ def attackers(results: Results) -> list[Row]:
         for trial in results.trials
         if (facts := results.methods.get(trial.method)) is not None and not trial.control
     ]
-    return sorted(out, key=lambda row: (row["method"], row["degree"]))
+    return sorted(out, key=lambda row: (row["method"], row["strength"]))
 
 
 def controls(results: Results) -> list[Row]:
-    """Trials whose outcome is known beforehand: exact inverses up to the degree at which nothing is lost."""
+    """Trials whose outcome is known beforehand: exact inverses up to the strength at which nothing is lost."""
     exact: dict[Any, Trial] = {}
-    degree = {name: facts["settings"]["degree"] for name, facts in results.methods.items()}
+    strength = {name: facts["settings"]["strength"] for name, facts in results.methods.items()}
     tried = [t for t in results.trials if t.scenario == "inverse" and INVERSES[t.attacker].exact]
-    for trial in sorted(tried, key=lambda t: degree[t.method]):
-        if degree[trial.method] <= _WHOLE:
+    for trial in sorted(tried, key=lambda t: strength[t.method]):
+        if strength[trial.method] <= _WHOLE:
             exact[trial.attacker, trial.recogniser] = trial
     clear = {t.recogniser: value_of(t.figures, "rank-1") for t in results.trials if t.control == "ceiling"}
     out = []
@@ -264,7 +265,7 @@ def caveats(
     known: Record,
     guesses: CloudGuesses | None,
 ) -> list[str]:
-    """Sentences that stand before every table, of records [P,degrees] by method, and clear ones [P], [G]."""
+    """Sentences that stand before every table, of records [P,strengths] by method, and clear ones [P], [G]."""
     facts, provenance = next(iter(results.sets.values())), results.provenance
     people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
     tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
@@ -299,18 +300,18 @@ def caveats(
         recognisers=", ".join(provenance["recognisers"]),
         detector=provenance["detector"],
         tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
-        costly=", ".join(map(str, study.config.costly_degrees)),
+        costly=", ".join(map(str, study.config.costly_strengths)),
     )
 
 
 # -- plots and page ---------------------------------------------------------------------------------------------------
 
-_BY_DEGREE = (
+_BY_STRENGTH = (
     *("AUC", "rank-1", "mu-privacy", "mu-privacy" + CLOUD, "delta-detection", "landmark-distance", "ssim"),
-    *("fid", "mu-utility", "seconds"),
+    *("fid", "fd-squeezenet", "mu-utility", "seconds"),
 )
 # Variables of the correlation matrix (figure 5.14).
-_PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fid")
+_PAIRED = ("AUC", "rank-1", "delta-detection", "landmark-distance", "ssim", "fid", "fd-squeezenet")
 _UNITS = {"landmark-distance": "px", "seconds": "s"}
 
 
@@ -340,7 +341,7 @@ def write_cloud_report(results: Results, out: Path) -> list[Path]:
 
 
 def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
-    """Pearson's r over all methods and degrees between every two variables of `_PAIRED` that vary."""
+    """Pearson's r over all methods and strengths between every two variables of `_PAIRED` that vary."""
     table = np.array([[row.get(name) for row in rows] for name in _PAIRED], float).reshape(len(_PAIRED), -1)
     kept = [i for i in range(len(_PAIRED)) if np.isfinite(table[i]).any()]
     whole = table[kept][:, np.isfinite(table[kept]).all(0)] if kept else table[:0]
@@ -352,18 +353,18 @@ def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
 def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row]]]:
     for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
         mine = [row for row in rows if row["method"] == name and all(row.get(key) is not None for key in needed)]
-        yield f"C{number}", name, sorted(mine, key=lambda row: int(row["degree"]))
+        yield f"C{number}", name, sorted(mine, key=lambda row: int(row["strength"]))
 
 
-def _by_degree(results: Results, rows: list[Row], canvas: Any) -> bool:
-    names = [name for name in _BY_DEGREE if any(row.get(name) is not None for row in rows)]
+def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
+    names = [name for name in _BY_STRENGTH if any(row.get(name) is not None for row in rows)]
     if not names:
         return False
     grid = canvas.subplots(-(-len(names) // 2), 2, squeeze=False)
     styles = {"ceiling": "--", "negative": ":"}
     for axes, name in zip(grid.ravel(), names, strict=False):
         for colour, method, mine in _methods(rows, name):
-            x = [row["degree"] for row in mine]
+            x = [row["strength"] for row in mine]
             axes.plot(x, [row[name] for row in mine], ".-", color=colour, label=method, linewidth=1, markersize=3)
             if mine and all(f"{name} low" in row for row in mine):
                 low, high = ([row[f"{name} {end}"] for row in mine] for end in ("low", "high"))
@@ -372,7 +373,7 @@ def _by_degree(results: Results, rows: list[Row], canvas: Any) -> bool:
             value = value_of(trial.figures, name)
             if trial.control in styles and value is not None:
                 axes.axhline(value, color="0.4", linewidth=0.8, linestyle=styles[trial.control])
-        axes.set(xlabel="degree", ylabel=f"{name}, {_UNITS[name]}" if name in _UNITS else name)
+        axes.set(xlabel="strength", ylabel=f"{name}, {_UNITS[name]}" if name in _UNITS else name)
         axes.grid(alpha=0.3)
     for axes in grid.ravel()[len(names) :]:
         axes.set_axis_off()
@@ -384,7 +385,7 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
     axes, whole = canvas.subplots(), set(tried_whole(results))
     drawn = False
     for colour, method, known in _methods(rows, "mu-privacy", "mu-utility"):
-        tried = [row for row in known if row["degree"] in whole]
+        tried = [row for row in known if row["strength"] in whole]
         if not tried:
             continue
         drawn = True
@@ -393,7 +394,7 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
         given = [row for row in tried if row.get("mu-privacy" + CLOUD) is not None]
         axes.plot(*([row[name] for row in given] for name in ("mu-privacy" + CLOUD, "mu-utility")), "x", color=colour)
         for row in (tried[0], tried[-1]):
-            axes.annotate(str(row["degree"]), (row["mu-privacy"], row["mu-utility"]), fontsize=7)
+            axes.annotate(str(row["strength"]), (row["mu-privacy"], row["mu-utility"]), fontsize=7)
     axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
     axes.set(xlabel="mean privacy under the strongest attacker (eq. 5.1)", ylabel="mean utility (eq. 5.2)")
     axes.grid(alpha=0.3)
@@ -419,15 +420,15 @@ def _correlations(results: Results, rows: list[Row], canvas: Any) -> bool:
 # File → caption, size in inches, and what draws it; False where there is nothing to draw.
 PLOTS: dict[str, tuple[str, tuple[float, float], Callable[[Results, list[Row], Any], bool]]] = {
     "trade-off": (
-        "Privacy against utility (as figure 5.15), at degrees at which every attacker was tried, first and last "
+        "Privacy against utility (as figure 5.15), at strengths at which every attacker was tried, first and last "
         "numbered; crosses: the cloud itself given away and attacked",
         (7.5, 6),
         _trade_off,
     ),
-    "by-degree": (
-        "Figures by degree (as figures 5.9 to 5.12), 95 % intervals shaded; dashed: clear projections, dotted: chance",
+    "by-strength": (
+        "Figures by strength (as 5.9 to 5.12), 95 % intervals shaded; dashed: clear projections, dotted: chance",
         (10, 18),
-        _by_degree,
+        _by_strength,
     ),
-    "correlations": ("Correlations over all methods and degrees (as figure 5.14)", (6.5, 5.4), _correlations),
+    "correlations": ("Correlations over all methods and strengths (as figure 5.14)", (6.5, 5.4), _correlations),
 }

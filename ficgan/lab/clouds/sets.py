@@ -17,7 +17,7 @@ from ficgan.errors import InputError
 from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
 from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, DEGREES
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS
 from ficgan.yaml_settings import check, hint, override, read_tree
 
 METHODS = tuple(CLOUD_ANONYMIZERS)
@@ -39,7 +39,7 @@ class AutoEncoderConfig(_CloudSettings):
 
     epochs: int = Field(250, ge=1)
     # At which it learns and is tried; the thesis has five, and does not say which.
-    degrees: tuple[int, ...] = (7, 14, 21, 28, 35)
+    strengths: tuple[int, ...] = (7, 14, 21, 28, 35)
     views: int = Field(11, ge=1)  # of each training person, evenly from −10° to 10° of yaw; 1: the frontal one
     size: int = Field(128, ge=16, le=1024)  # side of the square at which the network works, pixels
     minutes: float = Field(0.0, ge=0)  # training ends after so many minutes; 0: no limit
@@ -58,14 +58,14 @@ class CloudStudyConfig(_CloudSettings):
     prepared: bool = False  # the clouds are in the canonical frame already
 
     methods: tuple[str, ...] = Field(METHODS, min_length=1)
-    degrees: tuple[int, ...] = Field(tuple(DEGREES), min_length=1)
+    strengths: tuple[int, ...] = Field(tuple(STRENGTHS), min_length=1)
     seed: int = Field(0, ge=0)  # of what the methods draw
 
     recognisers: tuple[str, ...] = Field(("dlib",), min_length=1)  # dlib, insightface or onnx:PATH; the thesis: ArcFace
     # auto: the first there is of insightface, yunet, centerface and dlib; the thesis: RetinaFace
     detector: str = "auto"
     timed: int = Field(3, ge=0)  # on so many people every anonymisation is timed alone
-    # Degrees at which parrots, slow inverses and recognisers of shape are tried; where the study has none of them, at
+    # Strengths at which parrots, slow inverses and recognisers of shape are tried; where the study has none of them, at
     # all of its own.
     costly: tuple[int, ...] = (1, 5, 10, 15, 20, 25, 30, 35)
     attack: AutoEncoderConfig | None = None
@@ -75,21 +75,21 @@ class CloudStudyConfig(_CloudSettings):
     def _sound(self) -> CloudStudyConfig:
         if (self.clouds is None) == (self.synthetic is None):
             raise ValueError("give either clouds, a folder of scans, or synthetic")
-        attacked = self.attack.degrees if self.attack else self.degrees
-        for values in (self.degrees, self.costly, attacked):
-            if not set(values) <= set(DEGREES) or len(set(values)) != len(values):
-                raise ValueError(f"degrees must lie between {DEGREES[0]} and {DEGREES[-1]}, each once")
+        attacked = self.attack.strengths if self.attack else self.strengths
+        for values in (self.strengths, self.costly, attacked):
+            if not set(values) <= set(STRENGTHS) or len(set(values)) != len(values):
+                raise ValueError(f"strengths must lie between {STRENGTHS[0]} and {STRENGTHS[-1]}, each once")
         for name in self.methods:
             if name not in METHODS:
                 raise ValueError(f"there is no point-cloud anonymiser {name!r}; {hint(name, METHODS)}")
-        if not set(attacked) & set(self.degrees):
-            raise ValueError("attack.degrees has no degree in common with degrees; give one that it has")
+        if not set(attacked) & set(self.strengths):
+            raise ValueError("attack.strengths has no strength in common with strengths; give one that it has")
         return self
 
     @property
-    def costly_degrees(self) -> tuple[int, ...]:
+    def costly_strengths(self) -> tuple[int, ...]:
         """Of `costly`, those that the study has."""
-        return tuple(sorted(set(self.costly) & set(self.degrees)) or sorted(self.degrees))
+        return tuple(sorted(set(self.costly) & set(self.strengths)) or sorted(self.strengths))
 
     @classmethod
     def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:

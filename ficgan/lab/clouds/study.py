@@ -20,7 +20,8 @@ from ficgan.faces import DetectAt, FaceDetector, get_detector
 from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.images.codec import read_image
 from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.metrics.pictures import Inception, detect_faces, inception_file, ssim
+from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, ssim
+from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
 
 Image = NDArray[np.uint8]
-# Structured arrays [N], one entry a degree. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
+# Structured arrays [N], one entry a strength. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
 # `features`, and `by NAME` for each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of
 # shape.
 Record = NDArray[np.void]
-Swept = list[tuple[int, Cloud | None]]  # degree, ascending, and anonymised cloud; None: the method cannot work
+Swept = list[tuple[int, Cloud | None]]  # strength, ascending, and anonymised cloud; None: the method cannot work
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
+SQUEEZED = 512  # features of SqueezeNet, which stands in for Inception
 _LEAST = 16  # pixels of the shortest side in which SSIM is taken; its window has 11
 
 
@@ -49,12 +51,12 @@ _LEAST = 16  # pixels of the shortest side in which SSIM is taken; its window ha
 
 @dataclass(frozen=True)
 class Inverse:
-    """An attacker who has the cloud and knows the degree (as who tries all 35) and the target."""
+    """An attacker who has the cloud and knows the strength (as who tries all 35) and the target."""
 
     method: str  # that is taken back
     note: str  # what is done, for the report
     undo: Callable[[Any, Cloud, Cloud], Cloud]  # anonymiser, the clear face (to know how a target lay), what it became
-    exact: bool = False  # it gives the face back, wherever that is possible; quick, so tried at every degree
+    exact: bool = False  # it gives the face back, wherever that is possible; quick, so tried at every strength
 
 
 INVERSES = {
@@ -77,43 +79,45 @@ INVERSES = {
 
 
 class Treatment(NamedTuple):
-    """What is done to a face at some degrees."""
+    """What is done to a face at some strengths."""
 
     method: str
     attacker: str  # who takes it back, of `INVERSES`; "": nobody
-    degrees: tuple[int, ...]
+    strengths: tuple[int, ...]
 
 
 def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
-    """All of a study: of probes, or of a gallery, which nobody takes back; `costly`: at its costly degrees alone."""
-    every = tuple(sorted(config.degrees))
+    """All of a study: of probes, or of a gallery, which nobody takes back; `costly`: at its costly strengths alone."""
+    every = tuple(sorted(config.strengths))
     return [
         Treatment(
-            method, attacker, config.costly_degrees if costly or (attacker and not INVERSES[attacker].exact) else every
+            method,
+            attacker,
+            config.costly_strengths if costly or (attacker and not INVERSES[attacker].exact) else every,
         )
         for method in config.methods
         for attacker in ("", *(name for name, inverse in INVERSES.items() if inverse.method == method and not gallery))
     ]
 
 
-def anonymiser(method: str, degree: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
-    made = CLOUD_ANONYMIZERS[method].of_degree(degree, seed=seed)
+def anonymiser(method: str, strength: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
+    made = CLOUD_ANONYMIZERS[method].of_strength(strength, seed=seed)
     return made if target is None else made.with_target(target)
 
 
 def sweep(
-    method: str, degrees: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
+    method: str, strengths: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
-    """A cloud under one method at several degrees; neighbours and registrations are looked for once."""
-    made = {degree: anonymiser(method, degree, seed=seed, target=target) for degree in sorted(degrees)}
+    """A cloud under one method at several strengths; neighbours and registrations are looked for once."""
+    made = {strength: anonymiser(method, strength, seed=seed, target=target) for strength in sorted(strengths)}
     if method == "smooth-knn":
-        return _smoothed({degree: smoother.settings()["k"] for degree, smoother in made.items()}, cloud)
+        return _smoothed({strength: smoother.settings()["k"] for strength, smoother in made.items()}, cloud)
     found: Swept = []
-    for degree, anonymise in made.items():
+    for strength, anonymise in made.items():
         try:
-            found.append((degree, anonymise(cloud, name=name)))
+            found.append((strength, anonymise(cloud, name=name)))
         except InputError:
-            found.append((degree, None))
+            found.append((strength, None))
     return found
 
 
@@ -129,10 +133,10 @@ def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
         for k, mean in means.items():
             mean[:, column] = sums[:, k - 1] / k
     found: Swept = []
-    for degree, k in sizes.items():
+    for strength, k in sizes.items():
         mean = means.get(k)
         colors = None if mean is None or cloud.colors is None else rounded_colors(mean[:, 3:])
-        found.append((degree, None if mean is None else cloud.with_points(mean[:, :3] + centre, colors)))
+        found.append((strength, None if mean is None else cloud.with_points(mean[:, :3] + centre, colors)))
     return found
 
 
@@ -141,11 +145,11 @@ def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
 
 @dataclass
 class PictureJudges:
-    """A detector, recognisers, and Inception where its weights are here."""
+    """A detector, recognisers, and Inception where its weights are here, else SqueezeNet."""
 
     readers: Sequence[Reader]
     detector: FaceDetector  # in one pass
-    inception: Inception | None = None
+    perception: Inception | SqueezeNet | None = None
 
     @classmethod
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
@@ -153,14 +157,13 @@ class PictureJudges:
         readers = get_readers(config.recognisers)
         detector = get_detector(config.detector, threshold=CONFIDENCE)
         once: Any = getattr(detector, "once", None)
-        weights = inception_file()
-        inception = None if weights is None else Inception(weights)
-        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), inception)
+        found = Judges.find()
+        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), found.inception or found.squeezenet)
 
     @property
     def key(self) -> list[Any]:
         """Of everything that a record depends on besides the image; JSON-ready."""
-        return [[reader.digest for reader in self.readers], self.detector.name, self.inception is not None]
+        return [[reader.digest for reader in self.readers], self.detector.name, type(self.perception).__name__]
 
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
@@ -170,8 +173,8 @@ class PictureJudges:
         for reader in self.readers:
             length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
             fields.append((f"by {reader.name}", "f4", (length,)))
-        if self.inception is not None:
-            fields.append(("features", "f2", (2048,)))
+        if self.perception is not None:
+            fields.append(("features", "f2", (2048 if isinstance(self.perception, Inception) else SQUEEZED,)))
         return np.dtype(fields)
 
     def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
@@ -194,8 +197,8 @@ class PictureJudges:
             out[f"by {reader.name}"] = reader.embed_each(stack, marks)
         if clear is not None:
             out["ssim"] = _likeness(clear, stack)
-        if self.inception is not None:
-            out["features"] = self.inception.features(stack)
+        if self.perception is not None:
+            out["features"] = self.perception.features(stack)
         return out
 
     def read_photo(self, image: Image, detector: FaceDetector) -> Record:
@@ -296,20 +299,20 @@ class CloudStudy:
         target = self.target if method == "merge-2-faces" else None
         return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
 
-    def swept(self, row: int, method: str, degrees: Iterable[int]) -> Swept:
-        """The inner part of a scan under one method at several degrees."""
-        return sweep(method, degrees, self.prepared(row).inner, **self._drawing(row, method))
+    def swept(self, row: int, method: str, strengths: Iterable[int]) -> Swept:
+        """The inner part of a scan under one method at several strengths."""
+        return sweep(method, strengths, self.prepared(row).inner, **self._drawing(row, method))
 
     def treated(self, row: int, how: Treatment) -> list[Cloud | None]:
-        """The inner part of a scan after a treatment, at each of its degrees."""
-        made = self.swept(row, how.method, how.degrees)
+        """The inner part of a scan after a treatment, at each of its strengths."""
+        made = self.swept(row, how.method, how.strengths)
         if not how.attacker:
             return [cloud for _, cloud in made]
         clear, target = self.prepared(row).inner, self.target if how.method == "merge-2-faces" else None
         undo = INVERSES[how.attacker].undo
         return [
-            None if cloud is None else undo(anonymiser(how.method, degree, target=target), clear, cloud)
-            for degree, cloud in made
+            None if cloud is None else undo(anonymiser(how.method, strength, target=target), clear, cloud)
+            for strength, cloud in made
         ]
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
@@ -317,11 +320,11 @@ class CloudStudy:
         parts = self.prepared(row)
         return project(merged(parts.inner if inner is None else inner, parts.outer), **drawn)
 
-    def picture_of(self, row: int, inner: Cloud | None, method: str = "", degree: int = 1) -> Image:
+    def picture_of(self, row: int, inner: Cloud | None, method: str = "", strength: int = 1) -> Image:
         """As the thesis draws a method's result; the outer part alone, or nothing, where nothing could be made."""
         outer = self.prepared(row).outer
         if inner is not None:
-            return self.picture(row, inner, **anonymiser(method, degree).drawn_with())
+            return self.picture(row, inner, **anonymiser(method, strength).drawn_with())
         return project(outer) if len(outer) else np.full_like(self.picture(row), 255)
 
     def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_], clear: Record) -> Record:
@@ -331,10 +334,11 @@ class CloudStudy:
         return record
 
     def pictured(self, row: int, how: Treatment, clear: Record) -> Record:
-        """What is read in a scan's projections after a treatment: a record [degrees]."""
+        """What is read in a scan's projections after a treatment: a record [strengths]."""
         clouds = self.treated(row, how)
         images = [
-            self.picture_of(row, cloud, how.method, degree) for cloud, degree in zip(clouds, how.degrees, strict=True)
+            self.picture_of(row, cloud, how.method, strength)
+            for cloud, strength in zip(clouds, how.strengths, strict=True)
         ]
         return self.read(row, images, np.array([cloud is not None for cloud in clouds]), clear)
 
@@ -345,11 +349,11 @@ class CloudStudy:
         return self.judges.read_photo(read_image(path).rgb, get_detector(self.config.detector))
 
     def seconds(self, row: int, method: str) -> NDArray[np.float64]:
-        """[degrees of the study] seconds of each anonymisation alone, nothing remembered; NaN where it cannot work."""
+        """[strengths of the study] seconds of each anonymisation, nothing remembered; NaN where it cannot work."""
         inner, drawing = self.prepared(row).inner, self._drawing(row, method)
-        name, degrees, times = drawing.pop("name"), sorted(self.config.degrees), []
-        for degree in (degrees[0], *degrees):  # once for what is imported on first use
-            made, fresh = anonymiser(method, degree, **drawing), inner.take(np.roll(np.arange(len(inner)), degree))
+        name, strengths, times = drawing.pop("name"), sorted(self.config.strengths), []
+        for strength in (strengths[0], *strengths):  # once for what is imported on first use
+            made, fresh = anonymiser(method, strength, **drawing), inner.take(np.roll(np.arange(len(inner)), strength))
             begun, worked = time.perf_counter(), False
             with contextlib.suppress(InputError):
                 made(fresh, name=name)
@@ -358,7 +362,7 @@ class CloudStudy:
         return np.array(times[1:])
 
     def shaped(self, row: int, how: Treatment | None = None) -> Record:
-        """What is read in a scan's clouds, clear [1] or after a treatment [degrees]."""
+        """What is read in a scan's clouds, clear [1] or after a treatment [strengths]."""
         return read_shapes([self.prepared(row).inner] if how is None else self.treated(row, how))
 
     def key(self, row: int, how: Treatment | None = None) -> list[Any]:
@@ -395,7 +399,7 @@ class CloudGuesses:
     """What the auto-encoder's guesses are read as."""
 
     probes: NDArray[np.intp]  # [T] places of the tried probes among the study's
-    records: dict[tuple[str, int], Record]  # (method, degree) → [T]
+    records: dict[tuple[str, int], Record]  # (method, strength) → [T]
     record: dict[str, Any]  # of the training, with "people": how many it learnt from, and was tried on
 
 
@@ -417,22 +421,22 @@ def lesson_rows(study: CloudStudy) -> tuple[int, ...]:
 
 def lesson_key(study: CloudStudy, row: int) -> list[Any]:
     """JSON-ready: what `lessons` depends on."""
-    settings, degrees = _settings(study)
-    every = [study.key(row, Treatment(method, "", degrees)) for method in study.config.methods]
+    settings, strengths = _settings(study)
+    every = [study.key(row, Treatment(method, "", strengths)) for method in study.config.methods]
     return ["lessons", every, settings.views, settings.size]
 
 
 def lessons(study: CloudStudy, row: int) -> Images:
-    """Views of a scan that the auto-encoder learns from [1 + methods·degrees, views, S, S, 3], clear ones first."""
-    settings, degrees = _settings(study)
+    """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
+    settings, strengths = _settings(study)
     parts = study.prepared(row)
     out = [_views(merged(parts.inner, parts.outer), settings)]
     for method in study.config.methods:
-        for degree, made in study.swept(row, method, degrees):
+        for strength, made in study.swept(row, method, strengths):
             if made is None:  # black, which no projection is: `_pairs` leaves it out
                 out.append(np.zeros_like(out[0]))
             else:
-                out.append(_views(merged(made, parts.outer), settings, **anonymiser(method, degree).drawn_with()))
+                out.append(_views(merged(made, parts.outer), settings, **anonymiser(method, strength).drawn_with()))
     return np.stack(out)
 
 
@@ -447,7 +451,7 @@ def train_and_guess(
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of
 
-    settings, degrees = _settings(study)
+    settings, strengths = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
     learning, tried = split(people, study.config.seed)
     pairs = _pairs(study, learnt)
@@ -469,20 +473,22 @@ def train_and_guess(
         name = study.clouds.scans[row].name
         say(f"guessing at {name}")
         for method in study.config.methods:
-            images = [study.picture_of(row, made, method, degree) for degree, made in study.swept(row, method, degrees)]
-            names = tuple(f"{name} {method} {degree}" for degree in degrees)
+            images = [
+                study.picture_of(row, made, method, strength) for strength, made in study.swept(row, method, strengths)
+            ]
+            names = tuple(f"{name} {method} {strength}" for strength in strengths)
             guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
             for image, guess in zip(images, guesses, strict=True):
                 image[_MIDDLE] = resize(guess, _WINDOW)
             read = study.read(row, images, np.ones(len(images), bool), clear[[place]])
-            for degree, record in zip(degrees, read, strict=True):
-                records.setdefault((method, degree), []).append(record[None])
+            for strength, record in zip(strengths, read, strict=True):
+                records.setdefault((method, strength), []).append(record[None])
     record = {
         **{k: v for k, v in trained.record.items() if k != "plan"},
         **trained.settings(),
         "people": {"learnt from or watched on": len(learning), "tried on": len(tried)},
         "views": settings.views,
-        "degrees": list(degrees),
+        "strengths": list(strengths),
     }
     return CloudGuesses(probes, {key: np.concatenate(some) for key, some in records.items()}, record)
 
@@ -490,7 +496,7 @@ def train_and_guess(
 def _settings(study: CloudStudy) -> tuple[AutoEncoderConfig, tuple[int, ...]]:
     settings = study.config.attack
     assert settings is not None
-    return settings, tuple(sorted({*settings.degrees} & {*study.config.degrees}))
+    return settings, tuple(sorted({*settings.strengths} & {*study.config.strengths}))
 
 
 def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:

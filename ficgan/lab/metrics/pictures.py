@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.arrays import resize
-from ficgan.errors import InputError
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, FaceDetector
 
 Images = NDArray[np.uint8]
@@ -117,6 +117,9 @@ class SqueezeNet:
                 distances.append(np.sum([_tap_distance(*part) for part in parts], axis=0))
         return np.concatenate(features), np.concatenate(distances) if distances else None
 
+    def features(self, images: Images) -> NDArray[np.float32]:
+        return self.read(images)[0]
+
     def _look(self, images: Images) -> list[NDArray[np.float32]]:
         image = self._session.get_inputs()[0]
         side = image.shape[2] if isinstance(image.shape[2], int) else 128
@@ -185,6 +188,15 @@ def lpips_backbone() -> str | None:
         if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
             return network
     return None
+
+
+def check_pretrained(network: str) -> None:
+    """`UsageError` where ImageNet's weights of a network of torchvision are not on the disk; nothing is downloaded."""
+    import torchvision.models
+
+    name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
+    if hub_file(name) is None:
+        raise UsageError(f"{network} begins from ImageNet's weights; put {name} into torch's cache of weights")
 
 
 def inception_file() -> Path | None:

@@ -89,7 +89,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     """
     bench = open_bench(config, config.sets[0], out)
     rows, distances = bench.split.probe, {}
-    clear, read = bench.prepared.faces.take(rows), Appearance()
+    clear, read = bench.prepared.faces.take(rows), AppearanceReader()
     for done, method in enumerate(config.methods):
         if progress:
             progress(done, len(config.methods), f"Figure 16: {method.title}")
@@ -105,7 +105,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     return found, read.says
 
 
-class Appearance:
+class AppearanceReader:
     """What appendix E compares in a clear and an anonymised face, by what is there of the networks."""
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,13 +16,14 @@ from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import get_detector
-from ficgan.lab.attackers import Read, TrainedAttacker
-from ficgan.lab.attacks import REVERSERS, reverser_of
+from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
+from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.revelio import Revelio, choose_threshold, fine_tune, ood_curve, retrieve
+from ficgan.lab.attacks.revelio import Revelio, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, content, known
 from ficgan.lab.metrics import Sample
+from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
@@ -74,6 +76,11 @@ class RevelioPaper(BaseModel):
     sweep: int = REVELIO.sweep["images"]
     # Photos that the kernel estimator learns from, chooses by and is tested on
     estimator: tuple[int, int, int] = REVELIO.kernel_images
+    # Torchvision's EfficientNetV2 with ImageNet's weights (§4.2), from scratch, or a perceptron on spectra
+    estimator_network: Literal["efficientnet_v2_l", "efficientnet_v2_s", "perceptron"] = "efficientnet_v2_l"
+    estimator_pretrained: bool = True
+    # Epochs for which the parrot's network is trained on with blurred faces; 0: its embeddings are re-weighted alone
+    parrot_epochs: int = Field(10, ge=0)
     # fine_tuned, tune_steps: photos restored by models fine-tuned for one identity, and for how many steps
     fine_tuned: int = REVELIO.closed["images"]
     tune_steps: int = 100
@@ -212,6 +219,8 @@ def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None)
     """Faces made ready, divided, and judged; crops, treated images and trained attackers are kept in `out/store`."""
     for _, spec in paper.named:
         reverser_of(spec)
+    if "kernel" in paper.parts and paper.estimator_pretrained and paper.estimator_network != "perceptron":
+        check_pretrained(paper.estimator_network)
     readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(get_args(Part)))
     faces = open_set(
         paper.data, layout=paper.layout, labels=paper.labels, identity=paper.identity, limit_people=paper.people
@@ -262,7 +271,7 @@ def base(study: RevelioStudy) -> PartOutcome:
         study.run.say(f"{level} blur: the judges read the reference and the blurred faces")
         out.trials += _judged(study, study.seen(how, rows), rows, level, NAMES["identity"], BASE)
         out.trials += _controls(study, level)
-        out.trials += [_parrot(study, how, level, reader) for reader in study.bench.readers]
+        out.trials += [trial for reader in study.bench.readers for trial in _parrots(study, how, level, reader)]
         for label, spec in paper.named:
             study.run.say(f"{label} against {level} blur")
             attack = study.attack(label, spec, how)
@@ -301,19 +310,29 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     return out
 
 
-def _parrot(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader) -> Trial:
-    bench = study.bench
+def _parrots(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader) -> list[Trial]:
+    """The judge after learning blurred faces: its network trained on, where it is one, and a linear head."""
+    bench, epochs, seed = study.bench, study.paper.parrot_epochs, study.paper.seed
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
-    enrolled, seen = (bench.embed(reader, faces) for faces in (reference, probe))
-    note, metric = "blurred faces enrolled, the judge as it is", reader.metric
+    codes, found = [bench.embed(reader, faces) for faces in (reference, probe)], list[tuple[str, Any, Any, str]]()
+    if epochs and (path := getattr(reader.recognizer, "path", None)):
+        from ficgan.lab.attacks.parrot import retrained
+
+        learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
+        trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
+        found.append((PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on"))
+    head = f"{PARROT}, linear head" if found else PARROT
     try:
-        change, learnt = retrain_head(enrolled, known(reference))
-        enrolled, seen, metric = change(enrolled), change(seen), "cosine"
-        note = f"blurred faces enrolled. {learnt}"
+        change, learnt = retrain_head(codes[0], known(reference))
+        found.append((head, [change(each) for each in codes], "cosine", f". {learnt}"))
     except FicganError as error:
-        note = f"{note}: {error}"
-    scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
-    return Trial(bench.name, level, BASE, reader.name, PARROT, (identified(scores, note, bench.bootstrap),))
+        found.append((head, codes, reader.metric, f", the judge as it is: {error}"))
+    out = []
+    for name, (enrolled, seen), metric, note in found:
+        scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
+        ira = identified(scores, f"blurred faces enrolled{note}", bench.bootstrap)
+        out.append(Trial(bench.name, level, BASE, reader.name, name, (ira,)))
+    return out
 
 
 def _reads(study: RevelioStudy, attack: TrainedAttacker, seen: Faces, rows: Rows) -> dict[str, Read]:
@@ -322,14 +341,30 @@ def _reads(study: RevelioStudy, attack: TrainedAttacker, seen: Faces, rows: Rows
 
 def retrieval(study: RevelioStudy) -> PartOutcome:
     """Table 1, the attack as the paper has it: n guesses at each face of the closed world."""
-    out, rows, n = PartOutcome(), study.world.closed, study.paper.candidates
+    out, rows = PartOutcome(), study.world.closed
     for level in BLURS:
         how = study.blur(level)
         for judge, read in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
-            found = (("IRA", read.names(), f"majority of {n} guesses"), ("IRA, one guess", read.names(guesses=1), ""))
-            sample = Sample(read.people, study.bench.bootstrap)
-            figures = tuple(sample.share(metric, names == read.people, note) for metric, names, note in found)
+            figures = _vote(study, read)
             out.trials.append(Trial(study.bench.name, level, VOTED, judge, study.paper.restorer[0], figures))
+    return out
+
+
+def _vote(study: RevelioStudy, read: Read) -> tuple[Figure, ...]:
+    note, sample = f"majority of {study.paper.candidates} guesses", Sample(read.people, study.bench.bootstrap)
+    found = (("IRA", read.names(), note), ("IRA, one guess", read.names(guesses=1), ""))
+    return tuple(sample.share(metric, names == read.people, note) for metric, names, note in found)
+
+
+def _voted(
+    study: RevelioStudy, attack: TrainedAttacker, seen: Faces, method: str, scenario: str, turn: Turn
+) -> list[Trial]:
+    """Trials of one guess at each face, its IRA that of all guesses; judges read what `turn` makes of them."""
+    rows, out = study.world.closed, list[Trial]()
+    reads = attack.reads(seen, rows, study.world.reference, study.paper.candidates, turn)
+    for trial in _judged(study, turn(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
+        rest = (figure for figure in trial.figures if figure.metric != "IRA")
+        out.append(replace(trial, figures=(*_vote(study, reads[trial.recogniser]), *rest)))
     return out
 
 
@@ -425,27 +460,17 @@ def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment)
     for index, person in enumerate(winners.tolist()):
         study.run.say(f"fine-tuning for the identities retrieved, {index} of {len(seen)} done")
         own = reference[bench.people[reference] == person]
-        guess = _trained_on(study, attack, how, own, seen.take([index]), rows[index : index + 1], **tuning)
-        out[index] = guess.images[0]
+        tuned = _tuned(study, attack, how, own, **tuning)
+        out[index] = tuned.restored(seen.take([index]), rows[index : index + 1]).images[0]
     return winners, seen.with_images(out)
 
 
-def _trained_on(
-    study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment, own: Rows, seen: Faces, rows: Rows, **tuning: Any
-) -> Faces:
-    """Guesses at `rows` as they are `seen`, by the attacker fine-tuned (`tuning`) on the photos `own`, treated."""
+def _tuned(study: RevelioStudy, base: TrainedAttacker, how: FaceTreatment, own: Rows, **tuning: Any) -> TunedAttacker:
+    """An attacker to be trained on with the reference photos `own`, treated."""
     bench = study.bench
-
-    def make() -> Any:
-        shown, clear = bench.part(own, study.seen(how, own).images).regions(), bench.part(own).regions()
-        fitted: Any = attack.fitted
-        part = bench.part(rows, seen.images)
-        return part.with_regions(
-            fine_tune(fitted, shown, clear, seed=study.paper.seed, **tuning).guess(part.regions())
-        ).images
-
-    key = ["trained on", *attack.mark, how.mark, own.tolist(), tuning, content(seen)]
-    return seen.with_images(bench.store.array(key, make))
+    pairs = Pairs(bench.part(own, study.seen(how, own).images).regions(), bench.part(own).regions())
+    made = (f"{base.title}, adapted", base.reverser, pairs, bench, base.say)
+    return TunedAttacker(*made, base=base, tuning={**tuning, "seed": study.paper.seed})
 
 
 def kernel(study: RevelioStudy) -> PartOutcome:
@@ -460,6 +485,8 @@ def kernel(study: RevelioStudy) -> PartOutcome:
         learnt,
         kernels,
         validation=chosen,
+        network=paper.estimator_network,
+        pretrained=paper.estimator_pretrained,
         seed=paper.seed,
         progress=lambda done, total, text: study.run.say(f"{text}, {done} of {total}"),
     )
@@ -531,14 +558,14 @@ def defences(study: RevelioStudy) -> PartOutcome:
     for name in DEFENCES:
         study.run.say(f"{attack.title} against the defence {name}")
         met = defended(study, name, PUBLISHER)
-        seen = study.seen(met, rows)
-        for attacker, pictures in ((attack.title, attack.restored(seen, rows)), (BARE, seen)):
-            out.trials += _judged(study, upright(study, pictures, rows, met), rows, name, attacker, DEFENDED)
+        seen, turn = study.seen(met, rows), partial(upright, study, how=met)
+        out.trials += _voted(study, attack, seen, name, DEFENDED, turn)
+        out.trials += _judged(study, turn(seen, rows), rows, name, BARE, DEFENDED)
         if name in study.paper.adapted:
             study.run.say(f"{attack.title} adapts to the defence {name}")
-            how, guesses = _adapted(study, attack, defended(study, name, ATTACKER), seen, rows)
             # It has learnt upright faces from turned ones: nothing is turned back.
-            out.trials += _judged(study, guesses, rows, name, how, ADAPTED)
+            adapted = _adapted(study, attack, defended(study, name, ATTACKER))
+            out.trials += _voted(study, adapted, seen, name, ADAPTED, lambda faces, rows: faces)
     return out
 
 
@@ -558,18 +585,13 @@ def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: FaceTreatment
     return part.with_regions(step.upright(inner.images, inner.names))
 
 
-def _adapted(
-    study: RevelioStudy, attack: TrainedAttacker, learnt: FaceTreatment, seen: Faces, rows: Rows
-) -> tuple[str, Faces]:
+def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: FaceTreatment) -> TrainedAttacker:
     reference, reverser = study.world.reference, attack.reverser
     if not isinstance(reverser, Revelio):
-        anew = study.attack(*study.paper.restorer, learnt)
-        return f"{attack.title}, trained anew", anew.restored(seen, rows)
+        return replace(study.restorer(learnt), title=f"{attack.title}, trained anew")
     batch = min(reverser.batch, len(reference))
     steps = max(1, round(study.paper.adapt_epochs * len(reference) / batch))
-    tuning: dict[str, Any] = {"steps": steps, "lr": reverser.lr, "which": "all"}
-    guesses = _trained_on(study, attack, learnt, reference, seen, rows, **tuning)
-    return f"{attack.title}, adapted", guesses
+    return _tuned(study, attack, learnt, reference, steps=steps, lr=reverser.lr, which="all")
 
 
 # Part → what runs it.

@@ -145,20 +145,16 @@ class SurveyCondition:
 
 def conditions_of(methods: Sequence[str | MethodConfig], reversals: Sequence[str]) -> list[SurveyCondition]:
     """The clear control, methods NAME:PARAMETER=VALUE,…, and reversed ones, METHOD@ATTACKER."""
-    out = [SurveyCondition(), *(SurveyCondition(_method(each)) for each in methods)]
+    out = [SurveyCondition(), *(SurveyCondition(MethodConfig.model_validate(each)) for each in methods)]
     for text in reversals:
         name, at, attacker = (part.strip() for part in text.partition("@"))
         if not (name and at and attacker):
             raise UsageError(f"{text!r} is not of the form METHOD@ATTACKER, such as pixelation:size=8@ridge")
-        out.append(SurveyCondition(_method(name), attacker))
+        out.append(SurveyCondition(MethodConfig.model_validate(name), attacker))
     labels = [condition.label for condition in out]
     if len(out) < 2 or len(set(labels)) < len(labels):
         raise UsageError(f"a survey needs methods, each once, not {labels}; give --method or --reversed")
     return out
-
-
-def _method(given: str | MethodConfig) -> MethodConfig:
-    return given if isinstance(given, MethodConfig) else MethodConfig.model_validate(given)
 
 
 class Survey(NamedTuple):
@@ -191,16 +187,14 @@ def make_survey(
     background, attacker = min(_BACKGROUND, total // 8), min(_ATTACKER, total // 4)
     sizes = {"background": background, "attacker": attacker, "test": total - background - attacker}
     parts = divide(prepared, source.split.model_copy(update=sizes))
-    genders = prepared.groups.get("gender")
-    sides = people, parts.gallery, parts.probe, genders
+    sides = people, parts.gallery, parts.probe, prepared.groups.get("gender")
     if kind == LIKERT:
         rated, checks, notes = draw_rated(pools_of(*sides, seed), photos)
         references = changing = np.array(rated, np.int64)
     else:
         drawn, notes = draw(*sides, conditions=len(conditions), pairs=pairs, seed=seed)
         asked = [pair for pair in drawn if pair.condition >= 0]
-        references = np.array([pair.reference for pair in asked], np.int64)
-        changing = np.array([pair.shown for pair in asked], np.int64)
+        references, changing = np.array([[pair.reference, pair.shown] for pair in asked], np.int64).T
     used = dataclasses.replace(parts, gallery=np.sort(references), probe=np.sort(changing))
     used = written(used, people, {"drawn from": parts.digest}, faces.names)
     bench = Bench(prepared, used, (), None, Store(None), seed=seed)
@@ -281,8 +275,7 @@ def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = C
         "items": [_page_item(key, item, cells) for item in key.items],
         "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
-    intro = kind.intro.format(count=asked(key))
-    return fill_page(page_template(__package__), data, intro=intro, consent=consent)
+    return fill_page(page_template(__package__), data, intro=kind.intro.format(count=asked(key)), consent=consent)
 
 
 def _page_item(key: SurveyKey, item: SurveyItem, cells: dict[str, str]) -> dict[str, Any]:
@@ -383,6 +376,8 @@ def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[Surve
     """Have every recogniser read each picture of the folder `images` once, and compare the two of each pair."""
     from PIL import Image
 
+    if key.kind == LIKERT:
+        raise UsageError("recognisers do not rate pictures; leave out --judge")
     pairs = [item.pictures for item in key.items if item.condition]
     tokens = sorted({token for pair in pairs for token in pair})
     pixels = []
@@ -442,8 +437,6 @@ def _ratings(
     key: SurveyKey, label: str, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """Agreement with each statement, from 0 (the first answer) to 1 (the last)."""
-    if judged:
-        raise UsageError("recognisers do not rate pictures; leave out --judge")
     scale, found = KINDS[key.kind].words, {}
     for name in statements(key.kind):
         items = [item for item in key.items if (item.condition, item.question) == (label, name)]
