@@ -233,8 +233,11 @@ def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
 
 # Sightings of a tracklet at which its face is read; later every so many.
 READ_AT, READ_EVERY = (1, 3, 8), 10
-# Factor of the match threshold beyond which a reading is another person's, if the next reading agrees with it.
-OTHER = 1.1
+# Factor of the match threshold beyond which a reading is another person's, if the next reading agrees with it; and the
+# one after a moment in which the face was not found, or touched another one: there people are taken for each other.
+OTHER, OTHER_AFTER = 1.1, 1.0
+# Share of a face's box that lies in another face's, from which on they touch.
+TOUCH = 0.1
 # Frontality below which a reading says too little about who it is.
 CLEAR = 0.65
 # Side of the crops that are kept until it is known whose they are, px, and how much of a face's box they show.
@@ -246,6 +249,12 @@ LEAST_READ = 20.0
 def readable(face: Face) -> bool:
     """Whether an embedding of a face can say who it is."""
     return bool(np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST_READ)
+
+
+def _touch(face: Face, other: Face) -> bool:
+    """Whether a face lies in part in the box of another one."""
+    common = np.minimum(face.box[2:], other.box[2:]) - np.maximum(face.box[:2], other.box[:2])
+    return bool(common.min() > 0 and common.prod() >= TOUCH * (face.box[2:] - face.box[:2]).prod())
 
 
 def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -279,6 +288,10 @@ class _Followed:
     """Of the person it shows now."""
     doubt: _Reading | None = None
     """A reading that may be the first of another person."""
+    look: int = 0
+    """Number of the look at which it was found last."""
+    unsure: bool = False
+    """Whether it was not found, or touched another face, since the last clear reading."""
     waiting: list[tuple[int, NDArray[np.uint8], NDArray[np.float32]]] = field(default_factory=list)
     """Frame, crop and landmarks of the sightings since the last reading of this person."""
     before: list[_Person] = field(default_factory=list)
@@ -293,18 +306,26 @@ class EmbeddingReader:
     def __init__(self, recognizer: Recognizer | None) -> None:
         self._recognizer = recognizer
         self._followed: defaultdict[int, _Followed] = defaultdict(_Followed)
+        self._looks = 0
 
     def __call__(self, frame: int, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
+        self._looks += 1
         for face, number in zip(faces, ids, strict=True):
             if self._recognizer is not None and number and readable(face):
-                self._read(self._followed[number], frame, image, face)
+                seen = self._followed[number]
+                missed = bool(seen.look) and self._looks - seen.look > 1
+                touches = any(other is not face and _touch(face, other) for other in faces)
+                seen.unsure |= missed or touches
+                seen.look = self._looks
+                self._read(seen, frame, image, face, touches)
 
-    def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face) -> None:
+    def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face, touches: bool) -> None:
         seen.sightings += 1
         crop, landmarks = _cropped(image, face)
         seen.waiting.append((frame, crop, landmarks))
-        if not (seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0 or seen.doubt is not None):
+        due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
+        if not (due or (seen.unsure and not touches) or seen.doubt is not None):
             return
         front = float(frontality(face.landmarks[None])[0])
         front = min(front, 1 / max(front, 1e-6))
@@ -312,15 +333,17 @@ class EmbeddingReader:
         assert self._recognizer is not None
         reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
         del seen.waiting[: -2 * READ_EVERY]
-        if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > OTHER:
+        other = OTHER_AFTER if seen.unsure else OTHER
+        if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > other:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
             else:
                 self._end(seen, [seen.doubt, reading])
             return
-        seen.readings.append(reading)
+        if due:
+            seen.readings.append(reading)
         if front >= CLEAR:
-            seen.doubt = None
+            seen.doubt, seen.unsure = None, False
             seen.waiting.clear()
 
     def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
@@ -345,7 +368,7 @@ class EmbeddingReader:
             elif other < min(old, 1):
                 following = frame
         seen.before.append(_Person(seen.readings, last, following))
-        seen.readings, seen.doubt, seen.waiting = new, None, []
+        seen.readings, seen.doubt, seen.unsure, seen.waiting = new, None, False, []
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
         """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""

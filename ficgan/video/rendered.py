@@ -22,7 +22,7 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement, shown
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, public_name, solid_mask
-from ficgan.faces.crops import Colour
+from ficgan.faces.crops import MOVED, Colour
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.policy import covered
@@ -201,7 +201,7 @@ class Renderer:
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
         # Largest last, as the nearer face hides the farther one, whatever is done to the two.
-        for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
+        for appearance, made in sorted(faces, key=lambda pair: _area(*pair)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
             fallback = self.settings.fallback if drawing is None else drawing.fallback
@@ -249,8 +249,12 @@ def without_landmarks(box: NDArray[np.float32]) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
-def _area(face: Face) -> float:
-    return float(np.prod(face.box[2:] - face.box[:2]))
+def _area(appearance: Appearance, made: FilmFace | None) -> float:
+    """Of a face's box, or of the new face: boxes between two finds are larger than what they hold."""
+    if made is None or made.paste is None:
+        return float(np.prod(appearance.face.box[2:] - appearance.face.box[:2]))
+    drawn = made.paste.weight > MOVED
+    return float(np.prod([np.ptp(np.flatnonzero(drawn.any(axis))) for axis in (0, 1) if drawn.any()]))
 
 
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------

@@ -209,3 +209,19 @@ def test_a_person_whose_face_turns_or_is_lit_otherwise_stays_one() -> None:
         reader(5 * number, image, [face], [1])
     followed = [Tracklet(1, [Sighting(5 * number, face) for number in range(60)])]
     assert len(reader.hand_over(followed)) == 1
+
+
+@pytest.mark.parametrize("moment", ["", "lost", "touched"])
+def test_after_a_moment_of_doubt_a_face_that_is_just_no_match_is_another_person(moment: str) -> None:
+    """The two are 1.05 match thresholds apart: without a reason to doubt that may be one person turning the head."""
+    reader = EmbeddingReader(ByColour())  # type: ignore[arg-type]
+    face, beside = face_at(box_at(100, 100, 60)), face_at(box_at(130, 100, 60))
+    angle = 2 * np.arcsin(1.05 * ByColour.match_threshold / 2)
+    for number in range(60):
+        image = np.zeros((200, 200, 3), np.uint8)
+        image[:] = [255, 0, 0] if number < 30 else [255 * np.cos(angle), 0, 255 * np.sin(angle)]
+        there = [] if moment == "lost" and number == 30 else [face]
+        neighbour = [beside] if moment == "touched" and number == 30 else []
+        reader(number, image, [*there, *neighbour], [1] * len(there) + [2] * len(neighbour))
+    followed = [Tracklet(1, [Sighting(number, face) for number in range(60)])]
+    assert len(reader.hand_over(followed)) == (2 if moment else 1)
