@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
@@ -77,3 +78,20 @@ def certificate(folder: Path, key: Any = None) -> tuple[Path, Path]:
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return folder / "cert.pem", folder / "key.pem"
+
+
+def random_network(path: Path, seed: int = 0) -> Path:
+    """A convolution, pooling and a linear layer of random weights: it tells nobody apart on purpose."""
+    rng = np.random.default_rng(seed)
+    arrays = {"c": rng.normal(0, 0.05, (8, 3, 16, 16)), "l": rng.normal(0, 0.3, (8 * 49, 16))}
+    weights = [onnx.numpy_helper.from_array(values.astype(np.float32), name) for name, values in arrays.items()]
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "c"], ["a"], strides=[16, 16]),
+        onnx.helper.make_node("Relu", ["a"], ["b"]),
+        onnx.helper.make_node("Flatten", ["b"], ["f"]),
+        onnx.helper.make_node("Gemm", ["f", "l"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["n", 3, 112, 112]), ("y", ["n", 16]))]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
+    return path

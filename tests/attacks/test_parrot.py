@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import torch
+from stand_ins import random_network
 
 from ficgan.anonymizers import Faces
 from ficgan.faces.crops import ARCFACE_POINTS
@@ -26,23 +26,6 @@ def test_the_loss_is_arcfaces() -> None:
         losses.append(-logits[person] + math.log(sum(math.exp(each) for each in logits)))
     found = additive_margin_loss(*(torch.from_numpy(each).float() for each in (x, w)), torch.from_numpy(people))
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-4)
-
-
-def random_network(path: Path, seed: int = 0) -> Path:
-    """A convolution, pooling and a linear layer of random weights: it tells nobody apart on purpose."""
-    rng = np.random.default_rng(seed)
-    arrays = {"c": rng.normal(0, 0.05, (8, 3, 16, 16)), "l": rng.normal(0, 0.3, (8 * 49, 16))}
-    weights = [onnx.numpy_helper.from_array(values.astype(np.float32), name) for name, values in arrays.items()]
-    nodes = [
-        onnx.helper.make_node("Conv", ["x", "c"], ["a"], strides=[16, 16]),
-        onnx.helper.make_node("Relu", ["a"], ["b"]),
-        onnx.helper.make_node("Flatten", ["b"], ["f"]),
-        onnx.helper.make_node("Gemm", ["f", "l"], ["y"]),
-    ]
-    ends = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["n", 3, 112, 112]), ("y", ["n", 16]))]
-    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
-    return path
 
 
 def test_a_network_trained_on_brings_a_persons_pictures_together(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from stand_ins import random_network
 from texture_world import Textures, write_people
 
 from ficgan.anonymizers import Faces
 from ficgan.cli.evaluate import paper
 from ficgan.errors import FicganError, UsageError
+from ficgan.faces import get_recognizer
 from ficgan.lab import matrix, readers
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_tables
@@ -226,6 +228,23 @@ def test_defences_met_and_learnt(run: RevelioRun) -> None:
 
     # What has learnt turned faces gives upright ones.
     assert likeness(revelio.ADAPTED, "rotation") > likeness(revelio.DEFENDED, "none") - 2
+    (none,) = [t for t in run.outcomes["defences"].trials if (t.method, t.attacker) == ("none", "Revelio")]
+    light = next(one for one in run.outcomes["retrieval"].trials if one.method == "light")
+    assert none.figures[:2] == light.figures and none.figures[0].note == "majority of 2 guesses"  # the vote of Table 1
+    learnt = [t for t in run.outcomes["defences"].trials if t.scenario == revelio.ADAPTED]
+    assert {trial.attacker for trial in learnt} == {"Revelio, trained anew"}
+
+
+@pytest.mark.slow
+def test_a_parrots_network_is_trained_on(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a judge that is an ONNX network; its linear head stands beside it."""
+    name = f"onnx:{random_network(tmp_path / 'judge.onnx')}"
+    monkeypatch.setattr(revelio, "get_readers", lambda _: [Reader(get_recognizer(name), "judge", name, "random")])
+    asked = {**SMALL, "attackers": ("Revelio=bicubic",), "parts": ("base",)}
+    run = run_revelio(RevelioPaper(data=people, parrot_epochs=1, **asked), tmp_path / "out")
+    found = {name: row for (name, judge), row in _rows(run, "Table 1").items() if judge == "judge"}
+    assert {revelio.PARROT, f"{revelio.PARROT}, linear head"} <= set(found)
+    assert all(found[revelio.PARROT][level] != "–" for level in ("light", "heavy"))
 
 
 def test_controls_stand_beside_the_attackers(run: RevelioRun) -> None:
