@@ -71,10 +71,13 @@ def draw_figure_14(found: Sequence[MethodVerdict], rated: Rated, folder: Path) -
 def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any) -> None:
     axes = canvas.subplots()
     for verdict in found:
-        x, y = (vars(figure) for figure in (rated[verdict.method]["naturalness"], verdict.gain))
-        away = [[[f["value"] - (f["low"] or f["value"])], [(f["high"] or f["value"]) - f["value"]]] for f in (y, x)]
-        axes.errorbar(x["value"], y["value"], *away, fmt="o", color="#0072B2", elinewidth=0.6)
-        axes.annotate(verdict.method, (x["value"], y["value"]), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        both = rated[verdict.method]["naturalness"], verdict.gain
+        ends = [[one.value if end is None else end for end in (one.low, one.value, one.high)] for one in both if one]
+        (left, x, right), (low, y, high) = np.array(ends, np.float64)
+        axes.errorbar(
+            x, y, [[y - low], [high - y]], [[x - left], [right - x]], fmt="o", color="#0072B2", elinewidth=0.6
+        )
+        axes.annotate(verdict.method, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="naturalness, as people rate it", ylabel="reversibility", xlim=(0, 1))
     axes.grid(alpha=0.3)
 
