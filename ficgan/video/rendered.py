@@ -200,8 +200,9 @@ class Renderer:
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
-        # Largest last, as the nearer face hides the farther one, whatever is done to the two.
-        for appearance, made in sorted(faces, key=lambda pair: _area(*pair)):
+        # Largest last, as the nearer face hides the farther one, whatever is done to the two; below all of them faces
+        # that are held, as what cannot be read is most often hidden.
+        for appearance, made in sorted(faces, key=lambda pair: (pair[0].held is None, _area(*pair))):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
             fallback = self.settings.fallback if drawing is None else drawing.fallback
