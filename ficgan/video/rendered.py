@@ -22,7 +22,7 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement, shown
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, public_name, solid_mask
-from ficgan.faces.crops import MOVED, Colour
+from ficgan.faces.crops import Colour
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.policy import covered
@@ -60,6 +60,8 @@ NAMED = 8
 BLUR = 0.15
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
+# Area of a detector's box over the square of its landmarks' larger extent.
+BOX_OVER_LANDMARKS = 5.0
 Image = NDArray[np.uint8]
 
 
@@ -200,9 +202,8 @@ class Renderer:
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
-        # Largest last, as the nearer face hides the farther one, whatever is done to the two; below all of them faces
-        # that are held, as what cannot be read is most often hidden.
-        for appearance, made in sorted(faces, key=lambda pair: (pair[0].held is None, _area(*pair))):
+        # Largest last, as the nearer face hides the farther one, whatever is done to the two.
+        for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
             fallback = self.settings.fallback if drawing is None else drawing.fallback
@@ -250,12 +251,10 @@ def without_landmarks(box: NDArray[np.float32]) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
-def _area(appearance: Appearance, made: FilmFace | None) -> float:
-    """Of a face's box, or of the new face: boxes between two finds are larger than what they hold."""
-    if made is None or made.paste is None:
-        return float(np.prod(appearance.face.box[2:] - appearance.face.box[:2]))
-    drawn = made.paste.weight > MOVED
-    return float(np.prod([np.ptp(np.flatnonzero(drawn.any(axis))) for axis in (0, 1) if drawn.any()]))
+def _area(face: Face) -> float:
+    """Of a face by its landmarks: a box between two finds is larger than the face. Of one without landmarks its box."""
+    extent = float(np.ptp(face.landmarks, axis=0).max())
+    return BOX_OVER_LANDMARKS * extent**2 if np.isfinite(extent) else float(np.prod(face.box[2:] - face.box[:2]))
 
 
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, face
-from worlds import Reader, crop_model
+from worlds import Reader, box_at, crop_model, face_at
 
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face, Paste
@@ -20,7 +20,7 @@ from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.read import Frame
-from ficgan.video.rendered import Renderer
+from ficgan.video.rendered import Renderer, _area
 from ficgan.video.settings import VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
@@ -386,3 +386,13 @@ def test_a_new_face_takes_nothing_of_the_source_from_under_a_neighbours_cover() 
     alone = source.copy()
     Identities.lay(SimpleNamespace(_model=None, _mask_scale=1.0), face, alone)  # type: ignore[arg-type]
     assert np.array_equal(alone, face.paste.image)  # type: ignore[union-attr]
+
+
+def test_a_box_that_is_wider_between_two_finds_does_not_lift_a_farther_face_above_a_nearer_one() -> None:
+    near, far = face_at(box_at(200, 200, 90)), face_at(box_at(200, 200, 70))
+    wide = box_at(200, 200, 160).astype(np.float32)
+    assert _area(far) == _area(replace(far, box=wide)) < _area(near)
+    unread = Face(wide, np.full((5, 2), np.nan, np.float32), 0.0)
+    assert _area(near) < _area(unread) == pytest.approx(0.88 * 1.12 * 160**2, rel=1e-5)
+    boxes = np.prod(near.box[2:] - near.box[:2])
+    assert 0.5 < _area(near) / boxes < 2
