@@ -131,14 +131,13 @@ def _given(kind: str, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
-    """What to write in place of an unknown key: the same of another section, or the nearest one, in its own first."""
+    """What to write in place of an unknown key: a near one of its section, the same of another, what is less near."""
     *section, wrong = map(str, place)
     keys, here = list(_keys(model)), tuple(part for part in section if not part.isdigit())
-    if same := next((".".join(key) for key in keys if key[-1] == wrong), ""):
-        return f"did you mean {same!r}?"
     near_by = {key[-1]: ".".join([*section, key[-1]]) for key in keys if key[:-1] == here}
-    for known in (near_by, {key[-1]: ".".join(key) for key in reversed(keys)}):
-        if near := difflib.get_close_matches(wrong, known, n=1):
+    anywhere = {key[-1]: ".".join(key) for key in reversed(keys)}
+    for known, likeness in ((near_by, 0.8), (anywhere, 1.0), (near_by, 0.6), (anywhere, 0.6)):
+        if near := difflib.get_close_matches(wrong, known, n=1, cutoff=likeness):
             return f"did you mean {known[near[0]]!r}?"
     return f"see {see}" if see else f"there are {', '.join(near_by)}"
 
