@@ -52,7 +52,7 @@ from ficgan.video.decided import Appearance
 from ficgan.video.film import check_frames
 from ficgan.video.identities import FilmFace
 from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import Renderer
+from ficgan.video.rendered import Renderer, face_area
 
 RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)
 KINDS = ("steady", "fast", "occluded", "cuts", "flashes", "last frame", "turned", "interlaced")
@@ -220,7 +220,7 @@ def treatment(area: Area, done: list[tuple[Appearance, str, FilmFace | None]]) -
     if not here:
         return "", None
     # Of two the larger one lies on top.
-    face, made = max(here, key=lambda one: float(np.prod(one[0].face.box[2:] - one[0].face.box[:2])))
+    face, made = max(here, key=lambda one: face_area(one[0].face))
     if made is None:
         return "cover", None
     return face.person, None if made.sight.landmarks is None else made.sight.landmarks.mean(0)

@@ -203,7 +203,7 @@ class Renderer:
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
         # Largest last, as the nearer face hides the farther one, whatever is done to the two.
-        for appearance, made in sorted(faces, key=lambda pair: _area(pair[0].face)):
+        for appearance, made in sorted(faces, key=lambda pair: face_area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
             fallback = self.settings.fallback if drawing is None else drawing.fallback
@@ -251,7 +251,7 @@ def without_landmarks(box: NDArray[np.float32]) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
-def _area(face: Face) -> float:
+def face_area(face: Face) -> float:
     """Of a face by its landmarks: a box between two finds is larger than the face. Of one without landmarks its box."""
     extent = float(np.ptp(face.landmarks, axis=0).max())
     return BOX_OVER_LANDMARKS * extent**2 if np.isfinite(extent) else float(np.prod(face.box[2:] - face.box[:2]))

@@ -20,7 +20,7 @@ from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.read import Frame
-from ficgan.video.rendered import Renderer, _area
+from ficgan.video.rendered import Renderer, face_area
 from ficgan.video.settings import VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
@@ -391,8 +391,8 @@ def test_a_new_face_takes_nothing_of_the_source_from_under_a_neighbours_cover() 
 def test_a_box_that_is_wider_between_two_finds_does_not_lift_a_farther_face_above_a_nearer_one() -> None:
     near, far = face_at(box_at(200, 200, 90)), face_at(box_at(200, 200, 70))
     wide = box_at(200, 200, 160).astype(np.float32)
-    assert _area(far) == _area(replace(far, box=wide)) < _area(near)
+    assert face_area(far) == face_area(replace(far, box=wide)) < face_area(near)
     unread = Face(wide, np.full((5, 2), np.nan, np.float32), 0.0)
-    assert _area(near) < _area(unread) == pytest.approx(0.88 * 1.12 * 160**2, rel=1e-5)
+    assert face_area(near) < face_area(unread) == pytest.approx(0.88 * 1.12 * 160**2, rel=1e-5)
     boxes = np.prod(near.box[2:] - near.box[:2])
-    assert 0.5 < _area(near) / boxes < 2
+    assert 0.5 < face_area(near) / boxes < 2
