@@ -325,10 +325,11 @@ class EmbeddingReader:
         crop, landmarks = _cropped(image, face)
         seen.waiting.append((frame, crop, landmarks))
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
-        if not (due or (seen.unsure and not touches) or seen.doubt is not None):
-            return
         front = float(frontality(face.landmarks[None])[0])
         front = min(front, 1 / max(front, 1e-6))
+        in_question = seen.doubt is not None or (seen.unsure and not touches)
+        if not (due or (in_question and front >= CLEAR)):
+            return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
         assert self._recognizer is not None
         reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)

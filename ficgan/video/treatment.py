@@ -132,11 +132,8 @@ def survey(
         return before is None or bool(seen.readable[row] and seen.is_due(row))
 
     for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if surveys else ():
-        job, due = (
-            plan.job(frame),
-            {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)},
-        )
-        faces = [one for one in job.appearances if one.track in due]
+        due = {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)}
+        faces = [one for one in plan.job(frame).appearances if one.track in due]
         found = {one.track: model.of_row(one.found) for one in faces if one.found is not None}
         new = [one for one in faces if one.track not in found]
         found |= zip((one.track for one in new), model.find([(frame.image, one.face) for one in new]), strict=True)
