@@ -199,3 +199,14 @@ def test_the_commands_of_readme_and_docs_can_be_given_as_written(monkeypatch: py
             assert found is not None, words
             command = found
         command.make_context(words[0], rest)
+
+
+def test_the_tree_of_the_architecture_names_every_file_and_no_other() -> None:
+    tree = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("```")[1]
+    files = {path.name for folder in ("ficgan", "ops") for path in (ROOT / folder).rglob("*.py")} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    words = set(re.findall(r"\w+", tree))
+    assert [name for name in sorted(files) if name.removesuffix(".py") not in words] == []
+    assert set(re.findall(r"\w+\.py", tree)) - files - {"__init__.py"} == set()
