@@ -44,6 +44,16 @@ def test_wrong_input_ends_a_tool_in_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py") if "argparse" in path.read_text()))
+def test_every_tool_says_how_it_is_used(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [f"{name}.py", "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        import_module(name).main()
+    assert stopped.value.code == 0 and f"usage: {name}.py" in capsys.readouterr().out
+
+
 def cells(text: str, first: str) -> list[list[str]]:
     """Cells of the rows of Markdown tables whose first cell this is."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]

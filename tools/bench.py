@@ -186,7 +186,7 @@ def op_cases(mib: float, device: torch.device, dtype: torch.dtype) -> dict[str, 
 
 
 def bench_ops(options: argparse.Namespace, device: torch.device) -> None:
-    """Share of the bandwidth of a copy (%) that an op reaches, its input read and its output written once."""
+    """Share of the bandwidth of a copy, in percent, that an op reaches, its input read and its output written once."""
     print(machine(device))
     table("op", "dtype", "copy ms", "reference ms", "%", "native ms", "%", "torch.compile ms", "%")
     native = ops.backend() == "native" and device.type == "cuda"
