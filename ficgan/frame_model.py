@@ -20,12 +20,12 @@ from ficgan.faces.crops import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
-from ficgan.frame.compose import Forehead, Look
+from ficgan.frame.compose import TONE_UNIT, Forehead, Look
 from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO, NUMBERS, Readings
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import READING, UNKNOWN
+from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -38,6 +38,9 @@ BLINK = 0.03
 _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
+
+# Faces of the nearest kinds of which one lends its detail.
+_LENDERS = 6
 
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
@@ -70,7 +73,7 @@ class _Row:
         code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
-        lender: number of the synthetic face that lends its detail, or seed of what the detail network makes.
+        lender: number of the face that lends its detail, or seed of what the detail network makes.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
     """
@@ -228,7 +231,7 @@ class FrameModel(FaceModel):
         look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            look = replace(look, fine=float(compose.fine_detail(double, model.fine_pixels).std()))
+            look = replace(look, fine=compose.fineness(double, *model.fine_places[:2]))
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -328,7 +331,9 @@ class FrameModel(FaceModel):
         extra = w_new[:, code_size:]
         if not extra.size:  # codes that were not drawn
             extra = np.tile(np.r_[np.zeros(len(NUMBERS)), UNKNOWN, 0].astype(np.float32), (len(codes), 1))
-        lent = [[self._lender(float(u), looks)] for u, looks in zip(extra[:, -1], given, strict=True)]
+        lent = [
+            [self._lender(float(row[-1]), row[-1 - READING : -1], code)] for row, code in zip(extra, codes, strict=True)
+        ]
         bands = np.tile([first, last, float(attempt.bare)], (len(codes), 1))
         own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
         return np.concatenate([codes, given, own_w, new_w, extra[:, :-1], lent, bands], 1).astype(np.float32)
@@ -339,18 +344,29 @@ class FrameModel(FaceModel):
         code, given, own, new, noise, kind, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
         return _Row(code, given, own, new, noise, kind, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
 
-    def _lender(self, u: float, kept: Floats) -> int:
-        """Index of the donor of skin detail, matched by gender and age; with a detail network, its noise seed."""
+    def _lender(self, u: float, kind: Floats, code: Floats) -> int:
+        """Number of the face that lends its detail to a code; with a detail network, its noise seed.
+
+        Of those of much the same kind it is the one whose brows, eyes and lips lie most where the new face's do.
+        """
+        import cv2
+
         if self.detail is not None:
             return int(u * 2**20)
-        looks = self.model.lenders
-        if not len(looks):
+        model, parts = self.model, len(ETHNICITIES)
+        if not len(model.lenders):
             return 0
-        apart = looks - kept
-        if apart.shape[1] > 1:  # wrinkles on the young are worse than none on the old
-            apart = np.column_stack([apart[:, 0], np.where(apart[:, 1] > 0, 3, 1) * apart[:, 1]])
-        near = np.argsort(np.square(apart).sum(1), kind="stable")[:6]
-        return int(near[int(u * len(near)) % len(near)])
+        lenders = model.lenders
+        alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
+        older = (lenders[:, -1] - kind[-1]) / (4 + 0.1 * kind[-1])
+        # Wrinkles on the young are worse than none on the old.
+        apart = 1.5 * (1 - alike) + 3 * np.abs(lenders[:, -2] - kind[-2]) + np.abs(older) * np.where(older > 0, 1.3, 1)
+        near = np.argsort(apart, kind="stable")[:_LENDERS]
+        tones = model.detail_tones[near].reshape(len(near), -1)
+        wanted = compose.relief_tone(255 * model.ordinary(code), model.detail_tones.shape[1]).ravel()
+        known = cv2.resize(model.mask, model.detail_tones.shape[1:], interpolation=cv2.INTER_AREA).ravel() > 0.9
+        fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
+        return int(near[int(np.argmax(fits))])
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
@@ -363,15 +379,17 @@ class FrameModel(FaceModel):
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
-        if not place.look.fine:
+        fine = place.look.fine
+        if fine is None:
             return self._drawn(row, place, made)
-        fine = min(place.look.fine, config.detail * model.detail_sd)
         if self.detail is not None:
             made = self._drawn(row, place, made)
-            added = self.detail.write(made.texture, row.kind, fine, row.lender)
+            added = self.detail.write(made.texture, row.kind, fine[0], row.lender)
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
-        lent = np.float32(fine / max(model.detail_sd, 1e-6)) * model.detail(row.lender)
-        return self._drawn(row, place, replace(made, texture=compose.stretched(made.texture, 2) + lent[..., None]))
+        lender, tone = model.detail(row.lender), model.detail_tones[row.lender] * np.float32(1 / TONE_UNIT)
+        texture = compose.stretched(made.texture, 2)
+        texture = compose.lent(texture, lender, tone, fine, model.fine_places, config.detail)
+        return self._drawn(row, place, replace(made, texture=texture))
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -397,7 +415,7 @@ class FrameModel(FaceModel):
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
+        power = 0.5 ** ((place.look.fine is not None) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair

@@ -21,7 +21,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
 from ficgan.faces import Face, MediaPipeMesh, get_detector
 from ficgan.files import file_digest, file_header
-from ficgan.frame.compose import GREY
+from ficgan.frame.compose import GREY, TONE_UNIT, relief_tone
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.frame.geometry import HI, LIDS, LO
 from ficgan.frame_model import FrameModel
@@ -315,6 +315,29 @@ def test_what_a_row_keeps_of_the_source(model: FrameModel, photo: Image, face: F
     shown = [model.draw("a", attempt, 0.8, kind=each).w for each in (kind, UNKNOWN, None)]
     assert not any(np.array_equal(a, b) for a, b in itertools.combinations(shown, 2))
     assert model.layer_codes(sight.z_id[None], range(1, model.num_layers + 1)).shape == (1, size)
+
+
+def test_detail_is_lent_by_a_person_of_the_kind_whose_features_fit(model: FrameModel) -> None:
+    """Every lender of the file is asked for by its own reading; wrinkles go to the old, and none to children."""
+    appearance, code = model.model, np.zeros(model.model.code_size, np.float32)
+    for reading in appearance.lenders[::7]:
+        chosen = appearance.lenders[model._lender(0.5, reading, code)]
+        assert abs(chosen[-2] - reading[-2]) < 0.5 and abs(chosen[-1] - reading[-1]) < 3 + 0.25 * reading[-1]
+
+    def strength(years: float) -> float:
+        kinds = [np.r_[reading[:-1], np.float32(years)] for reading in appearance.lenders[::7]]
+        lent = [appearance.details[model._lender(0.5, kind, code)].astype(float) for kind in kinds]
+        return float(np.mean([np.median(np.abs(one)) for one in lent]))  # of skin, not of lashes
+
+    assert strength(70) > 1.3 * strength(25) > 1.1 * strength(5)
+    kind = appearance.lenders[0]
+    # Of people of one kind the one whose tone is the new face's.
+    tones = appearance.detail_tones.copy()
+    tone = relief_tone(255 * appearance.ordinary(code), appearance.detail_tones.shape[1])
+    tones[3] = np.clip(np.rint(TONE_UNIT * tone), -127, 127)
+    same = replace(appearance, lenders=np.tile(kind, (len(tones), 1)), detail_tones=tones)
+    twin = FrameModel(same, model.config, model.bank, network=model.network)
+    assert twin._lender(0.5, kind, code) == 3
 
 
 def test_what_it_cannot_do_is_refused() -> None:

@@ -30,6 +30,8 @@ SLOPES = slice(4, 6)
 _MOST_LIGHT = 2.5
 # Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
+# Units from an eye's corners within which lies what belongs to it, and over which that ends.
+_EYES, _EYES_FADE = 12.0, 4.0
 # Fine detail of an ordinary face, see `detail_of`.
 _USUAL_DETAIL = 0.02
 # Side of the texture that attributes, and what covers a face, are read from.
@@ -79,8 +81,9 @@ class AppearanceModel:
         bands: int [L,D], 1 where a style layer holds a coefficient of the code; shape first.
         names: of the attributes that stay.
         lights: how many coefficients, those after the shape's, are of shadows and reflections: a new code has none.
-        details: int8 [S,Q], luminance of synthetic faces at twice the size that no average has: pores, lashes, brows.
-        lenders: float32 [S,A], their attributes.
+        details: int8 [S,Q], `relief` of faces that lend theirs, at twice the size: pores, lashes, wrinkles.
+        detail_tones: int8 [S,h,h], `relief_tone` of them, see `TONE_UNIT`.
+        lenders: float32 [S,9], readings of them by a `KindReader`.
         detail_network: the ONNX file of the network that makes such detail; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
@@ -102,6 +105,7 @@ class AppearanceModel:
     names: tuple[str, ...] = ()
     lights: int = 0
     details: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
+    detail_tones: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
     lenders: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     detail_scale: float = 0.0
     detail_network: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -157,12 +161,21 @@ class AppearanceModel:
         return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
 
     @cached_property
-    def detail_sd(self) -> float:
-        """Standard deviation of the synthetic faces' details."""
-        return float(self.details.astype(np.float32).std()) * self.detail_scale if self.details.size else 0.0
+    def eyes(self) -> Floats:
+        """float32 [2R,2R], 1 around the eyes, fading over a few units."""
+        y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
+        place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
+        corners = self.shape.front[[33, 133, 362, 263]]
+        apart = np.linalg.norm(place[:, :, None] - corners, axis=3).min(2)
+        return np.clip((_EYES - apart) / _EYES_FADE, 0, 1).astype(np.float32)
+
+    @cached_property
+    def fine_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+        """Flat indices of the doubled frame's pixels under the mask, and of those around the eyes; see `eyes`."""
+        return self.fine_pixels, self.fine_pixels[self.eyes.ravel()[self.fine_pixels] > 0.5], self.eyes
 
     def detail(self, number: int) -> Floats:
-        """One synthetic face's detail, float32 [2R,2R]."""
+        """One lender's relief, float32 [2R,2R]."""
         out = np.zeros(4 * self.size * self.size, np.float32)
         out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
         return out.reshape(2 * self.size, 2 * self.size)
@@ -291,6 +304,16 @@ class AppearanceModel:
             made = made + moment.grey[:, None, None] * (grey_of(made)[..., None] - made)
         return made
 
+    def ordinary(self, code: Floats) -> Floats:
+        """The texture float32 [R,R,3] of a code [D] in ordinary light, at rest, seen from the front."""
+        turn = np.zeros((1, 2), np.float32)
+        features = self.features(np.zeros((1, len(NUMBERS)), np.float32), turn, np.zeros((1, LIGHT), np.float32))
+        drawn = code[len(self.shape.basis) + self.lights :] @ self.components[self.lights :]
+        made = (features @ self.predict).reshape(-1, 3) + self._muted(drawn.reshape(1, -1, 3))[0]
+        out = np.tile(self.light_mean[:3], (self.size * self.size, 1)).astype(np.float32)
+        out[self.pixels] += np.exp(self.light_mean[3]) * made
+        return out.reshape(self.size, self.size, 3)
+
     def _muted(self, textures: Floats) -> Floats:
         """Textures [B,P,3] of components as they are written for another one: less colourful, the forehead calm."""
         grey = grey_of(textures)[..., None]
@@ -344,6 +367,8 @@ class AppearanceModel:
         for name in ("predict", "components"):
             out[name], out[f"{name}.scale"] = quantised(getattr(self, name))
         out |= {"details": self.details, "lenders": self.lenders.astype(np.float32), "usual": self.usual}
+        if len(self.details):
+            out["detail_tones"] = self.detail_tones
         out["detail_scale"] = np.array([self.detail_scale], np.float32)
         if self.detail_network.size:
             out["detail_network"] = self.detail_network
@@ -376,6 +401,7 @@ class AppearanceModel:
             names=tuple(header["names"]),
             lights=int(header["lights"]),
             details=arrays["details"],
+            detail_tones=arrays.get("detail_tones", np.zeros((0, 1, 1), np.int8)),
             lenders=np.asarray(arrays["lenders"], np.float32),
             detail_scale=float(arrays["detail_scale"][0]),
             **rest,

@@ -31,6 +31,12 @@ _EYES = (33, 263)
 _AT_ONCE = 1 << 18
 # Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
 FINE = 2.2
+# Luminance in [0,1] that is added before logarithms are taken of it: what is nearly black has no relief.
+_DARK = 0.03
+# Steps of a tone in a file, in one.
+TONE_UNIT = 60
+# Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
+_TONE_WIDTH, _DARKER = 0.055, 0.22
 # What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
@@ -117,15 +123,16 @@ class Look:
     """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
 
     Args:
-        detail, fine: of the source's texture in the frame, and of what only twice the size holds; 0 for small faces.
+        detail: of the source's texture in the frame.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
+        fine: `fineness` of a face larger than the frame; None for others.
     """
 
     detail: float
     grain: float
     coarse: float = 1.0
-    fine: float = 0.0
+    fine: tuple[float, float] | None = None
 
 
 def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
@@ -230,6 +237,64 @@ def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
 
     grey = texture.astype(np.float32) @ GREY / 255
     out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)).ravel()[pixels]
+    return out
+
+
+def fineness(texture: NDArray[Any], pixels: NDArray[np.int64], eyes: NDArray[np.int64]) -> tuple[float, float]:
+    """Standard deviations of the `fine_detail` of skin, by its median, as brows shall not count, and of the eyes."""
+    skin, around = fine_detail(texture, pixels), fine_detail(texture, eyes)
+    return float(np.median(np.abs(skin))) / 0.6745, float(around.std())
+
+
+def relief(texture: NDArray[Any]) -> Floats:
+    """Fine detail of a texture [2R,2R,3] as a share of the light there, in logarithms: float32 [2R,2R]."""
+    import cv2
+
+    grey = np.maximum(texture.astype(np.float32) @ GREY / 255, 0)
+    out: Any = np.log((grey + _DARK) / (cv2.GaussianBlur(grey, (0, 0), FINE) + _DARK))
+    return out
+
+
+def relief_tone(texture: NDArray[Any], side: int) -> Floats:
+    """How much darker or lighter than around it each place of a texture is, in logarithms: float32 [side,side]."""
+    import cv2
+
+    grey = np.maximum(texture.astype(np.float32) @ GREY / 255, 0)
+    grey = cv2.resize(grey, (side, side), interpolation=cv2.INTER_AREA)
+    out: Any = np.log((grey + _DARK) / (cv2.GaussianBlur(grey, (0, 0), _TONE_WIDTH * side) + _DARK))
+    return out
+
+
+def lent(
+    texture: Floats,
+    relief: Floats,
+    tone: Floats,
+    wanted: tuple[float, float],
+    places: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
+    most: float,
+) -> Floats:
+    """A texture [2R,2R,3] in [0,1] with the relief of another face, whose `relief_tone` is given.
+
+    Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
+    Lids and lashes are lent always.
+
+    Args:
+        wanted: `fineness` of skin and eyes that the result shall have.
+        places: flat indices of the pixels of both, and float32 [2R,2R], 1 around the eyes.
+        most: of the lender's relief, at most so much is lent.
+    """
+    import cv2
+
+    eyes = places[2]
+    darker = np.maximum(relief_tone(255 * texture, len(tone)) - tone, 0)
+    trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
+    fitting = relief * np.maximum(cv2.resize(trust, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR), eyes)
+    none, full = (fineness(255 * one, *places[:2]) for one in (texture, texture * np.exp(fitting)[..., None]))
+    skin, around = (
+        min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
+        for want, a, b in zip(wanted, none, full, strict=True)
+    )
+    out: Floats = texture * np.exp((skin + np.float32(around - skin) * eyes) * fitting)[..., None]
     return out
 
 

@@ -19,6 +19,7 @@ from ficgan.faces.models import onnx_session
 from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
+from ficgan.identity.kind import READING
 
 Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
@@ -52,7 +53,7 @@ class FrameConfig:
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
         gains: of the bands of fine detail, see `sharpened`.
-        detail: most fine detail that a large face gets, as a share of what the synthetic faces have of it.
+        detail: most fine detail that a large face gets, as a share of what its lender has.
         inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
     """
 
@@ -257,7 +258,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         "bands": (None, code),
     }
     if details:
-        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, kept)}
+        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, READING)}
+        wanted["detail_tones"] = (details, None, None)
     if len(model.teeth):
         wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
     if model.telling.size:

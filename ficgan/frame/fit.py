@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,17 +14,21 @@ from numpy.typing import NDArray
 
 from ficgan.device import cpus
 from ficgan.errors import InputError
-from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
-from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
-from ficgan.frame.compose import fine_detail, read_texture
+from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, get_recognizer
+from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
+from ficgan.frame.compose import TONE_UNIT, read_texture, relief, relief_tone
 from ficgan.frame.drawn import TEETH_UNIT, read_teeth, teeth_of
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, Warp, expression_numbers, rigid_fit
+from ficgan.identity.kind import Kind, kind_reader
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
 
+# Faces that lend their detail; share of those that may, by how ordinary it is; share of a face that may be unlike the
+# model: wrinkles are, as are glasses.
+LENDERS, _ODDEST, _UNLIKE = 96, 0.9, 3 * COVERED
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 
@@ -353,44 +358,65 @@ def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Prog
     return Learnt(model, record, clear, read, textures)
 
 
-def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = 36) -> AppearanceModel:
+def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = LENDERS) -> AppearanceModel:
     """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size.
 
-    Of them `number` lend theirs, those whose detail is most ordinary: no glasses, no wrinkles.
+    Of them `number` lend theirs: of each kind of person, as far as there are faces, those with the most ordinary
+    detail. Faces that something lies over lend nothing.
     """
-    details, looks, mouths = [], [], []
+    gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
+    details, tones, embeddings, mouths = [], [], [], []
     for image in images_of(data):
-        found = find_meshes(mesh, image, Alignment().points(data.resolution)[None])[0]
+        found = find_meshes(mesh, image, corners[None])[0]
         if found.presence < 10:
             continue
         read = model.shape.read(found.points[None])
         if abs(float(read.pose.yaw[0])) > 0.3:
             continue
-        double = read_texture(image, read.upright[0], read.points[0], model.warp, finer=2)
-        details.append(fine_detail(double, model.fine_pixels))
-        small = read_texture(image, read.upright[0], read.points[0], model.warp)
-        looks.append(model.encode(small[None], read)[1].kept[0])
+        small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
         mouths.append((*teeth_of(image, found.points), read_teeth(small, model.mask, model.shape.front, model.warp)))
+        if model.uncovered(small, read)[1] > _UNLIKE:
+            continue
+        details.append(relief(double).ravel()[model.fine_pixels])
+        tones.append(relief_tone(double, model.size // 2))
+        embeddings.append(gate.embed(image, corners[None])[0])
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
-    table = np.stack(details)
-    spread, lashes = table.std(1), table[:, _around_eyes(model)].std(1)
-    apart = np.abs(table - np.median(table, axis=0))
-    odd = np.quantile(apart / (np.median(apart, axis=0) + 0.004), 0.995, axis=1)  # lines and dots that others have not
-    strange = np.abs(np.log(spread / np.median(spread))) + np.maximum(lashes / np.median(lashes) - 1, 0)
-    strange += 1.5 * np.maximum(np.log(odd / np.median(odd)), 0)
-    rows = np.sort(np.argsort(strange)[:number])
+    table, kinds = np.stack(details), kind_reader().read(np.stack(embeddings).astype(np.float32))
+    rows = _ordinary(table, kinds, number)
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
-    steps = np.clip(np.rint(table[rows] / scale), -127, 127).astype(np.int8)
     teeth, openings = _open_mouths(mouths)
     return replace(
         model,
-        details=steps,
-        lenders=np.stack(looks)[rows].astype(np.float32),
+        details=_steps(table[rows] / scale),
+        detail_tones=_steps(TONE_UNIT * np.stack(tones)[rows]),
+        lenders=kinds[rows],
         detail_scale=scale,
         teeth=teeth,
         teeth_openings=openings,
     )
+
+
+def _steps(values: Floats) -> NDArray[np.int8]:
+    return np.clip(np.rint(values), -127, 127).astype(np.int8)
+
+
+def _ordinary(table: Floats, kinds: Floats, number: int) -> NDArray[np.int64]:
+    """Which faces [S] of those with details [N,Q] and readings [N,9] lend them: of each kind the most ordinary ones."""
+    spread = np.log(table.std(1))
+    if len(table) > 2:  # the old have more detail than the young
+        spread = spread - np.polyval(np.polyfit(kinds[:, -1], spread, 1), kinds[:, -1])
+    apart = np.abs(table - np.median(table, axis=0))
+    odd = np.log(np.quantile(apart, 0.995, axis=1) / table.std(1))  # lines and dots that others have not
+    strange = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(odd - np.median(odd), 0)
+    kept = np.flatnonzero(strange <= np.quantile(strange, _ODDEST))
+    cells = [Kind.of(kinds[row]).cells.argmax() for row in kept]
+    order = np.argsort(strange[kept], kind="stable")
+    places, seen = np.empty(len(kept), int), Counter[int]()
+    for at in order:
+        places[at] = seen[cells[at]]
+        seen[cells[at]] += 1
+    return np.sort(kept[np.lexsort([strange[kept], places])[:number]])
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:
@@ -403,14 +429,6 @@ def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 1
     rows = np.sort(np.argsort(strange)[:number])
     steps = np.rint(np.clip(TEETH_UNIT * table[rows], 0, 255)).astype(np.uint8)
     return steps, np.array([shown[row][1] for row in rows], np.float32)
-
-
-def _around_eyes(model: AppearanceModel) -> NDArray[np.bool_]:
-    """Which of the doubled frame's pixels lie within 12 units of an eye's corners."""
-    y, x = np.divmod(model.fine_pixels, 2 * model.size)
-    place = np.stack([x, y], 1) * (model.warp.step * (model.size - 1) / (2 * model.size - 1)) + LO
-    corners = model.shape.front[[33, 133, 362, 263]]
-    return np.linalg.norm(place[:, None] - corners, axis=2).min(1) < 12
 
 
 def codes_of(

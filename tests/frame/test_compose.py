@@ -14,12 +14,16 @@ from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
     Look,
     detail_of,
+    fineness,
     hair_over,
+    lent,
     matched_border,
     no_sharper,
     paste_texture,
     read_look,
     read_texture,
+    relief,
+    relief_tone,
 )
 from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
@@ -279,3 +283,30 @@ def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None
     assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
     assert kept[brow + 4 :].max() == 0
     assert kept.min() >= 0 and kept.max() <= 1
+
+
+def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generator) -> None:
+    """Skin gets the fineness that is wanted, at most what the lender has, in any light; a lender's hair is not lent."""
+    side, rows = 256, np.arange(256)[:, None]
+    pixels, eyes = np.flatnonzero(np.broadcast_to(rows >= 60, (side, side))), np.zeros((side, side), np.float32)
+    eyes[60:90] = 1
+    places = pixels, np.flatnonzero(eyes), eyes
+    lender = np.clip(128 + rng.normal(0, 20, (side, side, 1)), 0, 255) * np.ones(3)
+    strands = (rows >= 200) & (rows < 230) & (np.arange(side) % 16 < 4)
+    lender[strands] = 30
+    details, tone = relief(lender), relief_tone(lender, side // 2)
+
+    def made(light: float, wanted: float, most: float = 9.0) -> Floats:
+        plain = np.full((side, side, 3), light, np.float32)
+        out = lent(plain, details, tone, (wanted, 2 * wanted), places, most)
+        assert np.isfinite(out).all() and abs(out.mean() / light - 1) < 0.01
+        return out
+
+    for light in (0.15, 0.6):
+        skin, around = fineness(255 * made(light, 0.1 * light), *places[:2])
+        assert skin == pytest.approx(0.1 * light, rel=0.1) and around == pytest.approx(0.2 * light, rel=0.1)
+    assert fineness(255 * made(0.6, 0.0), *places[:2]) < (1e-6, 1e-6)
+    once, twice = (fineness(255 * made(0.6, 9.0, most), *places[:2])[0] for most in (0.5, 1.0))
+    assert once == pytest.approx(twice / 2, rel=0.1)
+    assert made(0.6, 9.0, 1.0)[strands].mean() > 0.55 and np.exp(details[strands]).mean() < 0.5
+    assert np.isfinite(lent(made(0.01, 0.0) - 0.02, details, tone, (0.1, 0.1), places, 1.0)).all()  # below black
