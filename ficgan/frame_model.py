@@ -39,8 +39,8 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
-# Faces of the nearest kinds of which one lends its detail.
-_LENDERS = 6
+# Faces of the nearest kinds, and how many of them fit best: one of these lends its detail.
+_LENDERS, _FITTING = 7, 3
 
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
@@ -347,7 +347,7 @@ class FrameModel(FaceModel):
     def _lender(self, u: float, kind: Floats, code: Floats) -> int:
         """Number of the face that lends its detail to a code; with a detail network, its noise seed.
 
-        Of those of much the same kind it is the one whose brows, eyes and lips lie most where the new face's do.
+        Of those of much the same kind it is one of those whose brows, eyes and lips lie most where the new face's do.
         """
         import cv2
 
@@ -366,7 +366,8 @@ class FrameModel(FaceModel):
         wanted = compose.relief_tone(255 * model.ordinary(code), model.detail_tones.shape[1]).ravel()
         known = cv2.resize(model.mask, model.detail_tones.shape[1:], interpolation=cv2.INTER_AREA).ravel() > 0.9
         fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
-        return int(near[int(np.argmax(fits))])
+        best = near[np.argsort(fits)[::-1][:_FITTING]]
+        return int(best[int(u * len(best)) % len(best)])
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]

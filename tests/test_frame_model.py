@@ -337,7 +337,7 @@ def test_detail_is_lent_by_a_person_of_the_kind_whose_features_fit(model: FrameM
     tones[3] = np.clip(np.rint(TONE_UNIT * tone), -127, 127)
     same = replace(appearance, lenders=np.tile(kind, (len(tones), 1)), detail_tones=tones)
     twin = FrameModel(same, model.config, model.bank, network=model.network, k=3000)
-    assert twin._lender(0.5, kind, code) == 3
+    assert twin._lender(0.0, kind, code) == 3 != twin._lender(0.9, kind, code)
 
 
 def test_what_it_cannot_do_is_refused() -> None:

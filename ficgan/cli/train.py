@@ -236,8 +236,8 @@ def fit_appearance(
     learnt = learn(faces, mesh, config, say)
     model, record = learnt.model, learnt.record
     if fine is not None:
-        model = lend(model, fine, mesh)
-        record |= {"detail_faces": len(model.details), "detail_fingerprint": fine.fingerprint}
+        model, record["lenders"] = lend(model, fine, mesh)
+        record["detail_fingerprint"] = fine.fingerprint
     info = ModelInfo(
         {"kind": "canonical"},
         {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]},

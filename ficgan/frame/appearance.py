@@ -400,7 +400,7 @@ class AppearanceModel:
             bands=arrays["bands"].astype(np.int64),
             names=tuple(header["names"]),
             lights=int(header["lights"]),
-            details=arrays["details"],
+            details=arrays["details"] if "detail_tones" in arrays else arrays["details"][:0],  # else of another form
             detail_tones=arrays.get("detail_tones", np.zeros((0, 1, 1), np.int8)),
             lenders=np.asarray(arrays["lenders"], np.float32),
             detail_scale=float(arrays["detail_scale"][0]),

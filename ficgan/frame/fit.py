@@ -358,15 +358,17 @@ def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Prog
     return Learnt(model, record, clear, read, textures)
 
 
-def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = LENDERS) -> AppearanceModel:
-    """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size.
+def lend(
+    model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = LENDERS
+) -> tuple[AppearanceModel, list[str]]:
+    """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size; their names.
 
     Of them `number` lend theirs: of each kind of person, as far as there are faces, those with the most ordinary
     detail. Faces that something lies over lend nothing.
     """
     gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
-    details, tones, embeddings, mouths = [], [], [], []
-    for image in images_of(data):
+    details, tones, embeddings, mouths, names = [], [], [], [], []
+    for name, image in zip(data.names, images_of(data), strict=True):
         found = find_meshes(mesh, image, corners[None])[0]
         if found.presence < 10:
             continue
@@ -380,13 +382,14 @@ def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: in
         details.append(relief(double).ravel()[model.fine_pixels])
         tones.append(relief_tone(double, model.size // 2))
         embeddings.append(gate.embed(image, corners[None])[0])
+        names.append(name)
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table, kinds = np.stack(details), kind_reader().read(np.stack(embeddings).astype(np.float32))
     rows = _ordinary(table, kinds, number)
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     teeth, openings = _open_mouths(mouths)
-    return replace(
+    lent = replace(
         model,
         details=_steps(table[rows] / scale),
         detail_tones=_steps(TONE_UNIT * np.stack(tones)[rows]),
@@ -395,6 +398,7 @@ def lend(model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: in
         teeth=teeth,
         teeth_openings=openings,
     )
+    return lent, [names[row] for row in rows]
 
 
 def _steps(values: Floats) -> NDArray[np.int8]:
