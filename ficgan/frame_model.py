@@ -231,7 +231,8 @@ class FrameModel(FaceModel):
         look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            look = replace(look, fine=compose.fineness(double, *model.fine_places[:2]))
+            fine, lashes = compose.fineness(double, *model.fine_places[:2])
+            look = replace(look, fine=fine, lashes=lashes)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -380,16 +381,16 @@ class FrameModel(FaceModel):
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, config, model = self._plain(row, place), self.config, self.model
-        fine = place.look.fine
-        if fine is None:
+        look = place.look
+        if not look.fine:
             return self._drawn(row, place, made)
         if self.detail is not None:
             made = self._drawn(row, place, made)
-            added = self.detail.write(made.texture, row.kind, fine[0], row.lender)
+            added = self.detail.write(made.texture, row.kind, look.fine, row.lender)
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lender, tone = model.detail(row.lender), model.detail_tones[row.lender] * np.float32(1 / TONE_UNIT)
         texture = compose.stretched(made.texture, 2)
-        texture = compose.lent(texture, lender, tone, fine, model.fine_places, config.detail)
+        texture = compose.lent(texture, lender, tone, (look.fine, look.lashes), model.fine_places, config.detail)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
@@ -416,7 +417,7 @@ class FrameModel(FaceModel):
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** ((place.look.fine is not None) + (self.network is not None))
+        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
         hair = 0.0 if row.bare else place.hair

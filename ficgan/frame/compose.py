@@ -126,13 +126,14 @@ class Look:
         detail: of the source's texture in the frame.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine: `fineness` of a face larger than the frame; None for others.
+        fine, lashes: `fineness` of skin and eyes of a face larger than the frame; 0 for others.
     """
 
     detail: float
     grain: float
     coarse: float = 1.0
-    fine: tuple[float, float] | None = None
+    fine: float = 0.0
+    lashes: float = 0.0
 
 
 def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
