@@ -30,8 +30,8 @@ SLOPES = slice(4, 6)
 _MOST_LIGHT = 2.5
 # Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
-# Units from an eye's corners within which lies what belongs to it, and over which that ends.
-_EYES, _EYES_FADE = 12.0, 4.0
+# Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
+_EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
 # Fine detail of an ordinary face, see `detail_of`.
 _USUAL_DETAIL = 0.02
 # Side of the texture that attributes, and what covers a face, are read from.
@@ -162,12 +162,17 @@ class AppearanceModel:
 
     @cached_property
     def eyes(self) -> Floats:
-        """float32 [2R,2R], 1 around the eyes, fading over a few units."""
+        """float32 [2R,2R], 1 around eyes and brows, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
         place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
-        corners = self.shape.front[[33, 133, 362, 263]]
-        apart = np.linalg.norm(place[:, :, None] - corners, axis=3).min(2)
-        return np.clip((_EYES - apart) / _EYES_FADE, 0, 1).astype(np.float32)
+        apart = [
+            np.linalg.norm(place[:, :, None] - self.shape.front[marks], axis=3).min(2) - reach
+            for marks, reach in (
+                ([33, 133, 362, 263], _EYES),
+                ([70, 63, 105, 66, 107, 300, 293, 334, 296, 336], _BROWS),
+            )
+        ]
+        return np.clip(-np.minimum(*apart) / _FADE, 0, 1).astype(np.float32)
 
     @cached_property
     def fine_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:

@@ -31,12 +31,12 @@ _EYES = (33, 263)
 _AT_ONCE = 1 << 18
 # Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
 FINE = 2.2
-# Luminance in [0,1] that is added before logarithms are taken of it: what is nearly black has no relief.
+# Luminance in [0,1] that is added to light: what is nearly black has no relief.
 _DARK = 0.03
 # Steps of a tone in a file, in one.
 TONE_UNIT = 60
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
-_TONE_WIDTH, _DARKER = 0.055, 0.22
+_AROUND, _DARKER = 0.055, 0.22
 # What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
@@ -236,7 +236,7 @@ def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
     """Luminance in [0,1], at flat indices [P], that only a texture [2R,2R,3] of twice the frame's size shows."""
     import cv2
 
-    grey = texture.astype(np.float32) @ GREY / 255
+    grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
     out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)).ravel()[pixels]
     return out
 
@@ -248,21 +248,27 @@ def fineness(texture: NDArray[Any], pixels: NDArray[np.int64], eyes: NDArray[np.
 
 
 def relief(texture: NDArray[Any]) -> Floats:
-    """Fine detail of a texture [2R,2R,3] as a share of the light there, in logarithms: float32 [2R,2R]."""
+    """Fine detail of a texture [2R,2R,3], as a share of the light around: float32 [2R,2R]."""
     import cv2
 
-    grey = np.maximum(texture.astype(np.float32) @ GREY / 255, 0)
-    out: Any = np.log((grey + _DARK) / (cv2.GaussianBlur(grey, (0, 0), FINE) + _DARK))
+    grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
+    out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)) / _light_around(grey)
     return out
+
+
+def _light_around(grey: Floats) -> Floats:
+    """Luminance around each place of a picture [h,h] in [0,1], never quite black."""
+    import cv2
+
+    return np.maximum(cv2.GaussianBlur(grey, (0, 0), _AROUND * len(grey)), 0) + np.float32(_DARK)
 
 
 def relief_tone(texture: NDArray[Any], side: int) -> Floats:
     """How much darker or lighter than around it each place of a texture is, in logarithms: float32 [side,side]."""
     import cv2
 
-    grey = np.maximum(texture.astype(np.float32) @ GREY / 255, 0)
-    grey = cv2.resize(grey, (side, side), interpolation=cv2.INTER_AREA)
-    out: Any = np.log((grey + _DARK) / (cv2.GaussianBlur(grey, (0, 0), _TONE_WIDTH * side) + _DARK))
+    grey: Any = cv2.resize(texture.astype(np.float32) @ GREY / 255, (side, side), interpolation=cv2.INTER_AREA)
+    out: Floats = np.log((np.maximum(grey, 0) + np.float32(_DARK)) / _light_around(grey))
     return out
 
 
@@ -290,12 +296,13 @@ def lent(
     darker = np.maximum(relief_tone(255 * texture, len(tone)) - tone, 0)
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
     fitting = relief * np.maximum(cv2.resize(trust, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR), eyes)
-    none, full = (fineness(255 * one, *places[:2]) for one in (texture, texture * np.exp(fitting)[..., None]))
+    added = (fitting * _light_around(texture @ GREY))[..., None]
+    none, full = (fineness(255 * one, *places[:2]) for one in (texture, texture + added))
     skin, around = (
         min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
         for want, a, b in zip(wanted, none, full, strict=True)
     )
-    out: Floats = texture * np.exp((skin + np.float32(around - skin) * eyes) * fitting)[..., None]
+    out: Floats = texture + (skin + np.float32(around - skin) * eyes)[..., None] * added
     return out
 
 
