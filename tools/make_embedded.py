@@ -4,9 +4,10 @@
     python tools/make_embedded.py model.safetensors bank.safetensors [--lenders faces/] [--measured measured.json]
                                   [--detail runs/detail/network.safetensors]
 
-The numbers of making faces are those of the code. The detail network is taken from another file; large faces get the
-detail of the faces of `--lenders`, aligned, 256² (the manifest names those of SFHQ and SFHQ-T2I that lend theirs: frontal
-ones, chosen by eye, without glasses, beards and paint). The bank's codes depend on neither. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
+The numbers of making faces are those of the code. The detail network is taken from another file. Large faces get the
+detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that lend theirs:
+frontal ones, chosen by eye, without glasses, beards and paint. The bank's codes depend on neither. The measured file is
+the output of `ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ficgan.data import open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import MediaPipeMesh
 from ficgan.files import file_digest
-from ficgan.frame.fit import lend
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.frame.fit import lend
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"

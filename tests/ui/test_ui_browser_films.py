@@ -163,10 +163,10 @@ def test_a_film_is_decided_on_rendered_and_outlives_a_kill(page: Any, program: P
     page.get_by_role("button", name="Person 1, replaced").wait_for()
     settled(page)
     page.keyboard.press("n")
-    page.locator(".draws button:nth-child(2)[aria-pressed=true]").wait_for()
+    page.locator("#editor .draws button:nth-child(2)[aria-pressed=true]").wait_for()
     settled(page)
-    page.locator(".draws button").first.click()
-    page.locator(".draws button:first-child[aria-pressed=true]").wait_for()
+    page.locator("#editor .draws button").first.click()
+    page.locator("#editor .draws button:first-child[aria-pressed=true]").wait_for()
     settled(page)
 
     # A box is drawn, with its cover in sight; dragged in another frame it moves between the two.
