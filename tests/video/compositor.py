@@ -51,7 +51,7 @@ class Head:
             back = self.centre[0] + radius * np.sin(np.clip(angle, -1.4, 1.4)).astype(np.float32)
             image = cv2.remap(self.image, back, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
             away = np.hypot((back - self.centre[0]) / self.half[0], (rows - self.centre[1]) / self.half[1])
-            inner = (seen & (away <= 1)).astype(np.float32)
+            inner = (seen & (away <= 1) & (self.alpha > 0.5)).astype(np.float32)
             known[key] = Head(image, self.alpha, self.centre, self.half, self.height, inner)
         return known[key]
 
