@@ -21,7 +21,7 @@ from ficgan.data import FaceData, check_alignment, check_size, open_faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
-from ficgan.frame.compose import fine_detail, read_texture, stretched
+from ficgan.frame.compose import fineness, read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.fit import images_of
 from ficgan.frame_model import FrameModel
@@ -292,7 +292,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _fine(self, photo: Floats) -> float:
         """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
-        return float(fine_detail(255 * photo, self.model.fine_pixels).std())
+        return fineness(255 * photo, *self.model.fine_places[:2])[0]
 
     def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
         """Of each face: photo, small picture, what is seen, kind, strength of detail, unsharp, own."""
