@@ -341,6 +341,25 @@ def test_detail_is_lent_by_a_person_of_the_kind_whose_features_fit(model: FrameM
     assert twin._lender(0.0, kind, code) == 3 != twin._lender(0.9, kind, code)
 
 
+def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(
+    tmp_path: Path, model: FrameModel, photo: Image, face: Face
+) -> None:
+    path, kept = tmp_path / "earlier.safetensors", load_file(MODEL)
+    del kept["detail_tones"]
+    kept["lenders"] = np.zeros((len(kept["lenders"]), 2), np.float32)
+    with open(MODEL, "rb") as file:
+        record = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
+    save_file(kept, path, metadata=record)
+    appearance, config, _, network = load_appearance(path)
+    earlier = FrameModel(appearance, config, model.bank, network=network, k=100, seed=0)
+    large = np.ascontiguousarray(np.kron(photo, np.ones((3, 3, 1), np.uint8)))
+    found = Face(face.box * 3, face.landmarks * 3, face.score)
+    sight = earlier.see([(large, found)])[0]
+    draw = earlier.draw("a", Attempt(0), 1.0, sight.z_id)
+    made = earlier.render(earlier.styles(sight.z_id[None], [draw], Attempt(0)), [sight])[0]
+    assert not len(appearance.details) and np.isfinite(made.texture).all()
+
+
 def test_what_it_cannot_do_is_refused() -> None:
     with pytest.raises(UsageError, match="computes in float32"):
         Deidentifier.from_pretrained(precision="bfloat16").model  # noqa: B018 (made when it is first asked for)

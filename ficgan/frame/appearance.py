@@ -405,9 +405,10 @@ class AppearanceModel:
             bands=arrays["bands"].astype(np.int64),
             names=tuple(header["names"]),
             lights=int(header["lights"]),
-            details=arrays["details"] if "detail_tones" in arrays else arrays["details"][:0],  # else of another form
+            # Files without tones hold details of another form.
+            details=arrays["details"][: None if "detail_tones" in arrays else 0],
             detail_tones=arrays.get("detail_tones", np.zeros((0, 1, 1), np.int8)),
-            lenders=np.asarray(arrays["lenders"], np.float32),
+            lenders=np.asarray(arrays["lenders"], np.float32)[: None if "detail_tones" in arrays else 0],
             detail_scale=float(arrays["detail_scale"][0]),
             **rest,
             detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),
