@@ -25,7 +25,7 @@ from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO, NUMBERS, Readings
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
+from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -39,8 +39,9 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
-# Faces of the nearest kinds, and how many of them fit best: one of these lends its detail.
-_LENDERS, _FITTING = 7, 3
+# Lenders of the nearest kinds, and how many of them fit best: one of these lends its detail. What a wholly different
+# ethnic group and gender weigh beside a visible difference of age.
+_NEAREST, _FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
 
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
@@ -359,12 +360,13 @@ class FrameModel(FaceModel):
             return 0
         lenders = model.lenders
         alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
-        older = (lenders[:, -1] - kind[-1]) / (4 + 0.1 * kind[-1])
+        older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
         # Wrinkles on the young are worse than none on the old.
-        apart = 1.5 * (1 - alike) + 3 * np.abs(lenders[:, -2] - kind[-2]) + np.abs(older) * np.where(older > 0, 1.3, 1)
-        near = np.argsort(apart, kind="stable")[:_LENDERS]
+        apart = np.abs(older) * np.where(older > 0, 1.3, 1)
+        apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
+        near = np.argsort(apart, kind="stable")[:_NEAREST]
         tones = model.detail_tones[near].reshape(len(near), -1)
-        wanted = compose.relief_tone(255 * model.ordinary(code), model.detail_tones.shape[1]).ravel()
+        wanted = compose.relief_tone(255 * model.neutral_texture(code), model.detail_tones.shape[1]).ravel()
         known = cv2.resize(model.mask, model.detail_tones.shape[1:], interpolation=cv2.INTER_AREA).ravel() > 0.9
         fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
         best = near[np.argsort(fits)[::-1][:_FITTING]]
@@ -390,7 +392,7 @@ class FrameModel(FaceModel):
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lender, tone = model.detail(row.lender), model.detail_tones[row.lender] * np.float32(1 / TONE_UNIT)
         texture = compose.stretched(made.texture, 2)
-        texture = compose.lent(texture, lender, tone, (look.fine, look.lashes), model.fine_places, config.detail)
+        texture = compose.with_relief(texture, lender, tone, (look.fine, look.lashes), model.fine_places, config.detail)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:

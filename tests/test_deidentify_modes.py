@@ -13,6 +13,7 @@ from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
+from ficgan.faces import get_detector
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.read import Frame
 from ficgan.video.rendered import Renderer
@@ -61,6 +62,12 @@ def test_an_instance_is_taken_as_it_is() -> None:
     result = build(method)(photo())
     assert (result.image[result.mask == 1] == (255, 0, 0)).all() and result.audit["mode"] == "solid:colour=red"
     assert mode_of(ANONYMIZERS.make("block-permutation", key="k", block=4)) == "block-permutation:block=4"
+
+
+@pytest.mark.parametrize("detector", ["yunet", get_detector("yunet"), Fixed([])], ids=["name", "ours", "other"])
+@pytest.mark.parametrize("mode", ["solid", "pixelation:size=4"])
+def test_a_method_is_known_whatever_finds_the_faces(detector: object, mode: str) -> None:
+    assert (build(mode, detector=detector).photos.methods is None) == (mode == "solid")
 
 
 def test_a_face_that_the_method_cannot_do_gets_a_plain_cover() -> None:

@@ -334,7 +334,7 @@ def test_detail_is_lent_by_a_person_of_the_kind_whose_features_fit(model: FrameM
     kind = appearance.lenders[0]
     # Of people of one kind the one whose tone is the new face's.
     tones = appearance.detail_tones.copy()
-    tone = relief_tone(255 * appearance.ordinary(code), appearance.detail_tones.shape[1])
+    tone = relief_tone(255 * appearance.neutral_texture(code), appearance.detail_tones.shape[1])
     tones[3] = np.clip(np.rint(TONE_UNIT * tone), -127, 127)
     same = replace(appearance, lenders=np.tile(kind, (len(tones), 1)), detail_tones=tones)
     twin = FrameModel(same, model.config, model.bank, network=model.network, k=3000)

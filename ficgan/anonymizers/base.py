@@ -65,7 +65,7 @@ class Faces:
 @dataclass(frozen=True)
 class Traits:
     """Declared facts of an anonymiser, for tables and attackers: `strength` names the parameter that rules how much is
-    hidden, `stronger` ("up", "down") its direction; with `keyed` the holder of the key can `invert`; `domain` "scene"
+    hidden; with `keyed` the holder of the key can `invert`; `domain` "scene"
     works on whole photos with boxes; `needs` must be given before the first image.
     """
 
@@ -73,7 +73,6 @@ class Traits:
     family: Family
     source: str
     strength: str | None = None
-    stronger: Literal["up", "down"] = "up"
     keyed: bool = False
     stochastic: bool = False
     domain: Literal["face", "scene"] = "face"

@@ -207,7 +207,7 @@ class Pixelation(PerImage):
     size: int = param(16, "pixels that remain on either axis", low=1, high=4096)
 
     name: ClassVar[str] = "pixelation"
-    traits: ClassVar[Traits] = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size", stronger="down")
+    traits: ClassVar[Traits] = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """UsageError where the crop has no more pixels than should remain, so that nothing would be hidden."""

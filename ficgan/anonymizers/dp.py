@@ -36,7 +36,7 @@ class DPPix(PerImage):
 
     name: ClassVar[str] = "dp-pix"
     traits: ClassVar[Traits] = Traits(
-        "DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stronger="down", stochastic=True
+        "DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True
     )
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
@@ -70,11 +70,6 @@ class DPSnow(PerImage):
     traits: ClassVar[Traits] = Traits(
         "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant == "as_released":  # a larger fraction kept hides less
-            self.declare(stronger="down")
 
     def replaced(self, size: int) -> int:
         """Number of pixels that become grey in a crop of `size` pixels."""
@@ -114,12 +109,7 @@ class DPSamp(PerImage):
 
     name: ClassVar[str] = "dp-samp"
     traits: ClassVar[Traits] = Traits(
-        "DP-Samp",
-        "differential privacy",
-        "Reilly and Fan 2021; Fantômas §6.1.4",
-        strength="eps",
-        stronger="down",
-        stochastic=True,
+        "DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", strength="eps", stochastic=True
     )
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:

@@ -47,9 +47,7 @@ class BlockPermutation(_Permutation):
     key: str = param("", "secret of the permutation; without one it is public", secret=True)
 
     name: ClassVar[str] = "block-permutation"
-    traits: ClassVar[Traits] = Traits(
-        "Block permutation", "basic", "Fantômas, §6.1.1", strength="block", stronger="down", keyed=True
-    )
+    traits: ClassVar[Traits] = Traits("Block permutation", "basic", "Fantômas, §6.1.1", strength="block", keyed=True)
 
     def sources(self, side: int) -> Index:
         if side // self.block < 2:
@@ -150,7 +148,6 @@ class KRtio(Anonymizer):
         "overlay",
         "Rajabi et al. 2021; Fantômas §6.1.3",
         strength="alpha",
-        stronger="down",
         keyed=True,
         needs=frozenset({"overlays"}),
     )

@@ -36,7 +36,6 @@ class Ficgan(Anonymizer):
         family="synthesis",
         source="FICGAN, Manifold k-Same Algorithm and eq. 5",
         strength="layer",
-        stronger="down",
         stochastic=True,
         needs=frozenset({"model"}),
     )
@@ -134,7 +133,6 @@ class KSameAppearance(Ficgan):
         family="synthesis",
         source="Gross et al. 2006, Model-based face de-identification",
         strength="layer",
-        stronger="down",
         stochastic=True,
         needs=frozenset({"model"}),
     )

@@ -108,8 +108,8 @@ class Deidentifier:
                 device=sessions,
             )
         else:
-            own = isinstance(finding.detector, PyramidDetector | DetectAt)
-            self.detector = finding.detector if own else CheckedDetector(finding.detector)
+            checked = isinstance(finding.detector, PyramidDetector | DetectAt)
+            self.detector = finding.detector if checked else CheckedDetector(finding.detector)
         self._thorough = finding.thorough
         judges: list[Recognizer] = []
         for judge in checking.recognizers if self.policy.verify else ():

@@ -309,7 +309,7 @@ class AppearanceModel:
             made = made + moment.grey[:, None, None] * (grey_of(made)[..., None] - made)
         return made
 
-    def ordinary(self, code: Floats) -> Floats:
+    def neutral_texture(self, code: Floats) -> Floats:
         """The texture float32 [R,R,3] of a code [D] in ordinary light, at rest, seen from the front."""
         turn = np.zeros((1, 2), np.float32)
         features = self.features(np.zeros((1, len(NUMBERS)), np.float32), turn, np.zeros((1, LIGHT), np.float32))

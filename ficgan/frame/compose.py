@@ -233,7 +233,7 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
 
 
 def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
-    """Luminance in [0,1], at flat indices [P], that only a texture [2R,2R,3] of twice the frame's size shows."""
+    """Luminance in [0,1], at flat indices [P], that only a texture of twice the size shows, [2R,2R,3], 0…255."""
     import cv2
 
     grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
@@ -242,13 +242,18 @@ def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
 
 
 def fineness(texture: NDArray[Any], pixels: NDArray[np.int64], eyes: NDArray[np.int64]) -> tuple[float, float]:
-    """Standard deviations of the `fine_detail` of skin, by its median, as brows shall not count, and of the eyes."""
+    """Standard deviations in [0,1] of the `fine_detail` of skin, by its median, as brows shall not count, and of eyes.
+
+    Args:
+        texture: [2R,2R,3], 0…255.
+        pixels, eyes: flat indices of skin, and of eyes and brows.
+    """
     skin, around = fine_detail(texture, pixels), fine_detail(texture, eyes)
     return float(np.median(np.abs(skin))) / 0.6745, float(around.std())
 
 
 def relief(texture: NDArray[Any]) -> Floats:
-    """Fine detail of a texture [2R,2R,3], as a share of the light around: float32 [2R,2R]."""
+    """Fine detail of a texture [2R,2R,3], 0…255, as a share of the light around: float32 [2R,2R]."""
     import cv2
 
     grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
@@ -264,7 +269,7 @@ def _light_around(grey: Floats) -> Floats:
 
 
 def relief_tone(texture: NDArray[Any], side: int) -> Floats:
-    """How much darker or lighter than around it each place of a texture is, in logarithms: float32 [side,side]."""
+    """Logarithm of the light at each place of a texture [n,n,3], 0…255, over that around: float32 [side,side]."""
     import cv2
 
     grey: Any = cv2.resize(texture.astype(np.float32) @ GREY / 255, (side, side), interpolation=cv2.INTER_AREA)
@@ -272,9 +277,9 @@ def relief_tone(texture: NDArray[Any], side: int) -> Floats:
     return out
 
 
-def lent(
+def with_relief(
     texture: Floats,
-    relief: Floats,
+    donor: Floats,
     tone: Floats,
     wanted: tuple[float, float],
     places: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
@@ -286,16 +291,17 @@ def lent(
     Lids and lashes are lent always.
 
     Args:
+        donor, tone: float32 [2R,2R] and [side,side], relief of the lender and its tone.
         wanted: `fineness` of skin and eyes that the result shall have.
         places: flat indices of the pixels of both, and float32 [2R,2R], 1 around the eyes.
-        most: of the lender's relief, at most so much is lent.
+        most: largest gain of the relief.
     """
     import cv2
 
     eyes = places[2]
     darker = np.maximum(relief_tone(255 * texture, len(tone)) - tone, 0)
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
-    fitting = relief * np.maximum(cv2.resize(trust, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR), eyes)
+    fitting = donor * np.maximum(cv2.resize(trust, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR), eyes)
     added = (fitting * _light_around(texture @ GREY))[..., None]
     none, full = (fineness(255 * one, *places[:2]) for one in (texture, texture + added))
     skin, around = (

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from ficgan.device import cpus
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, get_recognizer
+from ficgan.faces.mesh import GOOD_PRESENCE
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.compose import TONE_UNIT, read_texture, relief, relief_tone
 from ficgan.frame.drawn import TEETH_UNIT, read_teeth, teeth_of
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, Warp, expression_numbers, rigid_fit
-from ficgan.identity.kind import Kind, kind_reader
+from ficgan.identity.kind import AGE, Kind, kind_reader
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # Faces that lend their detail; share of those that may, by how ordinary it is; share of a face that may be unlike the
 # model: wrinkles are, as are glasses.
 LENDERS, _ODDEST, _UNLIKE = 96, 0.9, 3 * COVERED
+# Most turn of a face that lends anything, radians.
+_FRONTAL = 0.3
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 
@@ -361,19 +364,23 @@ def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Prog
 def lend(
     model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = LENDERS
 ) -> tuple[AppearanceModel, list[str]]:
-    """The model with the fine detail of aligned faces of nobody, of at least twice the frame's size; their names.
+    """The model with the fine detail and the teeth of aligned synthetic faces, and the names of those that lend detail.
 
-    Of them `number` lend theirs: of each kind of person, as far as there are faces, those with the most ordinary
-    detail. Faces that something lies over lend nothing.
+    Of each kind of person, as far as there are faces, those lend detail that is closest to the median. Faces that
+    something lies over lend none, but may lend teeth.
+
+    Args:
+        data: faces of at least twice the frame's size.
+        number: how many lend detail, at most.
     """
     gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
     details, tones, embeddings, mouths, names = [], [], [], [], []
     for name, image in zip(data.names, images_of(data), strict=True):
         found = find_meshes(mesh, image, corners[None])[0]
-        if found.presence < 10:
+        if found.presence < GOOD_PRESENCE:
             continue
         read = model.shape.read(found.points[None])
-        if abs(float(read.pose.yaw[0])) > 0.3:
+        if abs(float(read.pose.yaw[0])) > _FRONTAL:
             continue
         small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
         mouths.append((*teeth_of(image, found.points), read_teeth(small, model.mask, model.shape.front, model.warp)))
@@ -386,7 +393,7 @@ def lend(
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table, kinds = np.stack(details), kind_reader().read(np.stack(embeddings).astype(np.float32))
-    rows = _ordinary(table, kinds, number)
+    rows = _typical(table, kinds, number)
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     teeth, openings = _open_mouths(mouths)
     lent = replace(
@@ -405,22 +412,28 @@ def _steps(values: Floats) -> NDArray[np.int8]:
     return np.clip(np.rint(values), -127, 127).astype(np.int8)
 
 
-def _ordinary(table: Floats, kinds: Floats, number: int) -> NDArray[np.int64]:
-    """Which faces [S] of those with details [N,Q] and readings [N,9] lend them: of each kind the most ordinary ones."""
+def _typical(table: Floats, kinds: Floats, number: int) -> NDArray[np.int64]:
+    """Rows of the faces that lend their detail: of each kind those with the most typical one.
+
+    Args:
+        table: float32 [N,Q], relief of the faces; kinds: float32 [N,9], readings of a `KindReader`.
+
+    Returns:
+        int64 [≤ number], ascending.
+    """
     spread = np.log(table.std(1))
     if len(table) > 2:  # the old have more detail than the young
-        spread = spread - np.polyval(np.polyfit(kinds[:, -1], spread, 1), kinds[:, -1])
-    apart = np.abs(table - np.median(table, axis=0))
-    odd = np.log(np.quantile(apart, 0.995, axis=1) / table.std(1))  # lines and dots that others have not
-    strange = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(odd - np.median(odd), 0)
-    kept = np.flatnonzero(strange <= np.quantile(strange, _ODDEST))
+        spread = spread - np.polyval(np.polyfit(kinds[:, AGE], spread, 1), kinds[:, AGE])
+    deviation = np.abs(table - np.median(table, axis=0))
+    lines = np.log(np.quantile(deviation, 0.995, axis=1) / table.std(1))  # lines and dots that others have not
+    oddness = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
+    kept = np.flatnonzero(oddness <= np.quantile(oddness, _ODDEST))
     cells = [Kind.of(kinds[row]).cells.argmax() for row in kept]
-    order = np.argsort(strange[kept], kind="stable")
-    places, seen = np.empty(len(kept), int), Counter[int]()
-    for at in order:
-        places[at] = seen[cells[at]]
-        seen[cells[at]] += 1
-    return np.sort(kept[np.lexsort([strange[kept], places])[:number]])
+    rank, count = np.empty(len(kept), int), Counter[int]()
+    for place in np.argsort(oddness[kept], kind="stable"):
+        rank[place] = count[cells[place]]
+        count[cells[place]] += 1
+    return np.sort(kept[np.lexsort([oddness[kept], rank])[:number]])
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:

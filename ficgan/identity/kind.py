@@ -43,6 +43,8 @@ _SHAPE = (len(ETHNICITIES), len(GENDERS), len(AGES))
 CELLS = int(np.prod(_SHAPE))
 # Numbers of a reading: the share of each ethnic group, P(male), age in years.
 READING = len(ETHNICITIES) + 2
+# Columns of a reading that are no ethnic group's.
+MALE, AGE = -2, -1
 # The reading of somebody of no known kind.
 UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
 # Numbers by which a kind predicts how its people are read.

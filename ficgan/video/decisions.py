@@ -240,10 +240,6 @@ class Decider:
         later_first = reversed(list(_rules(decisions)))
         self._rules = sorted(later_first, key=lambda rule: (rule.level, rule.mode == "keep"))
 
-    def mode_of(self, track: Track, frame: int) -> Mode:
-        """What happens to a track's face in a frame."""
-        return str(self.decide(track)[frame - track.first])
-
     def decide(self, track: Track) -> NDArray[np.str_]:
         """What happens to a track's face, for each row: str [n], wide enough for every fallback."""
         rules, winners = self._winners(track)

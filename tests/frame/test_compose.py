@@ -16,7 +16,6 @@ from ficgan.frame.compose import (
     detail_of,
     fineness,
     hair_over,
-    lent,
     matched_border,
     no_sharper,
     paste_texture,
@@ -24,6 +23,7 @@ from ficgan.frame.compose import (
     read_texture,
     relief,
     relief_tone,
+    with_relief,
 )
 from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
@@ -298,7 +298,7 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
 
     def made(light: float, wanted: float, most: float = 9.0) -> Floats:
         plain = np.full((side, side, 3), light, np.float32)
-        out = lent(plain, details, tone, (wanted, 2 * wanted), places, most)
+        out = with_relief(plain, details, tone, (wanted, 2 * wanted), places, most)
         assert np.isfinite(out).all() and abs(out.mean() / light - 1) < 0.01
         return out
 
@@ -309,4 +309,4 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     once, twice = (fineness(255 * made(0.6, 9.0, most), *places[:2])[0] for most in (0.5, 1.0))
     assert once == pytest.approx(twice / 2, rel=0.1)
     assert abs(made(0.6, 9.0, 1.0)[strands].mean() - 0.6) < 0.05 < 0.2 < -details[strands].mean()
-    assert np.isfinite(lent(made(0.01, 0.0) - 0.02, details, tone, (0.1, 0.1), places, 1.0)).all()  # below black
+    assert np.isfinite(with_relief(made(0.01, 0.0) - 0.02, details, tone, (0.1, 0.1), places, 1.0)).all()  # below black

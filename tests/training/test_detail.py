@@ -17,10 +17,14 @@ from small import astronauts
 
 from ficgan import pretrained
 from ficgan.config import Config, load_config
+from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
+from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
+from ficgan.frame.compose import read_texture, relief
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
+from ficgan.frame.fit import lend
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
@@ -144,6 +148,31 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
         assert sheet.size == (5 * 256, 256)  # one of twelve is held out
     with pytest.raises(UsageError, match=r"model\.resolution is 128, .* set it to 256"):
         DetailTask(small("model.resolution=128"), [faces], None, None, DEVICE)
+
+
+def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
+    """A painted face lends none, a blurred one is not typical; what is stored is the relief of the faces named."""
+    given = shutil.copytree(faces, tmp_path / "given")
+    with Image.open(given / "00.png") as face:
+        pixels = np.array(face)
+    for name, change in (("painted", (slice(60, 190), slice(70, 190))), ("blurred", None)):
+        other = pixels.copy()
+        if change is None:
+            other = np.asarray(Image.fromarray(other).resize((40, 40)).resize((256, 256)))
+        else:
+            other[change] = (0, 90, 200)
+        Image.fromarray(other).save(given / f"{name}.png")
+    model, mesh = load_appearance(pretrained.path("model"))[0], MediaPipeMesh()
+    lent, names = lend(model, open_faces([given], resolution=256), mesh, 4)
+    assert len(names) == 4 and names == sorted(names) and not {"painted.png", "blurred.png"} & set(names)
+    assert lent.details.shape == (4, len(model.fine_pixels)) and lent.lenders.shape == (4, 9)
+    for number, name in enumerate(names):
+        image = np.asarray(Image.open(given / name))
+        read = model.shape.read(find_meshes(mesh, image, Alignment().points(256)[None])[0].points[None])
+        texture = read_texture(image, read.upright[0], read.points[0], model.warp, finer=2)
+        wanted = relief(texture).ravel()[model.fine_pixels]
+        apart = np.abs(lent.detail(number).ravel()[model.fine_pixels] - wanted)
+        assert np.median(apart) <= lent.detail_scale and np.quantile(apart, 0.99) <= lent.detail_scale
 
 
 def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:

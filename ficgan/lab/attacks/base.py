@@ -140,7 +140,6 @@ class ExternalRestorer(Program, Reverser):
     """
 
     name: ClassVar[str] = "external"
-    spare: ClassVar[bool] = False
     traits: ClassVar[ReverserTraits] = ReverserTraits(
         title="External restorer", source="the program's own", knowledge=frozenset({"method"})
     )
