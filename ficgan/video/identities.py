@@ -54,7 +54,7 @@ class FilmIdentity:
     Args:
         styles: [1,S]; None where no setting hides the person: always the fallback.
         z_id, kind: [1,id_dim] and [9], of the source; kind None where nothing of it is kept.
-        attempt: its number in the attempts of the person's `_Way`.
+        attempt: its number in the attempts of the person's `_DrawPlan`.
         checked: track → second of its last reading by the gate.
         distance: smallest between source and result that the gate read and that is shown.
         matched_by: recognisers that took a face for the source; that face is not shown.
@@ -235,7 +235,7 @@ class _TrialFaces:
             self._kept = kept if size <= KEPT else []
 
 
-class _Way:
+class _DrawPlan:
     """How the new faces of some people are drawn, and the attempts at it.
 
     `stages` are the attempts after the first: those of photos, those that films have beyond, and those of any kind.
@@ -288,20 +288,20 @@ class Identities:
         self.lost: dict[int, float] = {}
         # Whether a survey has chosen the faces that can be read.
         self.surveyed = False
-        self._usual, self._drawings = _Way(tools), drawings or {}
-        self._ways: dict[Drawing, _Way] = {}
+        self._usual, self._drawings = _DrawPlan(tools), drawings or {}
+        self._plans: dict[Drawing, _DrawPlan] = {}
 
     @property
     def _model(self) -> FaceModel:
         return self._usual.model
 
-    def _way(self, person: str) -> _Way:
+    def _plan_of(self, person: str) -> _DrawPlan:
         drawing, redrawn = self._drawings.get(person), self.tools.redrawn
         if drawing is None or redrawn is None:
             return self._usual
-        if drawing not in self._ways:
-            self._ways[drawing] = _Way(redrawn(drawing))
-        return self._ways[drawing]
+        if drawing not in self._plans:
+            self._plans[drawing] = _DrawPlan(redrawn(drawing))
+        return self._plans[drawing]
 
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
@@ -309,10 +309,10 @@ class Identities:
         self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
     ) -> FilmIdentity:
         """A new identity by an attempt; without styles where there are no more of them."""
-        way, made = self._way(person), FilmIdentity(None, z_id, attempt, kind)
-        if attempt >= len(way.attempts):
+        plan, made = self._plan_of(person), FilmIdentity(None, z_id, attempt, kind)
+        if attempt >= len(plan.attempts):
             return made
-        how, model, psi = way.attempts[attempt], way.model, way.tools.psi
+        how, model, psi = plan.attempts[attempt], plan.model, plan.tools.psi
         draw = model.draw(person, how, max(psi, APART) if DRAW in person else psi, z_id[0], kind)
         made.styles = model.styles(z_id, [draw], how)
         made.draw = {"layer": None if how.band else how.layer, "attempts": attempt + 1}
@@ -371,7 +371,7 @@ class Identities:
         other = [
             one
             for one, trials in tried.items()
-            if not self._way(one).same_group(trials[0].identity.kind, _mean(kinds[one]))
+            if not self._plan_of(one).same_group(trials[0].identity.kind, _mean(kinds[one]))
         ]
         for person in other:  # the first frame showed somebody of another kind than all of them do
             tried[person] = []
@@ -380,7 +380,7 @@ class Identities:
         for stage, share in enumerate((0.0, 0.0, OFTEN)):
             near: dict[range, list[str]] = {}
             for person, trials in tried.items():
-                attempts = self._way(person).stages[stage]
+                attempts = self._plan_of(person).stages[stage]
                 if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
@@ -406,21 +406,21 @@ class Identities:
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
-        way = self._way(person)
-        layer = way.attempts[good[0].identity.attempt].layer
-        alike = [trial for trial in good if way.attempts[trial.identity.attempt].layer == layer]
-        groups = [way.group_size(trial.identity) for trial in alike]
+        plan = self._plan_of(person)
+        layer = plan.attempts[good[0].identity.attempt].layer
+        alike = [trial for trial in good if plan.attempts[trial.identity.attempt].layer == layer]
+        groups = [plan.group_size(trial.identity) for trial in alike]
         alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
         chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
         if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
-            chosen = self.identity(person, chosen.z_id, len(way.attempts), chosen.kind)
+            chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
         chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
     def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
         """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
-        if not self._way(faces[0].person).model.keeps_kind:
+        if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]
         if not isinstance(self.tools.gate, DlibRecognizer):
