@@ -65,8 +65,8 @@ class Faces:
 @dataclass(frozen=True)
 class Traits:
     """Declared facts of an anonymiser, for tables and attackers: `strength` names the parameter that rules how much is
-    hidden; with `keyed` the holder of the key can `invert`; `domain` "scene"
-    works on whole photos with boxes; `needs` must be given before the first image.
+    hidden; with `keyed` the holder of the key can `invert`; `domain` "scene" works on whole photos with boxes; `needs`
+    must be given before the first image.
     """
 
     title: str
