@@ -232,7 +232,7 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
-def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64]) -> Floats:
+def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64] | slice) -> Floats:
     """Luminance in [0,1], at flat indices [P], that only a texture of twice the size shows, [2R,2R,3], 0…255."""
     import cv2
 
@@ -248,8 +248,8 @@ def fineness(texture: NDArray[Any], pixels: NDArray[np.int64], eyes: NDArray[np.
         texture: [2R,2R,3], 0…255.
         pixels, eyes: flat indices of skin, and of eyes and brows.
     """
-    skin, around = fine_detail(texture, pixels), fine_detail(texture, eyes)
-    return float(np.median(np.abs(skin))) / 0.6745, float(around.std())
+    fine = fine_detail(texture, np.s_[:])
+    return float(np.median(np.abs(fine[pixels]))) / 0.6745, float(fine[eyes].std())
 
 
 def relief(texture: NDArray[Any]) -> Floats:
