@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import torch
 
 Image = NDArray[np.uint8]
+# Weights of red, green and blue in the luma of BT.601.
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:
@@ -47,11 +49,23 @@ def brightest(colours: NDArray[Any]) -> NDArray[Any]:
     return np.maximum(np.maximum(colours[..., 0], colours[..., 1]), colours[..., 2])
 
 
+def luminance(colours: NDArray[Any]) -> NDArray[np.float32]:
+    """Luma of BT.601 of each pixel, in the unit of the colours: float32 [...] of [...,3]."""
+    return np.asarray(colours.astype(np.float32, copy=False) @ LUMA)
+
+
 def grey_of(colours: NDArray[np.floating]) -> NDArray[Any]:
     """The mean of the three values of each pixel, bit for bit as `mean(-1)` has it: [...] of [...,3]."""
     total = colours[..., 0] + colours[..., 1]
     total += colours[..., 2]
     return np.divide(total, colours.dtype.type(3), out=total)
+
+
+def ridge(x: NDArray[Any], y: NDArray[Any], penalty: float | NDArray[Any]) -> NDArray[Any]:
+    """Ridge regression: the map [D,E] from rows x [N,D] to rows y [N,E]; `penalty` of its squares, one or [D]."""
+    square = x.T @ x
+    square[np.diag_indices(len(square))] += penalty
+    return np.linalg.solve(square, x.T @ y)
 
 
 def windows(values: NDArray[Any], reach: int) -> NDArray[Any]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.array_files import ModelInfo
 from ficgan.arrays import resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
-from ficgan.files import ModelInfo
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band, parse_direction
 from ficgan.identity.kind import GENDERS, PARTS, Kind, kind_reader, parse_parts
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers

@@ -1,9 +1,8 @@
-"""Files of any kind, here or in a store: written whole or not at all, their digest, the header of those of ficgan."""
+"""Files of any kind, here or in a store: written whole or not at all; their digest."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -11,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
@@ -48,44 +46,6 @@ def unreadable(path: str | os.PathLike[str]) -> str:
     if os.path.isfile(path):
         return "" if os.access(path, os.R_OK) else "cannot be read; check its permissions"
     return "not a file" if os.path.exists(path) else "a link to nothing" if os.path.islink(path) else "no such file"
-
-
-def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """Kind ("model", "appearance", "bank", …) and JSON header of a file of ficgan; its arrays stay unread."""
-    try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if not 0 < size < 2**26:
-                raise ValueError("it has no header")
-            metadata = json.loads(file.read(size)).get("__metadata__", {})
-        kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
-    except OSError as error:
-        raise FicganError(f"{path} cannot be read ({error.strerror or error}); give a ficgan model") from None
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
-    if metadata.get("format") != "ficgan":
-        raise FicganError(f"{path} was not written by ficgan; give a ficgan model")
-    return kind, header
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What a checkpoint's header says beside its weights: of its crops, its training data and its training."""
-
-    alignment: dict[str, Any]
-    data: dict[str, Any]
-    training: dict[str, Any]
-
-    @classmethod
-    def of(cls, path: str | Path) -> ModelInfo:
-        """What the header of a network or of an appearance model says."""
-        kind, header = file_header(path)
-        if kind not in ("model", "appearance"):
-            raise FicganError(f"{path} holds a ficgan {kind or 'file'}, not a model")
-        try:
-            return cls(dict(header["alignment"]), dict(header["data"]), dict(header["training"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FicganError(f"the header of {path} is damaged ({error}); fetch or make it again") from None
 
 
 # -- whole or not at all ----------------------------------------------------------------------------------------------

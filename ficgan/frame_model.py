@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import groupby
@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import grey_of
+from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.crops import SmoothConfig, smooth_middle
 from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
-from ficgan.frame.compose import TONE_UNIT, Forehead, Look
+from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO, NUMBERS, Readings
+from ficgan.frame.lenders import lender_of
+from ficgan.frame.relief import fineness, with_relief
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
+from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -38,10 +40,6 @@ BLINK = 0.03
 _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
-
-# Lenders of the nearest kinds, and how many of them fit best: one of these lends its detail. What a wholly different
-# ethnic group and gender weigh beside a visible difference of age.
-_NEAREST, _FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
 
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
@@ -74,7 +72,7 @@ class _Row:
         code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
-        lender: number of the face that lends its detail, or seed of what the detail network makes.
+        lot: in [0,1), by which a lender of detail, or the noise of the detail network, is drawn.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
     """
@@ -85,7 +83,7 @@ class _Row:
     new: Floats
     noise: Floats
     kind: Floats
-    lender: int
+    lot: float
     first: int
     last: int
     bare: bool
@@ -232,7 +230,7 @@ class FrameModel(FaceModel):
         look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            fine, lashes = compose.fineness(double, *model.fine_places[:2])
+            fine, lashes = fineness(luminance(double) / np.float32(255), model.fine_places)
             look = replace(look, fine=fine, lashes=lashes)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
@@ -256,10 +254,10 @@ class FrameModel(FaceModel):
 
     @property
     def _adds_detail(self) -> bool:
-        return self.detail is not None or len(self.model.details) > 0
+        return self.detail_writer is not None or len(self.model.details) > 0
 
     @cached_property
-    def detail(self) -> DetailWriter | None:
+    def detail_writer(self) -> DetailWriter | None:
         """The network that adds detail to large faces, where the model's file has one."""
         network = self.model.detail_network
         return DetailWriter(network.tobytes(), self.device) if network.size else None
@@ -328,71 +326,57 @@ class FrameModel(FaceModel):
         size, code_size = self.model.code_size, self.code_size
         kept = slice(size, size + len(self.model.names))
         first, last = k_same_layers(self.num_layers, None if attempt.band else attempt.layer, attempt.band)
-        own, given = z_id[:, :size], w_new[:, kept]
-        codes = self.model.mixed(own, w_new[:, :size], self.model.taken(first, last), given)
-        extra = w_new[:, code_size:]
-        if not extra.size:  # codes that were not drawn
-            extra = np.tile(np.r_[np.zeros(len(NUMBERS)), UNKNOWN, 0].astype(np.float32), (len(codes), 1))
-        lent = [
-            [self._lender(float(row[-1]), row[-1 - READING : -1], code)] for row, code in zip(extra, codes, strict=True)
-        ]
-        bands = np.tile([first, last, float(attempt.bare)], (len(codes), 1))
-        own_w, new_w = z_id[:, kept.stop :], w_new[:, kept.stop : code_size]
-        return np.concatenate([codes, given, own_w, new_w, extra[:, :-1], lent, bands], 1).astype(np.float32)
+        given = w_new[:, kept]
+        own, new, take = z_id[:, :size], w_new[:, :size], self.model.taken(first, last)
+        parts = {
+            "code": self.model.mixed(own, new, take, given),
+            "given": given,
+            "own": z_id[:, kept.stop :],
+            "new": w_new[:, kept.stop : code_size],
+            "layers": [first, last],
+            "bare": attempt.bare,
+        }
+        if (extra := w_new[:, code_size:]).size:  # of `draw`
+            parts |= {"noise": extra[:, : len(NUMBERS)], "kind": extra[:, len(NUMBERS) : -1], "lot": extra[:, -1:]}
+        return self._packed(len(w_new), parts)
 
-    def _parts(self, row: Floats) -> _Row:
-        extra = (len(NUMBERS), READING, 1, 1, 1, 1)
-        sizes = (self.model.code_size, len(self.model.names), self._w_dim, self._w_dim, *extra)
-        code, given, own, new, noise, kind, lender, first, last, bare = np.split(row, np.cumsum(sizes)[:-1])
-        return _Row(code, given, own, new, noise, kind, int(lender[0]), int(first[0]), int(last[0]), bool(bare[0]))
+    @cached_property
+    def _widths(self) -> dict[str, int]:
+        """How many numbers of a row of styles each field of `_Row` takes, in order."""
+        widths = {"code": self.model.code_size, "given": len(self.model.names), "own": self._w_dim, "new": self._w_dim}
+        return widths | {"noise": len(NUMBERS), "kind": READING, "lot": 1, "layers": 2, "bare": 1}
 
-    def _lender(self, u: float, kind: Floats, code: Floats) -> int:
-        """Number of the face that lends its detail to a code; with a detail network, its noise seed.
+    def _packed(self, count: int, parts: Mapping[str, Any]) -> Floats:
+        """Rows of styles [count,S] of the fields of `_Row`: [count,n], or the same [n] for all; 0 where not given."""
+        parts = {"kind": UNKNOWN, **parts}
+        columns = [np.broadcast_to(parts.get(name, 0), (count, width)) for name, width in self._widths.items()]
+        return np.concatenate(columns, 1).astype(np.float32)
 
-        Of those of much the same kind it is one of those whose brows, eyes and lips lie most where the new face's do.
-        """
-        import cv2
-
-        if self.detail is not None:
-            return int(u * 2**20)
-        model, parts = self.model, len(ETHNICITIES)
-        if not len(model.lenders):
-            return 0
-        lenders = model.lenders
-        alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
-        older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
-        # Wrinkles on the young are worse than none on the old.
-        apart = np.abs(older) * np.where(older > 0, 1.3, 1)
-        apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
-        near = np.argsort(apart, kind="stable")[:_NEAREST]
-        tones = model.detail_tones[near].reshape(len(near), -1)
-        wanted = compose.relief_tone(255 * model.neutral_texture(code), model.detail_tones.shape[1]).ravel()
-        known = cv2.resize(model.mask, model.detail_tones.shape[1:], interpolation=cv2.INTER_AREA).ravel() > 0.9
-        fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
-        best = near[np.argsort(fits)[::-1][:_FITTING]]
-        return int(best[int(u * len(best)) % len(best)])
+    def _unpacked(self, row: Floats) -> _Row:
+        fields = np.split(row, np.cumsum(list(self._widths.values()))[:-1])
+        code, given, own, new, noise, kind, lot, layers, bare = fields
+        return _Row(code, given, own, new, noise, kind, float(lot[0]), int(layers[0]), int(layers[1]), bool(bare[0]))
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
-        return [self._made(self._parts(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
+        return [self._made(self._unpacked(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
 
     def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         """The faces of `render` at the frame's size, as a detail network is given them."""
-        rows = zip(map(self._parts, styles), [reading.place for reading in readings], strict=True)
+        rows = zip(map(self._unpacked, styles), [reading.place for reading in readings], strict=True)
         return [self._drawn(row, place, self._plain(row, place)) for row, place in rows]
 
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
-        made, config, model = self._plain(row, place), self.config, self.model
-        look = place.look
+        made, model, look = self._plain(row, place), self.model, place.look
         if not look.fine:
             return self._drawn(row, place, made)
-        if self.detail is not None:
+        if self.detail_writer is not None:
             made = self._drawn(row, place, made)
-            added = self.detail.write(made.texture, row.kind, look.fine, row.lender)
+            added = self.detail_writer.write(made.texture, row.kind, look.fine, int(row.lot * 2**20))
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
-        lender, tone = model.detail(row.lender), model.detail_tones[row.lender] * np.float32(1 / TONE_UNIT)
+        lender = model.lent(lender_of(model, row.code, row.kind, row.lot))
         texture = compose.stretched(made.texture, 2)
-        texture = compose.with_relief(texture, lender, tone, (look.fine, look.lashes), model.fine_places, config.detail)
+        texture = with_relief(texture, lender, (look.fine, look.lashes), model.fine_places, self.config.detail)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
@@ -408,7 +392,7 @@ class FrameModel(FaceModel):
             layers = np.arange(1, self.num_layers + 1)
             new = ((layers >= row.first) & (layers <= row.last))[:, None]
             w = np.where(new, row.new, row.own)[None].astype(np.float32)
-            vector = model.moment_vector(moment, np.array([place.look.detail]))
+            vector = model.moment_vector(moment, np.array([place.look.sharpness]))
             added, moved = self.network.write(w, vector, texture[None])
             added = _greyed(added[0], moment)
             contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
@@ -421,7 +405,7 @@ class FrameModel(FaceModel):
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
-        texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.detail)
+        texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
@@ -484,12 +468,9 @@ class FrameModel(FaceModel):
     def own_styles(self, readings: Sequence[FaceReading]) -> Floats:
         """Rows of styles that leave the sources as they are."""
         z_id = np.stack([reading.z_id for reading in readings])
-        size, names = self.model.code_size, len(self.model.names)
-        rest = np.zeros((len(readings), len(NUMBERS) + READING + 4), np.float32)
-        rest[:, len(NUMBERS) : -4] = UNKNOWN
-        rest[:, -3] = 1  # bands 1 … 0 are none
-        w = z_id[:, size + names :]
-        return np.concatenate([z_id[:, : size + names], w, w, rest], 1)
+        code, given, w = np.split(z_id, np.cumsum([self.model.code_size, len(self.model.names)]), axis=1)
+        parts = {"code": code, "given": given, "own": w, "new": w, "layers": [1, 0]}  # layers 1 … 0 are none
+        return self._packed(len(readings), parts)
 
     def moment(self, reading: FaceReading) -> Floats:
         length = len(NUMBERS) + 2 + len(self.model.light_mean)

@@ -16,14 +16,18 @@ from safetensors.numpy import load_file, save_file
 from scipy.spatial.transform import Rotation
 
 from ficgan import pretrained
+from ficgan.array_files import file_header
+from ficgan.arrays import LUMA, luminance
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
 from ficgan.faces import Face, MediaPipeMesh, get_detector
-from ficgan.files import file_digest, file_header
-from ficgan.frame.compose import GREY, TONE_UNIT, relief_tone
+from ficgan.files import file_digest
+from ficgan.frame.appearance import TONE_UNIT
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.frame.geometry import HI, LIDS, LO
+from ficgan.frame.lenders import lender_of
+from ficgan.frame.relief import tone_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN
@@ -145,7 +149,7 @@ def test_what_lies_over_a_face_is_drawn_over_and_said(engine: Deidentifier, phot
 @pytest.mark.parametrize("seed", [1])
 def test_a_photo_without_colours_gets_none(photo: Image, seed: int) -> None:
     """Eyes and teeth are drawn in colours of their own."""
-    grey = np.repeat(np.rint(photo @ GREY).astype(np.uint8)[..., None], 3, 2)
+    grey = np.repeat(np.rint(photo @ LUMA).astype(np.uint8)[..., None], 3, 2)
     made = Deidentifier.from_pretrained(seed=seed, verify=False)(grey)
     assert [each.action for each in made.faces] == ["generated"]
     assert np.ptp(made.image.astype(int), axis=2).max() <= 2
@@ -170,9 +174,9 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
         assert changed.any()
         places = np.argwhere(changed) / (len(changed) - 1) * (np.subtract(HI, LO)[::-1]) + LO[::-1]
         assert (places.min(0) > lips.min(0)[::-1]).all() and (places.max(0) < lips.max(0)[::-1]).all()
-        now, before = (each[changed] @ GREY for each in (with_them, without))
+        now, before = (each[changed] @ LUMA for each in (with_them, without))
         contrast.append((now.std(), before.std()))
-        assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ GREY), abs=0.05)
+        assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ LUMA), abs=0.05)
     drawn, own = np.mean(contrast, 0)
     assert drawn > 1.1 * own, "teeth, and gaps beside them"
 
@@ -321,24 +325,23 @@ def test_detail_is_lent_by_a_person_of_the_kind_whose_features_fit(model: FrameM
     """Every lender of the file is asked for by its own reading; wrinkles go to the old, and none to children."""
     appearance, code = model.model, np.zeros(model.model.code_size, np.float32)
     for reading in appearance.lenders[::7]:
-        chosen = appearance.lenders[model._lender(0.5, reading, code)]
+        chosen = appearance.lenders[lender_of(appearance, code, reading, 0.5)]
         assert abs(chosen[-1] - reading[-1]) < 8 + 0.2 * reading[-1]
         assert abs(chosen[-2] - reading[-2]) < 0.5 or reading[-1] < 15  # children's gender is hard to read
 
     def strength(years: float) -> float:
         kinds = [np.r_[reading[:-1], np.float32(years)] for reading in appearance.lenders[::7]]
-        lent = [appearance.details[model._lender(0.5, kind, code)].astype(float) for kind in kinds]
+        lent = [appearance.details[lender_of(appearance, code, kind, 0.5)].astype(float) for kind in kinds]
         return float(np.mean([np.median(np.abs(one)) for one in lent]))  # of skin, not of lashes
 
     assert strength(70) > 1.3 * strength(25) > 1.1 * strength(5)
     kind = appearance.lenders[0]
     # Of people of one kind the one whose tone is the new face's.
     tones = appearance.detail_tones.copy()
-    tone = relief_tone(255 * appearance.neutral_texture(code), appearance.detail_tones.shape[1])
+    tone = tone_of(luminance(appearance.neutral_texture(code)), appearance.detail_tones.shape[1])
     tones[3] = np.clip(np.rint(TONE_UNIT * tone), -127, 127)
     same = replace(appearance, lenders=np.tile(kind, (len(tones), 1)), detail_tones=tones)
-    twin = FrameModel(same, model.config, model.bank, network=model.network, k=3000)
-    assert twin._lender(0.0, kind, code) == 3 != twin._lender(0.9, kind, code)
+    assert lender_of(same, code, kind, 0.0) == 3 != lender_of(same, code, kind, 0.9)
 
 
 def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(

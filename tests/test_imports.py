@@ -20,10 +20,13 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "folders", "workers"})
+LEAVES = frozenset(
+    {"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "array_files", "folders", "workers"}
+)
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
+    "array_files": frozenset({"errors", "files"}),
     "folders": frozenset({"errors", "files", "yaml_settings"}),
     "workers": frozenset({"errors"}),
     "device": frozenset({"errors"}),

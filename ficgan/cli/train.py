@@ -219,11 +219,13 @@ def fit_appearance(
     Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
     are, so that a new face can keep both.
     """
+    from ficgan.array_files import ModelInfo
     from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.faces import Alignment, MediaPipeMesh
-    from ficgan.files import ModelInfo
     from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-    from ficgan.frame.fit import SIDE, FitConfig, learn, lend
+    from ficgan.frame.fit import FitConfig
+    from ficgan.frame.learn import SIDE, learn
+    from ficgan.frame.lenders import lend
 
     refuse_existing(out, bank, overwrite=overwrite)
     faces = open_faces(data, resolution=SIDE, labels=given["labels"], split=given["split"])
@@ -276,9 +278,9 @@ def build(
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
+    from ficgan.array_files import file_header
     from ficgan.data import open_faces
-    from ficgan.files import file_header
-    from ficgan.frame.fit import SIDE
+    from ficgan.frame.learn import SIDE
     from ficgan.training.banks import build_bank
 
     refuse_existing(out, overwrite=overwrite)

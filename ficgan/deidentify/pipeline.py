@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.array_files import file_header
 from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked
 from ficgan.deidentify.photos import Mask, Photos, name_possible
 from ficgan.device import resolve_device
@@ -26,7 +27,7 @@ from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, ge
 from ficgan.faces.detection import PyramidDetector, check_image
 from ficgan.faces.models import check_onnx_device, insightface_file
 from ficgan.faces.recognition import INSIGHTFACE_FILES
-from ficgan.files import content_key, file_digest, file_header
+from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
 from ficgan.images.codec import Picture, as_photo

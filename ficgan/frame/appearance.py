@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import grey_of
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
+from ficgan.frame.relief import FinePlaces, Lender
 
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
@@ -32,8 +33,10 @@ _MOST_LIGHT = 2.5
 _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
 _EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
-# Fine detail of an ordinary face, see `detail_of`.
-_USUAL_DETAIL = 0.02
+# Of an ordinary face, see `sharpness_of`.
+_USUAL_SHARPNESS = 0.02
+# Steps of a lender's tone in a file, in one.
+TONE_UNIT = 60
 # Side of the texture that attributes, and what covers a face, are read from.
 SMALL = 32
 # Times of what the model usually misses at a place; beyond that it is no face.
@@ -81,8 +84,8 @@ class AppearanceModel:
         bands: int [L,D], 1 where a style layer holds a coefficient of the code; shape first.
         names: of the attributes that stay.
         lights: how many coefficients, those after the shape's, are of shadows and reflections: a new code has none.
-        details: int8 [S,Q], `relief` of faces that lend theirs, at twice the size: pores, lashes, wrinkles.
-        detail_tones: int8 [S,h,h], `relief_tone` of them, see `TONE_UNIT`.
+        details: int8 [S,Q], `relief_of` faces that lend theirs, at twice the size: pores, lashes, wrinkles.
+        detail_tones: int8 [S,h,h], `tone_of` them, see `TONE_UNIT`.
         lenders: float32 [S,9], readings of them by a `KindReader`.
         detail_network: the ONNX file of the network that makes such detail; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
@@ -161,7 +164,7 @@ class AppearanceModel:
         return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
 
     @cached_property
-    def eyes(self) -> Floats:
+    def _around_eyes(self) -> Floats:
         """float32 [2R,2R], 1 around eyes and brows, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
         place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
@@ -175,15 +178,16 @@ class AppearanceModel:
         return np.clip(-np.minimum(*apart) / _FADE, 0, 1).astype(np.float32)
 
     @cached_property
-    def fine_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-        """Flat indices of the doubled frame's pixels under the mask, and of those around the eyes; see `eyes`."""
-        return self.fine_pixels, self.fine_pixels[self.eyes.ravel()[self.fine_pixels] > 0.5], self.eyes
+    def fine_places(self) -> FinePlaces:
+        """Where fine detail is measured."""
+        pixels, around_eyes = self.fine_pixels, self._around_eyes
+        return FinePlaces(pixels, pixels[around_eyes.ravel()[pixels] > 0.5], around_eyes)
 
-    def detail(self, number: int) -> Floats:
-        """One lender's relief, float32 [2R,2R]."""
+    def lent(self, number: int) -> Lender:
+        """One lender's relief [2R,2R] and tone."""
         out = np.zeros(4 * self.size * self.size, np.float32)
         out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
-        return out.reshape(2 * self.size, 2 * self.size)
+        return Lender(out.reshape(2 * self.size, 2 * self.size), self.detail_tones[number] * np.float32(1 / TONE_UNIT))
 
     def encode(self, textures: NDArray[np.uint8], read: Readings) -> tuple[Floats, Moment]:
         """Identity codes [B,D] and the moment of faces, of textures uint8 [B,R,R,3] and readings of their meshes."""
@@ -272,9 +276,9 @@ class AppearanceModel:
             sides.append((weight * place * 8).astype(np.float32))
         return weight.astype(np.float32), sides[0], sides[1]
 
-    def moment_vector(self, moment: Moment, detail: NDArray[Any]) -> Floats:
-        """The moment as input of a network: float32 [B,18] of about unit spread; `detail` [B] is of `detail_of`."""
-        sharp: NDArray[Any] = np.log(np.maximum(detail, 1e-3) / _USUAL_DETAIL) / 0.5
+    def moment_vector(self, moment: Moment, sharpness: NDArray[Any]) -> Floats:
+        """The moment as input of a network: float32 [B,18] of about unit spread; `sharpness` [B] of `sharpness_of`."""
+        sharp: NDArray[Any] = np.log(np.maximum(sharpness, 1e-3) / _USUAL_SHARPNESS) / 0.5
         turn, light = self.shape.turn(moment.read.pose), np.clip(moment.light, -_MOST_LIGHT, _MOST_LIGHT)
         columns: list[NDArray[Any]] = [moment.numbers, turn, light, moment.kept, moment.grey[:, None], sharp[:, None]]
         return np.concatenate(columns, 1).astype(np.float32)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import brightest, grey_of
+from ficgan.arrays import LUMA, brightest, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.geometry import Warp
@@ -29,20 +29,10 @@ _ALONG = 6.0
 _EYES = (33, 263)
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
-# Standard deviation, in pixels of the doubled frame, of the blur that leaves fine detail behind.
-FINE = 2.2
-# Luminance in [0,1] that is added to light: what is nearly black has no relief.
-_DARK = 0.03
-# Steps of a tone in a file, in one.
-TONE_UNIT = 60
-# Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
-_AROUND, _DARKER = 0.055, 0.22
 # What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
-# Luminance of RGB.
-GREY = np.array([0.299, 0.587, 0.114], np.float32)
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
 HEAD_SIDE, HEAD_SHIFT = 144, (8.0, 58.0)
 # Mesh points at the top of the brows, and on cheeks that glasses and beards leave free.
@@ -123,13 +113,13 @@ class Look:
     """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
 
     Args:
-        detail: of the source's texture in the frame.
+        sharpness: `sharpness_of` the source's texture in the frame.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine, lashes: `fineness` of skin and eyes of a face larger than the frame; 0 for others.
+        fine, lashes: `fineness` of skin and eyes of a face larger than the frame, see `relief`; 0 for others.
     """
 
-    detail: float
+    sharpness: float
     grain: float
     coarse: float = 1.0
     fine: float = 0.0
@@ -143,22 +133,22 @@ def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> L
     """
     import cv2
 
-    detail = detail_of(texture.astype(np.float32) / np.float32(255), mask)
+    sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), mask)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
     centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
     half = int(75 * unit) + 2
     x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
     x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
     if min(y1 - y0, x1 - x0) < 8:
-        return Look(detail, 0.0)
-    part = photo[y0:y1, x0:x1, 0] * (GREY[0] / np.float32(255))  # one colour at a time: a third of the memory
+        return Look(sharpness, 0.0)
+    part = photo[y0:y1, x0:x1, 0] * (LUMA[0] / np.float32(255))  # one colour at a time: a third of the memory
     for colour in (1, 2):
-        part += photo[y0:y1, x0:x1, colour] * (GREY[colour] / np.float32(255))
+        part += photo[y0:y1, x0:x1, colour] * (LUMA[colour] / np.float32(255))
     first = _noise(part)
     second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
     # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
     first *= float(np.clip(2 * unit - 1, 0, 1))
-    return Look(detail, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
+    return Look(sharpness, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
 
 
 def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
@@ -232,106 +222,26 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
-def fine_detail(texture: NDArray[Any], pixels: NDArray[np.int64] | slice) -> Floats:
-    """Luminance in [0,1], at flat indices [P], that only a texture of twice the size shows, [2R,2R,3], 0…255."""
-    import cv2
-
-    grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
-    out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)).ravel()[pixels]
-    return out
-
-
-def fineness(texture: NDArray[Any], pixels: NDArray[np.int64], eyes: NDArray[np.int64]) -> tuple[float, float]:
-    """Standard deviations in [0,1] of the `fine_detail` of skin, by its median, as brows shall not count, and of eyes.
-
-    Args:
-        texture: [2R,2R,3], 0…255.
-        pixels, eyes: flat indices of skin, and of eyes and brows.
-    """
-    fine = fine_detail(texture, np.s_[:])
-    return float(np.median(np.abs(fine[pixels]))) / 0.6745, float(fine[eyes].std())
-
-
-def relief(texture: NDArray[Any]) -> Floats:
-    """Fine detail of a texture [2R,2R,3], 0…255, as a share of the light around: float32 [2R,2R]."""
-    import cv2
-
-    grey: Floats = (texture.astype(np.float32) @ GREY) / np.float32(255)
-    out: Any = (grey - cv2.GaussianBlur(grey, (0, 0), FINE)) / _light_around(grey)
-    return out
-
-
-def _light_around(grey: Floats) -> Floats:
-    """Luminance around each place of a picture [h,h] in [0,1], never quite black."""
-    import cv2
-
-    return np.maximum(cv2.GaussianBlur(grey, (0, 0), _AROUND * len(grey)), 0) + np.float32(_DARK)
-
-
-def relief_tone(texture: NDArray[Any], side: int) -> Floats:
-    """Logarithm of the light at each place of a texture [n,n,3], 0…255, over that around: float32 [side,side]."""
-    import cv2
-
-    grey: Any = cv2.resize(texture.astype(np.float32) @ GREY / 255, (side, side), interpolation=cv2.INTER_AREA)
-    out: Floats = np.log((np.maximum(grey, 0) + np.float32(_DARK)) / _light_around(grey))
-    return out
-
-
-def with_relief(
-    texture: Floats,
-    donor: Floats,
-    tone: Floats,
-    wanted: tuple[float, float],
-    places: tuple[NDArray[np.int64], NDArray[np.int64], Floats],
-    most: float,
-) -> Floats:
-    """A texture [2R,2R,3] in [0,1] with the relief of another face, whose `relief_tone` is given.
-
-    Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
-    Lids and lashes are lent always.
-
-    Args:
-        donor, tone: float32 [2R,2R] and [side,side], relief of the lender and its tone.
-        wanted: `fineness` of skin and eyes that the result shall have.
-        places: flat indices of the pixels of both, and float32 [2R,2R], 1 around the eyes.
-        most: largest gain of the relief.
-    """
-    import cv2
-
-    eyes = places[2]
-    darker = np.maximum(relief_tone(255 * texture, len(tone)) - tone, 0)
-    trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
-    fitting = donor * np.maximum(cv2.resize(trust, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR), eyes)
-    added = (fitting * _light_around(texture @ GREY))[..., None]
-    none, full = (fineness(255 * one, *places[:2]) for one in (texture, texture + added))
-    skin, around = (
-        min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
-        for want, a, b in zip(wanted, none, full, strict=True)
-    )
-    out: Floats = texture + (skin + np.float32(around - skin) * eyes)[..., None] * added
-    return out
-
-
-def detail_of(texture: Floats, mask: Floats) -> float:
+def sharpness_of(texture: Floats, mask: Floats) -> float:
     """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
     import cv2
 
-    grey = texture @ GREY
+    grey = luminance(texture)
     fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
     return float(np.sqrt(np.average(np.square(fine), weights=mask)))
 
 
-def no_sharper(texture: Floats, mask: Floats, detail: float) -> Floats:
-    """A texture blurred until its fine detail under the mask is at most `detail`, as a blurred photo wants it."""
+def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
+    """A texture blurred until its fine detail under the mask is at most `sharpness`, as a blurred photo wants it."""
     import cv2
 
-    sharper, more = texture, detail_of(texture, mask)
+    sharper, more = texture, sharpness_of(texture, mask)
     for sigma in (0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
-        if more <= detail:
+        if more <= sharpness:
             break
         blurred = cv2.GaussianBlur(texture, (0, 0), sigma)
-        if (less := detail_of(blurred, mask)) <= detail:  # between the two, or the face of a film would flicker
-            return blurred + np.float32((detail - less) / max(more - less, 1e-9)) * (sharper - blurred)
+        if (less := sharpness_of(blurred, mask)) <= sharpness:  # between the two, or the face of a film would flicker
+            return blurred + np.float32((sharpness - less) / max(more - less, 1e-9)) * (sharper - blurred)
         sharper, more = blurred, less
     return sharper
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.arrays import LUMA
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame.compose import GREY
 from ficgan.frame.geometry import LO, Warp
 
 Image = NDArray[np.uint8]
@@ -231,7 +231,7 @@ def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
 
     mouth = _Mouth.of(points)
     at = mouth.grid(_ROWS, _COLUMNS)
-    grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ GREY
+    grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ LUMA
     low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT / 2))
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
@@ -246,15 +246,15 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
         return np.zeros(6, np.float32)
-    grey, skin = colours @ GREY, np.average(texture.reshape(-1, 3), axis=0, weights=mask.ravel()) / 255
+    grey, skin = colours @ LUMA, np.average(texture.reshape(-1, 3), axis=0, weights=mask.ravel()) / 255
     low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT))
     bright, dark = colours[grey >= high].mean(0), float(grey[grey <= low].mean())
-    level = float(bright @ GREY)
+    level = float(bright @ LUMA)
     reddish = _redness(bright) / max(_redness(skin), _LEAST_REDNESS)
     # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
     bright = level + _COLOUR * (bright - level)
     sure = _smooth(
-        np.array([*(np.array([level, dark]) / max(float(skin @ GREY), 0.02)), reddish]),
+        np.array([*(np.array([level, dark]) / max(float(skin @ LUMA), 0.02)), reddish]),
         *np.transpose([_TEETH, _HOLLOW, _REDNESS]),
     )
     return np.array([*bright, dark, sure[0] * (1 - sure[2]), 1 - sure[1]], np.float32)
@@ -262,7 +262,7 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
 
 def _redness(colour: Array) -> float:
     """Excess of red over green and blue in a colour [3], divided by its luminance."""
-    return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ GREY), 0.02))
+    return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ LUMA), 0.02))
 
 
 def with_teeth(

@@ -5,7 +5,6 @@ The network is run by onnxruntime, so no torch is needed to use it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.array_files import ModelInfo, read_arrays, write_arrays
 from ficgan.errors import FicganError
 from ficgan.faces.models import onnx_session
-from ficgan.files import ModelInfo, atomic_write
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
 from ficgan.identity.kind import READING
@@ -179,8 +178,6 @@ def save_appearance(
     network: FrameNetwork | None = None,
 ) -> None:
     """Write a model as safetensors with a JSON header, whole or not at all."""
-    from safetensors.numpy import save
-
     header: dict[str, Any] = {
         "schema_version": SCHEMA,
         "size": model.size,
@@ -196,27 +193,16 @@ def save_appearance(
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
             arrays[f"network.{name}"] = np.frombuffer(getattr(network, name), np.uint8)
-    metadata = {"format": "ficgan", "kind": KIND, "header": json.dumps(header, sort_keys=True)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with atomic_write(path, overwrite=overwrite) as file:
-        file.write(save(arrays, metadata=metadata))
+    write_arrays(path, arrays, header, kind=KIND, overwrite=overwrite)
 
 
 def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
     """Read a file of `save_appearance`, or raise a FicganError; the network is None where it holds none."""
-    from safetensors import SafetensorError, safe_open
-
-    path = Path(path)
+    arrays, header = read_arrays(path, kind=KIND)
     try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != "ficgan" or metadata.get("kind") != KIND:
-                raise FicganError(f"{path} is no appearance model; make one with `ficgan fit-appearance`")
-            header = json.loads(metadata["header"])
-            if header["schema_version"] > SCHEMA:
-                version = header["schema_version"]
-                raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        if header["schema_version"] > SCHEMA:
+            version = header["schema_version"]
+            raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("it has numbers that are not finite")
         if not 16 <= header["size"] <= 1024:
@@ -235,7 +221,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
             if network.num_layers != model.num_layers:
                 raise ValueError(f"its network has {network.num_layers} layers, the model {model.num_layers}")
         return model, FrameConfig(**numbers), info, network
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FicganError(f"{path} is damaged or not a ficgan model ({error}); fetch or make it again") from None
 
 

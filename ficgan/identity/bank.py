@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import atomic_write
+from ficgan.array_files import read_arrays, write_arrays
+from ficgan.errors import FicganError, UsageError
 from ficgan.identity import ksame
 from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, Showing, cells_of
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, KSameCode, distances_to, mean_of, means_of
@@ -130,8 +129,6 @@ class IdentityBank:
         `small` keeps codes in 8 bits, each number in 255 equal steps of its range over all people; the digest is then
         another one.
         """
-        from safetensors.numpy import save
-
         bank, arrays = self, dict[str, NDArray[Any]](codes=self.codes, attributes=self.attributes)
         if small:
             low = self.codes.min(0).astype(np.float32)
@@ -142,33 +139,14 @@ class IdentityBank:
         arrays |= {} if self.showing is None else vars(self.showing)
         version = 3 if self.showing else 2 if small else 1
         header = {"schema_version": version, "names": list(self.names), "digest": bank.digest}
-        text = json.dumps({**header, "provenance": self.provenance}, sort_keys=True)
-        data = save(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()},
-            metadata={"format": "ficgan", "kind": "bank", "header": text},
-        )
-        try:
-            with atomic_write(path, overwrite=True) as file:
-                file.write(data)
-        except InputError as error:
-            raise FicganError(str(error)) from None
+        write_arrays(path, arrays, {**header, "provenance": self.provenance}, kind="bank")
         return bank
 
     @classmethod
     def load(cls, path: str | Path) -> IdentityBank:
         """Read a bank, and refuse codes that do not have the digest which the file states."""
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(path)
-        if not path.is_file():
-            raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan bank (.safetensors)")
+        arrays, header = read_arrays(path, kind="bank")
         try:
-            with safe_open(str(path), framework="numpy") as file:
-                metadata = file.metadata() or {}
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dictionary)
-            if (metadata.get("format"), metadata.get("kind")) != ("ficgan", "bank"):
-                raise FicganError(f"{path} is no bank of ficgan; give the path of a ficgan bank")
-            header = json.loads(metadata["header"])
             version, showing = header.get("schema_version"), None
             if not isinstance(version, int) or version > SCHEMA:
                 raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")
@@ -185,7 +163,7 @@ class IdentityBank:
                 raise ValueError("its codes do not have the digest that it states")
         except UsageError as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
-        except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         return bank
 

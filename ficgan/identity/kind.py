@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.array_files import read_arrays, write_arrays
+from ficgan.arrays import ridge
 from ficgan.errors import FicganError, UsageError
-from ficgan.files import atomic_write
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 
 Floats = NDArray[np.float32]
@@ -311,25 +312,18 @@ class KindReader:
         return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
-        from safetensors.numpy import save
-
         arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
         arrays |= {f"bias.{n}": bias for n, bias in enumerate(self.biases)} | {"mean": self.mean, "scale": self.scale}
-        small = {name: np.ascontiguousarray(array, np.float16) for name, array in arrays.items()}
-        with atomic_write(path, overwrite=True) as file:
-            file.write(save(small, metadata={"format": "ficgan", "kind": "kind-reader"}))
+        write_arrays(path, {name: array.astype(np.float16) for name, array in arrays.items()}, {}, kind="kind-reader")
 
     @classmethod
     def load(cls, path: str | Path) -> KindReader:
-        from safetensors import SafetensorError, safe_open
-
+        arrays = {name: a.astype(np.float32) for name, a in read_arrays(path, kind="kind-reader")[0].items()}
         try:
-            with safe_open(str(path), framework="numpy") as file:
-                arrays = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
             layers = [(arrays[f"weight.{n}"], arrays[f"bias.{n}"]) for n in range(3)]
             return cls(arrays["mean"], arrays["scale"], *zip(*layers, strict=True))
-        except (OSError, SafetensorError, KeyError) as error:
-            raise FicganError(f"{path} is damaged or no reader of kinds ({error}); install ficgan again") from None
+        except KeyError as error:
+            raise FicganError(f"{path} is damaged: it lacks {error}; install ficgan again") from None
 
 
 @lru_cache(maxsize=1)
@@ -386,12 +380,12 @@ class Showing:
         mean, scale = z.mean(0), z.std(0) + 1e-6
         x = np.concatenate([(z - mean) / scale, terms[:, 1:]], 1)
         middle = x.mean(0)
-        solved = _ridge(x - middle, y - y.mean(0), _READS)
+        solved = ridge(x - middle, y - y.mean(0), _READS)
         reads = solved[:size] / scale[:, None]
         alone = np.vstack([y.mean(0) - middle @ solved - mean @ reads, solved[size:]])
         target, t = logits(own), _terms(own_kinds)
         shown = np.repeat(_SHOWN, (len(ETHNICITIES), 1, 1))
-        slopes = _ridge(t[:, 1:], target - target.mean(0), _WANTED) * shown
+        slopes = ridge(t[:, 1:], target - target.mean(0), _WANTED) * shown
         wanted = np.vstack([target.mean(0), slopes]) - alone
         gains = np.zeros((3, len(free), READING))
         for gain, apart in zip(gains, people.apart(free), strict=True):
@@ -418,10 +412,6 @@ def _terms(kinds: Array) -> NDArray[np.float64]:
     years, young = (kinds[:, -1:] - 35) / 20, np.clip(_GROWN - kinds[:, -1:], 0, _GROWN) / _GROWN
     parts = [np.ones((len(kinds), 1)), shares, male, years, young, male * years, male * young]
     return np.concatenate(parts, 1).astype(np.float64)
-
-
-def _ridge(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
-    return np.asarray(np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y), np.float64)
 
 
 def _softmax(x: Array) -> Array:

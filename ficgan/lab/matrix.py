@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 
 from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
+from ficgan.array_files import ModelInfo
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, UsageError
-from ficgan.files import ModelInfo, file_digest
+from ficgan.files import file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
+from ficgan.array_files import metadata_of, read_arrays, write_bytes
 from ficgan.config import ModelConfig
-from ficgan.errors import FicganError, InputError
-from ficgan.files import atomic_write
+from ficgan.errors import FicganError
 from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Linear, StyleLayer
 
 # Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
@@ -43,45 +42,17 @@ class CheckpointHeader(BaseModel):
     training: dict[str, Any] = Field(default_factory=dict)
 
 
-def write_safetensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write tensors and texts as one safetensors file, whole or not at all; replaces `path`."""
+def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], *, kind: str) -> None:
+    """Write tensors and a header as a file of a kind ("model", …), whole or not at all; replaces `path`."""
     from safetensors.torch import save
 
     on_cpu = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
-    try:
-        with atomic_write(path, overwrite=True) as file:  # `save_file` leaves a file of its own if killed
-            file.write(save(on_cpu, metadata))
-    except InputError as error:
-        raise FicganError(str(error)) from None
-    except OSError as error:
-        raise FicganError(f"{path}: cannot be written ({error.strerror or error})") from None
-
-
-def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: str) -> None:
-    """Write tensors and a JSON header as one safetensors file of a kind ("model", …), whole or not at all."""
-    header = {"format": "ficgan", "kind": kind, "header": json.dumps(metadata, sort_keys=True)}
-    write_safetensors(path, tensors, header)
+    write_bytes(path, save(on_cpu, metadata_of(kind, header)))  # `save_file` leaves a file of its own if killed
 
 
 def load_tensors(path: str | Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors by name, and the JSON header, of a file of `save_tensors` of that kind."""
-    from safetensors import SafetensorError, safe_open
-
-    path = Path(path)
-    if not path.is_file():
-        raise FicganError(f"{path} does not exist or is not a file; give the path of a ficgan {kind} (.safetensors)")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != "ficgan":
-                raise FicganError(f"{path} was not written by ficgan; give a ficgan {kind}")
-            if (found := metadata.get("kind")) != kind:
-                raise FicganError(f"{path} holds a ficgan {found}, not a {kind}")
-            header = json.loads(metadata["header"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
-        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or train it again") from None
-    return tensors, header
+    """Tensors by name, and the header, of a file of `save_tensors` of that kind."""
+    return read_arrays(path, kind=kind, framework="pt")
 
 
 def save_checkpoint(path: str | Path, model: FICGAN, header: CheckpointHeader) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.array_files import ModelInfo, file_header
 from ficgan.data import FaceData, check_alignment
 from ficgan.faces import Alignment, MediaPipeMesh
-from ficgan.files import ModelInfo, file_digest, file_header
+from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance
-from ficgan.frame.fit import FitConfig, codes_of
+from ficgan.frame.fit import FitConfig
+from ficgan.frame.learn import codes_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import load_checkpoint

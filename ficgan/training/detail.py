@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from ficgan import losses, pretrained
+from ficgan.arrays import luminance
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, check_size, open_faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
-from ficgan.frame.compose import fineness, read_texture, stretched
+from ficgan.frame.compose import read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
-from ficgan.frame.fit import images_of
+from ficgan.frame.learn import images_of
+from ficgan.frame.relief import fineness
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN, kind_reader
@@ -292,7 +294,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _fine(self, photo: Floats) -> float:
         """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
-        return fineness(255 * photo, *self.model.fine_places[:2])[0]
+        return fineness(luminance(photo), self.model.fine_places)[0]
 
     def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
         """Of each face: photo, small picture, what is seen, kind, strength of detail, unsharp, own."""

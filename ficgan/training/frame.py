@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from ficgan import losses
+from ficgan.arrays import ridge
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
-from ficgan.frame.fit import SIDE, ridge_map, telling_map
+from ficgan.frame.fit import ridge_map, telling_map
+from ficgan.frame.learn import SIDE
 from ficgan.frame.torch_warp import Composite
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
 from ficgan.models import FrameDiscriminator, FrameFICGAN
@@ -75,8 +77,7 @@ class FrameLosses(nn.Module):
         seen = x[:, :pixels].astype(np.float64)
         numbers = np.clip(faces.read.numbers[rows], -2.5, 2.5).astype(np.float64)
         half = np.arange(len(rows)) % 2 == 0
-        penalty = 300 * np.eye(pixels)
-        maps = [np.linalg.solve(seen[p].T @ seen[p] + penalty, seen[p].T @ numbers[p]) for p in (half, half | ~half)]
+        maps = [ridge(seen[p], numbers[p], 300) for p in (half, half | ~half)]
         left = np.square(numbers[~half] - seen[~half] @ maps[0]).sum(0)
         trust = np.clip(1 - left / np.square(numbers[~half]).sum(0), 0, 1)
         looks = faces.model.looks

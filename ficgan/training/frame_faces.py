@@ -17,10 +17,10 @@ from ficgan.data import FaceData
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
-from ficgan.frame.compose import detail_of, read_texture
+from ficgan.frame.compose import read_texture, sharpness_of
 from ficgan.frame.file import FrameConfig
-from ficgan.frame.fit import images_of, meshes_of
 from ficgan.frame.geometry import Readings
+from ficgan.frame.learn import images_of, meshes_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
@@ -39,7 +39,7 @@ class FrameFaces:
 
     Args:
         images, textures: rows uint8 [S,S,3] of aligned crops, and [R,R,3].
-        codes, detail: float32 [N,D] of the linear model, [N] of `detail_of`.
+        codes, sharpness: float32 [N,D] of the linear model, [N] of `sharpness_of`.
         identity: float32 [N,E], embeddings of V.
         cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
     """
@@ -50,7 +50,7 @@ class FrameFaces:
     read: Readings
     codes: Floats
     moment: Moment
-    detail: Floats
+    sharpness: Floats
     identity: Floats
     cell: NDArray[np.int64]
 
@@ -64,15 +64,17 @@ class FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, say))
-        names = ("points", "light", "kept", "grey", "codes", "detail", "identity", "rows")
-        points, light, kept, grey, codes, detail, identity, rows = (np.load(folder / f"{name}.npy") for name in names)
+        names = ("points", "light", "kept", "grey", "codes", "sharpness", "identity", "rows")
+        points, light, kept, grey, codes, sharpness, identity, rows = (
+            np.load(folder / f"{name}.npy") for name in names
+        )
         labels = None if data.labels is None else data.labels.take(rows)
         cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
         images, textures = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "textures"))
         read = model.shape.read(points)
         moment = Moment(read, read.numbers, light, kept, grey)
         cell = np.full(len(codes), -1) if cell is None else cell
-        return cls(model, images, textures, read, codes, moment, detail, identity, cell)
+        return cls(model, images, textures, read, codes, moment, sharpness, identity, cell)
 
     def banked(self, rows: NDArray[np.int64]) -> Floats:
         return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
@@ -86,13 +88,13 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
     images = _array(folder / "images.npy", (count, side, side, 3))
     textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
-    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "detail")}
+    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "sharpness")}
     for row, image in enumerate(images_of(data.subset(clear))):
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, moment = model.encode(texture[None], read)
-        detail = detail_of(texture.astype(np.float32) / np.float32(255), model.mask)
-        values = (points[clear[row]][None, :468], code, moment.light, moment.kept, moment.grey, [detail])
+        sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), model.mask)
+        values = (points[clear[row]][None, :468], code, moment.light, moment.kept, moment.grey, [sharpness])
         for name, value in zip(kept, values, strict=True):
             kept[name].append(np.asarray(value, np.float32))
         images[row], textures[row] = image, texture
@@ -178,7 +180,7 @@ class Mixes:
         bent = codes[:, :shape] * np.where(take[:, :shape], config.shapes, 1)
         published = model.shape.publish(moment.read, numbers, bent, rim=config.rim)
         raw = np.concatenate([m.light for m in (moment, mixed)]) * model.light_sd + model.light_mean
-        vectors = [model.moment_vector(m, faces.detail[rows]) for m in (moment, mixed)]
+        vectors = [model.moment_vector(m, faces.sharpness[rows]) for m in (moment, mixed)]
         moves = self._moves(moment.read)
         share = take[:, :shape].mean(1)[:, None, None, None]  # a reconstruction keeps the source's own shape
         source = faces.images[rows]

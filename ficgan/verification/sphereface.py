@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,20 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces.crops import Alignment
-from ficgan.models.io import write_safetensors
+from ficgan.models.io import load_tensors, save_tensors
 from ficgan.verification.verifier import AlignedInput
 
 Sizes = tuple[int, ...]
 MARGIN = 4
 SCHEMA = 1
-_KIND = "ficgan.verification.sphereface20"
+_KIND, _STATE_KIND = "verifier", "verifier training state"
 
 # Where SphereFace's 112×96 (height × width) crops hold the five landmarks, pixels (x, y).
 SPHEREFACE_POINTS: NDArray[np.float64] = np.array(
@@ -121,29 +119,12 @@ def margin(cosine: Tensor) -> Tensor:
 def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, Any]) -> None:
     """Write a network and how it was made (data, people, steps, accuracy, as JSON values), whole or not at all."""
     shape = {"channels": network.channels, "units": network.units, "dimensions": network.dimensions}
-    header = {"kind": _KIND, "schema": SCHEMA, "network": shape, "training": dict(training)}
-    save_whole(path, network.state_dict(), header)
-
-
-def save_whole(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON header as safetensors, whole or not at all; replaces `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_safetensors(path, tensors, {"ficgan": json.dumps(header)})
-
-
-def load_whole(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("ficgan", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"{path} is not a readable safetensors file ({error}); copy or train it again.") from error
+    header = {"schema": SCHEMA, "network": shape, "training": dict(training)}
+    save_tensors(path, network.state_dict(), header, kind=_KIND)
 
 
 def load_sphereface(path: Path) -> SphereFace20:
-    state, header = load_whole(path)
-    if header.get("kind") != _KIND:
-        raise InputError(f"{path} holds no SphereFace-20; give a file made by `ficgan train-verifier`.")
+    state, header = load_tensors(path, kind=_KIND)
     if header.get("schema") != SCHEMA:
         raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; update ficgan.")
     try:
@@ -272,11 +253,11 @@ class VerifierTrainer:
 
     def save_state(self, path: Path) -> None:
         """Weights, momenta and step as safetensors with a JSON header, whole or not at all."""
-        save_whole(path, self._tensors(), {"schema": SCHEMA, "step": self.step, **self.record()})
+        save_tensors(path, self._tensors(), {"schema": SCHEMA, "step": self.step, **self.record()}, kind=_STATE_KIND)
 
     def load_state(self, path: Path) -> None:
-        """Continue a run; InputError where the file is damaged, or of a run with other data or numbers."""
-        tensors, header = load_whole(path)
+        """Continue a run; a FicganError where the file is damaged, or of a run with other data or numbers."""
+        tensors, header = load_tensors(path, kind=_STATE_KIND)
         ours = {"schema": SCHEMA, **self.record()}
         wrong = [key for key, value in ours.items() if header.get(key) != value]
         if wrong:

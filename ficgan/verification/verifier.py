@@ -16,14 +16,13 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from ficgan.arrays import LUMA
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, similarity
 from ficgan.faces.models import first_line
 
 # Height and width.
 Size = tuple[int, int]
-# Luma of BT.601: the axis about which saturation turns.
-_LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _jitter_colour(x: Tensor, augment: VAugment, generator: torch.Generator) -> 
     gain = (1 + augment.brightness * brightness) * (1 + augment.contrast * contrast)
     offset = -127.5 * augment.contrast * contrast
     keep = (1 + augment.saturation * saturation)[:, None, None]
-    grey = x.new_tensor(_LUMA).expand(3, 3)
+    grey = x.new_tensor(LUMA.tolist()).expand(3, 3)  # saturation turns about it
     matrix = gain[:, None, None] * (keep * torch.eye(3, device=x.device) + (1 - keep) * grey)
     return torch.baddbmm(offset[:, None, None].expand(-1, 3, 1), matrix, x.flatten(2)).view_as(x)
 

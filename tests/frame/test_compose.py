@@ -13,17 +13,13 @@ from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
     Look,
-    detail_of,
-    fineness,
     hair_over,
     matched_border,
     no_sharper,
     paste_texture,
     read_look,
     read_texture,
-    relief,
-    relief_tone,
-    with_relief,
+    sharpness_of,
 )
 from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
@@ -170,7 +166,7 @@ def test_at_the_border_and_outside(
     image, weight = paste.image, paste.mask
     assert np.array_equal(image[weight == 0], astronaut[weight == 0]) and weight.any() == (x < 0)
     look = read_look(astronaut, read.upright[0], np.zeros((SIZE, SIZE, 3), np.uint8), mask)
-    assert np.isfinite([look.detail, look.grain, look.coarse]).all() and 1 <= look.coarse <= 2
+    assert np.isfinite([look.sharpness, look.grain, look.coarse]).all() and 1 <= look.coarse <= 2
 
 
 # -- colours, sharpness, grain ----------------------------------------------------------------------------------------
@@ -196,14 +192,14 @@ def test_a_blurred_photo_gets_a_blurred_face(
 ) -> None:
     read = shape.read(astronaut_mesh[None])
     sharp = read_texture(astronaut, read.upright[0], read.points[0], warp).astype(np.float32) / 255
-    before, usual = sharp.copy(), detail_of(sharp, mask)
+    before, usual = sharp.copy(), sharpness_of(sharp, mask)
     last = usual
     for sigma in (0.0, 1.0, 2.0, 4.0):
         photo = astronaut if sigma == 0 else np.asarray(cv2.GaussianBlur(astronaut, (0, 0), sigma), np.uint8)
         texture = read_texture(photo, read.upright[0], read.points[0], warp)
-        wanted = read_look(photo, read.upright[0], texture, mask).detail
+        wanted = read_look(photo, read.upright[0], texture, mask).sharpness
         softer = no_sharper(sharp, mask, wanted)
-        assert 0.3 * wanted < detail_of(softer, mask) <= wanted <= last + 1e-6
+        assert 0.3 * wanted < sharpness_of(softer, mask) <= wanted <= last + 1e-6
         last = wanted
         assert abs((softer - sharp)[20:-20, 20:-20].mean()) < 0.01
     assert last < 0.2 * usual and np.array_equal(sharp, before)
@@ -230,7 +226,7 @@ def test_noise_is_measured(shape: FaceShape, mask: Floats, strength: float, edge
     found = look(noisy)
     assert found.grain == pytest.approx(strength, rel=0.15) and found.coarse < 1.15
     clean = look(picture)
-    assert clean.grain < 1e-6 and clean.detail == 0
+    assert clean.grain < 1e-6 and clean.sharpness == 0
     # Compression and enlarging leave noise that neighbours share.
     blurred = cv2.GaussianBlur(noisy - picture, (0, 0), 1.0)
     assert look(picture + blurred * strength / blurred.std()).coarse > 1.5
@@ -283,30 +279,3 @@ def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None
     assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
     assert kept[brow + 4 :].max() == 0
     assert kept.min() >= 0 and kept.max() <= 1
-
-
-def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generator) -> None:
-    """Skin gets the fineness that is wanted, at most what the lender has, in any light; a lender's hair is not lent."""
-    side, rows = 256, np.arange(256)[:, None]
-    pixels, eyes = np.flatnonzero(np.broadcast_to(rows >= 60, (side, side))), np.zeros((side, side), np.float32)
-    eyes[60:90] = 1
-    places = pixels, np.flatnonzero(eyes), eyes
-    lender = np.clip(128 + rng.normal(0, 20, (side, side, 1)), 0, 255) * np.ones(3)
-    strands = (rows >= 200) & (rows < 230) & (np.arange(side) % 16 < 4)
-    lender[strands] = 30
-    details, tone = relief(lender), relief_tone(lender, side // 2)
-
-    def made(light: float, wanted: float, most: float = 9.0) -> Floats:
-        plain = np.full((side, side, 3), light, np.float32)
-        out = with_relief(plain, details, tone, (wanted, 2 * wanted), places, most)
-        assert np.isfinite(out).all() and abs(out.mean() / light - 1) < 0.01
-        return out
-
-    for light in (0.15, 0.6):
-        skin, around = fineness(255 * made(light, 0.1 * light), *places[:2])
-        assert skin == pytest.approx(0.1 * light, rel=0.1) and around == pytest.approx(0.2 * light, rel=0.1)
-    assert max(fineness(255 * made(0.6, 0.0), *places[:2])) < 1e-6
-    once, twice = (fineness(255 * made(0.6, 9.0, most), *places[:2])[0] for most in (0.5, 1.0))
-    assert once == pytest.approx(twice / 2, rel=0.1)
-    assert abs(made(0.6, 9.0, 1.0)[strands].mean() - 0.6) < 0.05 < 0.2 < -details[strands].mean()
-    assert np.isfinite(with_relief(made(0.01, 0.0) - 0.02, details, tone, (0.1, 0.1), places, 1.0)).all()  # below black

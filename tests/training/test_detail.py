@@ -16,15 +16,17 @@ from PIL import Image
 from small import astronauts
 
 from ficgan import pretrained
+from ficgan.arrays import luminance
 from ficgan.config import Config, load_config
 from ficgan.data import open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
-from ficgan.frame.compose import read_texture, relief
+from ficgan.frame.compose import read_texture
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
-from ficgan.frame.fit import lend
+from ficgan.frame.lenders import lend
+from ficgan.frame.relief import relief_of
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
@@ -170,8 +172,8 @@ def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
         image = np.asarray(Image.open(given / name))
         read = model.shape.read(find_meshes(mesh, image, Alignment().points(256)[None])[0].points[None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp, finer=2)
-        wanted = relief(texture).ravel()[model.fine_pixels]
-        apart = np.abs(lent.detail(number).ravel()[model.fine_pixels] - wanted)
+        wanted = relief_of(luminance(texture) / 255).ravel()[model.fine_pixels]
+        apart = np.abs(lent.lent(number).relief.ravel()[model.fine_pixels] - wanted)
         assert np.median(apart) <= lent.detail_scale and np.quantile(apart, 0.99) <= lent.detail_scale
 
 

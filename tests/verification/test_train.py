@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 
 from ficgan.cli.train import train_verifier
 from ficgan.data import open_faces
-from ficgan.errors import InputError
+from ficgan.errors import FicganError, InputError
 from ficgan.faces.crops import Alignment
 from ficgan.verification import load_verifier
 from ficgan.verification.sphereface import (
@@ -168,7 +168,7 @@ def test_states_of_other_runs_are_refused(people: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         trainer(people, replace(SMALL, batch=4)).load_state(state)
     state.write_bytes(state.read_bytes()[:1000])
-    with pytest.raises(InputError):
+    with pytest.raises(FicganError):
         trainer(people).load_state(state)
 
 

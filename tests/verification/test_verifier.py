@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import FicganError, UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment, similarity, transform_points
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20, save_sphereface
@@ -180,7 +180,7 @@ def test_specs_and_files_that_cannot_be_used(tmp_path: Path, sphereface: Path) -
     files = ["onnx:none.onnx", "onnx:text.onnx", "onnx:map.onnx"]
     files += [f"sphereface20:{name}.safetensors" for name in ("text", "cut", "foreign")]
     specs = [spec.replace(":", f":{tmp_path}/") for spec in files]
-    for spec, error in [*((spec, UsageError) for spec in ("resnet:x", "onnx", "")), *((s, InputError) for s in specs)]:
+    for spec, error in [*((spec, UsageError) for spec in ("resnet:x", "onnx", "")), *((s, FicganError) for s in specs)]:
         with pytest.raises(error):
             load_verifier(spec, alignment=Alignment(), resolution=64)
 

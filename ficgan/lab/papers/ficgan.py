@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
+from ficgan.array_files import ModelInfo
 from ficgan.deidentify import Deidentifier, refuse_trainer
 from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
-from ficgan.files import ModelInfo, file_digest
+from ficgan.files import file_digest
 from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
