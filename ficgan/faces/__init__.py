@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from ficgan.faces.crops import (
-    ARCFACE_POINTS,
-    Alignment,
-    Paste,
-    blur_face,
-    colour_beside,
-    crop,
-    invert,
-    mosaic_face,
-    paste_back,
-    plain_mask,
-    similarity,
-    solid_mask,
-    transform_points,
-)
+from ficgan.faces.covers import blur_face, colour_beside, mosaic_face, plain_mask, solid_mask
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment, Paste, crop, invert, paste_back, similarity, transform_points
 from ficgan.faces.detection import DETECTORS, DetectAt, Face, FaceDetector, detector_missing, get_detector
 from ficgan.faces.mesh import MediaPipeMesh, Mesh, find_meshes, five_points
 from ficgan.faces.recognition import (

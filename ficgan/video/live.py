@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, colour_beside
-from ficgan.faces.crops import Colour, SmoothConfig
+from ficgan.faces.covers import Colour
 from ficgan.faces.detection import check_image
 from ficgan.faces.objects import ObjectDetector
+from ficgan.faces.smoothing import SmoothConfig
 from ficgan.folders import working
 from ficgan.video.association import Associator
 from ficgan.video.cuts import with_cuts

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError
 from ficgan.faces import Face, colour_beside
-from ficgan.faces.crops import Colour
+from ficgan.faces.covers import Colour
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.project import Project
 from ficgan.video.read import Frame, open_video

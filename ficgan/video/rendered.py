@@ -22,7 +22,7 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement, shown
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, public_name, solid_mask
-from ficgan.faces.crops import Colour
+from ficgan.faces.covers import Colour
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.policy import covered

@@ -1,0 +1,152 @@
+"""Covers over faces. A blurred or a blocky one can be reversed; one of one colour cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.faces.crops import Paste, check_mask_scale, mix, nothing
+from ficgan.faces.detection import Face, Image, check_image
+
+Colour = tuple[int, int, int]
+
+# Detectors' boxes end at the brow and the chin; this brings hairline and ears under the mask.
+_MARGIN = 1.3
+# Widths of soft edges of covers, and of those in one colour beside the face, as a fraction of the cover's size.
+_FEATHER, _PLAIN_FEATHER = 0.1, 0.2
+# Standard deviation of a blurred cover and blocks of a mosaic, for the longer side of the face's box.
+_BLUR, _BLOCKS = 0.12, 8
+# Widest Gaussian in pixels that is computed at full size.
+_SIGMA = 4.0
+
+
+def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, in the shape of a head and an RGB colour; None: that of `colour_beside` the face."""
+    colour = colour_beside([(image, face)]) if colour is None else colour
+    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, head=True)
+
+
+def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
+    """The median RGB colour of the skin of neck or ears beside a face in several photos, or else of what lies below."""
+    parts = [_beside(image, face) for image, face in views]
+    neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
+    near = np.concatenate([neck, ears])
+    found = neck if len(neck) else near
+    for part in (near, neck):
+        skin = part[_like_skin(part)]
+        if len(skin) > _LEAST_SKIN * len(part):
+            found = skin
+    if not len(found):  # the face fills the picture
+        return 128, 128, 128
+    red, green, blue = np.median(found, axis=0).round().astype(int)
+    return int(red), int(green), int(blue)
+
+
+# Share of the pixels below or beside a face that must look like skin for the others not to count.
+_LEAST_SKIN = 0.2
+# About how many pixels of a line or a column beside a face are read.
+_SAMPLES = 64
+
+
+def _beside(image: Image, face: Face) -> tuple[Image, Image]:
+    """Pixels [n, 3] below the box of a face, and on both sides of its lower half."""
+    low, high, _ = _extent(face)
+    width, height = high - low
+    # The box is widened to whole pixels: none that it touches is read.
+    (x0, y0), (x1, y1) = np.floor(low).astype(int), np.ceil(high).astype(int)
+    side, below, inwards = max(1, round(0.15 * width)), max(1, round(0.3 * height)), round(0.2 * width)
+    middle, step = (y0 + y1) // 2, max(1, int(max(width, height)) // _SAMPLES)
+
+    def part(left: int, top: int, right: int, bottom: int) -> Image:
+        return image[max(top, 0) : max(bottom, 0) : step, max(left, 0) : max(right, 0) : step].reshape(-1, 3)
+
+    ears = part(x0 - side, middle, x0, y1), part(x1, middle, x1 + side, y1)
+    return part(x0 + inwards, y1, x1 - inwards, y1 + below), np.concatenate(ears)
+
+
+def _like_skin(pixels: Image) -> NDArray[np.bool_]:
+    """[n] whether RGB pixels [n, 3] have the hue of skin (Chai and Ngan 1999)."""
+    red, green, blue = pixels.astype(np.float32).T
+    cb = 128 - 0.168736 * red - 0.331264 * green + 0.5 * blue
+    cr = 128 + 0.5 * red - 0.418688 * green - 0.081312 * blue
+    return np.asarray((cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173))
+
+
+def solid_mask(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
+    """A photo [H, W, 3] with a face covered in black: the box and landmarks beyond it, times 1.3 and `mask_scale`."""
+    return _cover(image, face, lambda region, side: np.zeros_like(region), mask_scale)
+
+
+def blur_face(image: Image, face: Face, *, strength: float = _BLUR, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, with a blur of standard deviation `strength` times the box's longer side; it is reversible."""
+    return _cover(image, face, lambda region, side: _blurred(region, max(strength * side, 0.5)), mask_scale)
+
+
+def mosaic_face(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
+    """As `solid_mask`, with eight blocks of their mean colour along the box's longer side; it is reversible."""
+    import cv2
+
+    def fill(region: Image, side: float) -> Image:
+        height, width = region.shape[:2]
+        block = max(1.0, side / _BLOCKS)
+        size = max(1, round(width / block)), max(1, round(height / block))
+        small = cv2.resize(region, size, interpolation=cv2.INTER_AREA)
+        blocky: Any = cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST)
+        return blocky
+
+    return _cover(image, face, fill, mask_scale)
+
+
+def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Corners of what a cover hides, which is the box and landmarks beyond it, and the landmarks [n, 2]."""
+    box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
+    most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
+    marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]
+    return np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0), marks
+
+
+def _cover(
+    image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool = False
+) -> Paste:
+    """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
+    image = check_image(image)
+    check_mask_scale(mask_scale)
+    feather = _PLAIN_FEATHER if head else _FEATHER
+    low, high, marks = _extent(face)
+    centre, sides = (low + high) / 2, (high - low).clip(1)
+    half = sides / 2 * _MARGIN * mask_scale
+    height, width = image.shape[:2]
+    reach = half * (1 + feather) + 2
+    x0, y0 = (int(v) for v in np.floor(centre - reach).clip(0, (width, height)))
+    x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
+    if x1 <= x0 or y1 <= y0:
+        return nothing(image)
+    rows, columns = np.ogrid[y0:y1, x0:x1]
+    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
+    # 1 on the edge. The rounded rectangle is the super-ellipse of exponent 4.
+    if head and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
+        radius = np.sqrt((across + down).astype(np.float32))
+    else:
+        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
+    edge = max(feather, 1.0 / float(half.min()))
+    ramp = ((1 + edge - radius) / edge).clip(0, 1)
+    weight = ramp * ramp * (3 - 2 * ramp)
+    return mix(image, x0, y0, fill(image[y0:y1, x0:x1], float(sides.max())), weight)
+
+
+def _blurred(region: Image, sigma: float) -> Image:
+    """Gaussian blur; a wide one on a reduced copy, which looks the same and costs a fraction."""
+    import cv2
+
+    height, width = region.shape[:2]
+    factor = max(1.0, sigma / _SIGMA)
+    small = max(1, round(width / factor)), max(1, round(height / factor))
+    reduced = region if small == (width, height) else cv2.resize(region, small, interpolation=cv2.INTER_AREA)
+    sigmas = sigma * small[0] / width, sigma * small[1] / height
+    blurred: Any = cv2.GaussianBlur(reduced, (0, 0), sigmas[0], sigmaY=sigmas[1], borderType=cv2.BORDER_REPLICATE)
+    if small != (width, height):
+        blurred = cv2.resize(blurred, (width, height), interpolation=cv2.INTER_LINEAR)
+    return blurred
