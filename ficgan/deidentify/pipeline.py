@@ -100,24 +100,9 @@ class Deidentifier:
         elif self.mode == "ficgan":
             raise UsageError("a face can be generated only with a model and an identity bank; give both")
         self.alignment = Alignment() if model is None else model.alignment
-        if isinstance(finding.detector, str):
-            self.detector: FaceDetector = get_detector(
-                finding.detector,
-                threshold=finding.threshold,
-                scale=finding.scale,
-                thorough=finding.thorough,
-                device=sessions,
-            )
-        else:
-            checked = isinstance(finding.detector, PyramidDetector | DetectAt)
-            self.detector = finding.detector if checked else CheckedDetector(finding.detector)
+        self.detector = _detector(finding, sessions)
         self._thorough = finding.thorough
-        judges: list[Recognizer] = []
-        for judge in checking.recognizers if self.policy.verify else ():
-            if isinstance(judge, str):
-                refuse_trainer(info, judge)
-                judge = get_recognizer(judge, device=sessions)
-            judges.append(judge)
+        judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
         self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
         self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
         self.photos = Photos(
@@ -454,18 +439,7 @@ def load_face_model(
         FicganError: missing or damaged files, or a bank of another model.
         UsageError: a value that cannot work.
     """
-    import ficgan.pretrained as pretrained
-
-    if checkpoint is not None and bank is None:
-        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
-    try:
-        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
-        bank = Path(bank) if bank is not None else pretrained.path("bank")
-    except (FileNotFoundError, KeyError):
-        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
-    for file in (checkpoint, bank):
-        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
-            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
+    checkpoint, bank = _files_of(checkpoint, bank)
     kind = file_header(checkpoint)[0]
     if kind == "appearance" and precision not in ("auto", "float32"):
         raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
@@ -497,6 +471,40 @@ def load_face_model(
     info = ModelInfo(header.alignment, header.data, header.training)
     crops = CropModel(trained, info, loaded, device=device, precision=precision, **controls)
     return crops, info, digest
+
+
+def _files_of(checkpoint: str | Path | None, bank: str | Path | None) -> tuple[Path, Path]:
+    """The files of a model and its bank; None: the embedded ones, as they were shipped."""
+    import ficgan.pretrained as pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    for file in (checkpoint, bank):
+        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
+            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
+    return checkpoint, bank
+
+
+def _detector(finding: Finding, device: str) -> FaceDetector:
+    if isinstance(finding.detector, str):
+        return get_detector(
+            finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough, device=device
+        )
+    checked = isinstance(finding.detector, PyramidDetector | DetectAt)
+    return finding.detector if checked else CheckedDetector(finding.detector)
+
+
+def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: str) -> list[Recognizer]:
+    """Recognisers that check new faces; one that trained the model is refused."""
+    for judge in names:
+        if isinstance(judge, str):
+            refuse_trainer(info, judge)
+    return [get_recognizer(judge, device=device) if isinstance(judge, str) else judge for judge in names]
 
 
 def _objects(given: Sequence[str | ObjectDetector], device: str) -> tuple[ObjectDetector, ...]:

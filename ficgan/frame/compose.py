@@ -272,16 +272,7 @@ def paste_texture(
     """
     import cv2
 
-    back = invert(upright)
-    outline = transform_points(back, points[FACE_OVAL, :2])
-    if forehead is not None and forehead.weight.any():
-        at_rows, at_columns = np.nonzero(forehead.weight)
-        corners = [[x, y] for x in (at_columns.min(), at_columns.max()) for y in (at_rows.min(), at_rows.max())]
-        outline = np.concatenate([outline, transform_points(invert(forehead.matrix), corners)])
-    margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
-    low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1
-    x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
-    x1, y1 = (int(v) for v in np.clip(high, 0, photo.shape[1::-1]))
+    x0, y0, x1, y1 = _patch(photo, upright, points, forehead)
     if x1 <= x0 or y1 <= y0:
         return nothing(photo)
     width, height = x1 - x0, y1 - y0
@@ -318,6 +309,20 @@ def paste_texture(
     around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1))
     mix(around.pixels, x0 - around.x0, y0 - around.y0, pixels, weight).onto(around.pixels, around.weight)
     return around
+
+
+def _patch(photo: Image, upright: Doubles, points: Doubles, forehead: Forehead | None) -> tuple[int, int, int, int]:
+    """x0, y0, x1, y1 of the part of a photo that a face and its forehead cover."""
+    outline = transform_points(invert(upright), points[FACE_OVAL, :2])
+    if forehead is not None and forehead.weight.any():
+        at_rows, at_columns = np.nonzero(forehead.weight)
+        corners = [[x, y] for x in (at_columns.min(), at_columns.max()) for y in (at_rows.min(), at_rows.max())]
+        outline = np.concatenate([outline, transform_points(invert(forehead.matrix), corners)])
+    margin = 0.06 * float(np.ptp(outline, axis=0).max()) + 2
+    low, high = np.floor(outline.min(0) - margin), np.ceil(outline.max(0) + margin) + 1
+    x0, y0 = (int(v) for v in np.clip(low, 0, photo.shape[1::-1]))
+    x1, y1 = (int(v) for v in np.clip(high, 0, photo.shape[1::-1]))
+    return x0, y0, x1, y1
 
 
 def _surroundings(

@@ -123,20 +123,8 @@ def fit_appearance(
     light_mean, light_sd = light.mean(0), light.std(0)
     features = half.features(read.numbers, shape.turn(read.pose), (light - light_mean) / light_sd)
     strata = _strata([groups[row] for row in sample], light[:, :3].mean(1))
-    use, rest = np.ones(count, bool), np.empty_like(weighted)
-    rounds = 3 if config.trim else 1
-    for number in range(1, rounds + 1):
-        say("fitting", number - 1, rounds)
-        predict = _regression(features * use[:, None], weighted, config.ridge)
-        for rows in _chunks(count):  # in place, since each of these arrays has gigabytes
-            np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
-        axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
-        coefficients = rest @ axes
-        if number < rounds:
-            error = np.einsum("ij,ij->i", rest, rest) - np.einsum("ij,ij->i", coefficients, coefficients)
-            use = _kept(error, strata, 1 - config.trim)
-    del weighted, rest
-    coefficients = coefficients[use]
+    predict, axes, coefficients, use = _explained(half, features, weighted, weight, strata, config, rng, say)
+    del weighted
     spread = coefficients.std(0)
     read, textures = read.take(use), textures[use]
     codes = np.concatenate([read.identity, coefficients / spread], 1).astype(np.float32)
@@ -160,8 +148,38 @@ def fit_appearance(
     for part in _chunks(len(some)):
         code, moment = model.encode(textures[some[part]], read.take(some[part]))
         square = square + np.square(model.missed(textures[some[part]], code, moment)[0]).sum(0)
-    say("fitting", rounds, rounds)
     return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32))
+
+
+def _explained(
+    half: AppearanceModel,
+    features: Floats,
+    weighted: Floats,
+    weight: Floats,
+    strata: NDArray[np.int64],
+    config: FitConfig,
+    rng: np.random.Generator,
+    say: Progress,
+) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
+    """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of the M rows
+    that count, and which these are.
+
+    In each round but the last the worst explained faces of every stratum are left out.
+    """
+    use, rest = np.ones(len(weighted), bool), np.empty_like(weighted)
+    rounds = 3 if config.trim else 1
+    for number in range(1, rounds + 1):
+        say("fitting", number - 1, rounds)
+        predict = _regression(features * use[:, None], weighted, config.ridge)
+        for rows in _chunks(len(weighted)):  # in place, since each of these arrays has gigabytes
+            np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
+        axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
+        coefficients = rest @ axes
+        if number < rounds:
+            error = np.einsum("ij,ij->i", rest, rest) - np.einsum("ij,ij->i", coefficients, coefficients)
+            use = _kept(error, strata, 1 - config.trim)
+    say("fitting", rounds, rounds)
+    return predict, axes, coefficients[use], use
 
 
 def _regression(features: Floats, pixels: Floats, penalty: float) -> Floats:
