@@ -310,7 +310,7 @@ class FrameModel(FaceModel):
 
     def _telling(self, z_id: Floats) -> Floats:
         size = self.model.code_size
-        return np.concatenate([self.model.banked(z_id[None, :size])[0], z_id[size:]])
+        return np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, w: Floats, z_id: Floats) -> float:
         """Cosine of two codes, light left out."""

@@ -89,12 +89,12 @@ class Ficgan(Anonymizer):
         model = copy(model)
         model.seed = self.seed
         if self.alpha:
-            codes = model.latent(np.stack([sight.z_id for sight in readings]))
+            codes = model.latent(np.stack([reading.z_id for reading in readings]))
             targets = codes[_others(faces)]
         kinds = read_kinds(list(faces.images), list(faces.landmarks)) if model.keeps_kind else [None] * len(readings)
         first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
         drawn = {key: model.draw(key, attempt, self.psi, readings[n].z_id, kinds[n]) for key, n in first.items()}
-        rows = [n for n, sight in enumerate(readings) if not sight.problem]
+        rows = [n for n, reading in enumerate(readings) if not reading.problem]
         styles = []
         for n in rows:
             if self.alpha:

@@ -195,14 +195,14 @@ class AppearanceModel:
         raw = self.read_light(seen)
         light = (raw - self.light_mean) / self.light_sd
         features = self.features(read.numbers, self.shape.turn(read.pose), light)
-        rest = self.evened(seen, raw) - features @ self.predict
+        rest = self.normalised(seen, raw) - features @ self.predict
         code = np.concatenate([read.identity, rest @ self.reader], 1)
         chroma = np.abs(seen - grey_of(seen)[..., None]).mean((1, 2)) / np.maximum(seen.mean((1, 2)), 0.02)
         grey = np.clip(1.5 - chroma / 0.02, 0, 1)
         kept = np.clip(look_features(textures, read) @ self.looks.T, -2, 2).astype(np.float32)
         return code, Moment(read, read.numbers, light.astype(np.float32), kept, grey.astype(np.float32))
 
-    def missed(self, textures: NDArray[np.uint8], code: Floats, moment: Moment) -> tuple[Floats, Floats]:
+    def residuals(self, textures: NDArray[np.uint8], code: Floats, moment: Moment) -> tuple[Floats, Floats]:
         """Errors of the model's reconstructions on small textures, in units of the contrast, and the reconstructions.
 
         Returns float32 [B,32,32], root mean square over the colours, and float32 [B,R,R,3] in [0,1].
@@ -230,10 +230,10 @@ class AppearanceModel:
         small = cv2.resize(self.mask, (SMALL, SMALL), interpolation=cv2.INTER_AREA)
         out, share, read_of = texture, 0.0, self.encode(texture[None], read)
         for number in range(2 if self.usual.size else 0):
-            found, made = self.missed(out[None], *read_of)
+            found, made = self.residuals(out[None], *read_of)
             if number == 0:
                 times = found[0] / self.usual
-                # A large thing shifts the mean colour, so that the rest of the face is missed more than usual, too.
+                # A large thing shifts the mean colour, so that the residual of the rest of the face is larger, too.
                 odd = np.float32(times > _ODD * max(1.0, float(np.median(times[small > 0.5]))))
                 share = float((small * odd).sum() / small.sum())
                 if share <= COVERED:
@@ -259,7 +259,7 @@ class AppearanceModel:
         return np.concatenate([mean, np.log(spread), slopes], 1).astype(np.float32)
 
     @staticmethod
-    def evened(seen: Floats, raw: Floats) -> Floats:
+    def normalised(seen: Floats, raw: Floats) -> Floats:
         """Pixels [B,P,3] less their mean colour, in units of their contrast: [B,3P]; `raw` is of `read_light`."""
         out = seen.reshape(len(seen), -1) - np.tile(raw[:, :3], seen.shape[1])
         return np.divide(out, np.exp(raw[:, 3:4]), dtype=np.float32)
@@ -288,14 +288,14 @@ class AppearanceModel:
         shape = len(self.shape.basis)
         return np.concatenate([codes[:, :shape], codes[:, shape + self.lights :], kept], 1).astype(np.float32)
 
-    def banked(self, codes: Floats) -> Floats:
+    def bank_codes(self, codes: Floats) -> Floats:
         """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
 
-        `taken`, bool [D] or [B,D]: the coefficients that are of another face than the moment, which are written muted.
+        `taken`, bool [D] or [B,D]: coefficients of another face than the moment's, which are drawn attenuated.
         """
         shape = len(self.shape.basis)
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
@@ -306,7 +306,7 @@ class AppearanceModel:
         made = (features @ self.predict + own @ self.components).reshape(len(codes), -1, 3)
         if taken is not None:
             written = drawn[:, self.lights :] @ self.components[self.lights :]
-            made = made + self._muted(written.reshape(made.shape))
+            made = made + self._attenuated(written.reshape(made.shape))
         raw = moment.light * self.light_sd + self.light_mean
         made = raw[:, None, :3] + np.exp(raw[:, 3])[:, None, None] * made
         if moment.grey.any():
@@ -318,12 +318,12 @@ class AppearanceModel:
         turn = np.zeros((1, 2), np.float32)
         features = self.features(np.zeros((1, len(NUMBERS)), np.float32), turn, np.zeros((1, LIGHT), np.float32))
         drawn = code[len(self.shape.basis) + self.lights :] @ self.components[self.lights :]
-        made = (features @ self.predict).reshape(-1, 3) + self._muted(drawn.reshape(1, -1, 3))[0]
+        made = (features @ self.predict).reshape(-1, 3) + self._attenuated(drawn.reshape(1, -1, 3))[0]
         out = np.tile(self.light_mean[:3], (self.size * self.size, 1)).astype(np.float32)
         out[self.pixels] += np.exp(self.light_mean[3]) * made
         return out.reshape(self.size, self.size, 3)
 
-    def _muted(self, textures: Floats) -> Floats:
+    def _attenuated(self, textures: Floats) -> Floats:
         """Textures [B,P,3] of components as they are written for another one: less colourful, the forehead calm."""
         grey = grey_of(textures)[..., None]
         return self._calm * (grey + np.float32(_COLOUR) * (textures - grey))
@@ -339,7 +339,7 @@ class AppearanceModel:
     def written(self) -> Floats:
         """Textures [T,3P] that tell identities apart, as they are written for another one; without light."""
         components = self.components[self.lights :]
-        return self._muted(components.reshape(len(components), -1, 3)).reshape(len(components), -1)
+        return self._attenuated(components.reshape(len(components), -1, 3)).reshape(len(components), -1)
 
     def taken(self, first: int, last: int) -> NDArray[np.bool_]:
         """Which coefficients [D] the bands first … last (numbered from 1) hold."""

@@ -119,7 +119,7 @@ def fit_appearance(
     for rows in _chunks(count):
         seen = half.seen(textures[rows])
         light[rows] = half.read_light(seen)
-        np.multiply(half.evened(seen, light[rows]), weight, out=weighted[rows])
+        np.multiply(half.normalised(seen, light[rows]), weight, out=weighted[rows])
     light_mean, light_sd = light.mean(0), light.std(0)
     features = half.features(read.numbers, shape.turn(read.pose), (light - light_mean) / light_sd)
     strata = _strata([groups[row] for row in sample], light[:, :3].mean(1))
@@ -147,7 +147,7 @@ def fit_appearance(
     square: Any = 0.0
     for part in _chunks(len(some)):
         code, moment = model.encode(textures[some[part]], read.take(some[part]))
-        square = square + np.square(model.missed(textures[some[part]], code, moment)[0]).sum(0)
+        square = square + np.square(model.residuals(textures[some[part]], code, moment)[0]).sum(0)
     return replace(model, usual=np.sqrt(square / len(some)).clip(0.02).astype(np.float32))
 
 

@@ -286,8 +286,8 @@ class Warp:
             move = np.stack([(d * ex - b * ey) / det, (a * ey - c * ex) / det], -1)
             p = np.clip(p + np.clip(move, -12, 12), -last, 2 * last)
         now = cv2.remap(upright, p[..., 0], p[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        missed = np.linalg.norm(wanted - now, axis=-1)
-        return p, np.clip(2 - missed / 0.5, 0, 1).astype(np.float32)
+        residual = np.linalg.norm(wanted - now, axis=-1)
+        return p, np.clip(2 - residual / 0.5, 0, 1).astype(np.float32)
 
     def folded(self, upright: Floats, weight: Floats) -> float:
         """Share of a mask [R,R] that the warp [R,R,2] turns over or squeezes to nothing."""

@@ -109,7 +109,7 @@ def _banked(
     """Code, attributes and w [D+A+W] of one face without what lies over it, and how much of it that covers."""
     texture, covered, _ = model.uncovered(texture, read)
     code, moment = model.encode(texture[None], read)
-    parts = [model.banked(code)[0], moment.kept[0]]
+    parts = [model.bank_codes(code)[0], moment.kept[0]]
     if network is not None:
         parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0])
     return np.concatenate(parts).astype(np.float32), covered

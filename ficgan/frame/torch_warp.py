@@ -61,10 +61,10 @@ class TorchWarp(nn.Module):
                 move = self._solve(across, down, wanted - now).nan_to_num(0).clamp(-12, 12)
                 place = (place + move).clamp(-last, 2 * last)
             across, down = self._slopes(upright, place)
-        missed = wanted - self.sample(upright.movedim(3, 1), place).movedim(1, 3)
-        near = missed.detach().norm(dim=3, keepdim=True) < _MISS
+        residual = wanted - self.sample(upright.movedim(3, 1), place).movedim(1, 3)
+        near = residual.detach().norm(dim=3, keepdim=True) < _MISS
         there = near & ((place >= 0) & (place <= last)).all(3, keepdim=True)
-        return place + torch.where(there, self._solve(across, down, missed), torch.zeros_like(missed))
+        return place + torch.where(there, self._solve(across, down, residual), torch.zeros_like(residual))
 
     @staticmethod
     def sample(images: Tensor, at: Tensor) -> Tensor:
@@ -113,8 +113,8 @@ class Composite(nn.Module):
             there = self.warp.to_upright(points.float())
             wanted = torch.einsum("bij,hwj->bhwi", upright.float(), self.places)
             at = self.warp.to_frame(there, wanted)
-            missed = (wanted - self.warp.sample(there.detach().movedim(3, 1), at.detach()).movedim(1, 3)).norm(dim=3)
-            found = (2 - missed / _MISS).clamp(0, 1)[:, None]
+            residual = (wanted - self.warp.sample(there.detach().movedim(3, 1), at.detach()).movedim(1, 3)).norm(dim=3)
+            found = (2 - residual / _MISS).clamp(0, 1)[:, None]
             fine = torch.cat([at.movedim(3, 1), found], 1)
             fine = F.interpolate(fine, (self.side, self.side), mode="bilinear", align_corners=True)
             place = fine[:, :2].movedim(1, 3)

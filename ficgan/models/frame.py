@@ -21,8 +21,8 @@ from ficgan.models.ficgan import Conv2d, Linear, MappingNetwork, StyleLayer, dow
 # Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
 LOOK = 32
 
-# Numbers that a detail network is told: the kind, and how much detail the photo has.
-TOLD = 10
+# Conditions of a detail network: the kind, and how much detail the photo has.
+CONDITIONS = 10
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -95,7 +95,7 @@ class FrameGenerator(nn.Module):
     def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model's texture [B,3,R,R], from w [B,w_dim] or [B,L,w_dim] and moment [B,M]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
-        told = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
+        given = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
         smaller = [linear]
         while smaller[-1].shape[2] > 4:
             smaller.append(F.avg_pool2d(smaller[-1], 2))
@@ -105,7 +105,7 @@ class FrameGenerator(nn.Module):
             x = x + given(smaller[-1 - index].to(x.dtype))
             for number in (2 * index, 2 * index + 1):
                 layer = self.layers[number]
-                x = layer(x, layer.style(told[number]))  # type: ignore[operator]
+                x = layer(x, layer.style(given[number]))  # type: ignore[operator]
             rgb = to_rgb(x)
             image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
         assert image is not None
@@ -171,7 +171,7 @@ class DetailNetwork(nn.Module):
         channels, fine, blocks = config.detail.channels, config.detail.fine_channels, config.detail.blocks
         self.start = Conv2d(2 * 4 * 3 + 16, channels, 3)
         self.places = nn.Parameter(torch.zeros(1, channels, self.size // 2, self.size // 2))
-        self.told = nn.Sequential(Linear(TOLD, 64, activation="lrelu"), Linear(64, 64, activation="lrelu"))
+        self.condition = nn.Sequential(Linear(CONDITIONS, 64, activation="lrelu"), Linear(64, 64, activation="lrelu"))
         self.styles = _zeroed(Linear(64, 2 * channels * blocks))
         self.first = nn.ModuleList(Conv2d(channels, channels, 3) for _ in range(blocks))
         self.last = nn.ModuleList(Conv2d(channels, channels, 3, activation="linear", gain=0.4) for _ in range(blocks))
@@ -179,12 +179,12 @@ class DetailNetwork(nn.Module):
         self.fine = Conv2d(fine, fine, 3)
         self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.4))
 
-    def forward(self, texture: Tensor, told: Tensor, noise: Tensor) -> Tensor:
+    def forward(self, texture: Tensor, condition: Tensor, noise: Tensor) -> Tensor:
         """Detail [B,3,2R,2R], as part of colours in [0, 1], of textures [B,3,R,R] in [−1, 1].
 
-        `told` [B,10] is of `detail_conditions`, `noise` [B,16,R/2,R/2] Gaussian, a number for each pixel of the output.
+        `condition` [B,10] is of `detail_conditions`; `noise` [B,16,R/2,R/2] is Gaussian, one number an output pixel.
         """
-        styles = self.styles(self.told(told)).reshape(len(told), len(self.first), 2, -1, 1, 1)
+        styles = self.styles(self.condition(condition)).reshape(len(condition), len(self.first), 2, -1, 1, 1)
         # Detail is small beside colours and noise: untrained layers would hardly see it.
         given = [texture, SHOWN * (texture - local_mean(texture, 5))]
         x = self.start(torch.cat([*(F.pixel_unshuffle(one, 2) for one in given), noise / 4], 1)) + self.places
@@ -273,13 +273,13 @@ class DetailDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        self.patches = _judge(_patch_layers(12, config, resolution), 1 + TOLD)
+        self.patches = _judge(_patch_layers(12, config, resolution), 1 + CONDITIONS)
         self.register_buffer("places", _places(resolution), persistent=False)
 
-    def forward(self, seen: Tensor, mask: Tensor, told: Tensor) -> list[Tensor]:
+    def forward(self, seen: Tensor, mask: Tensor, condition: Tensor) -> list[Tensor]:
         """Logits [B,1,h,w], higher for real, of tone and detail [B,9,2R,2R] under a mask [B,1,2R,2R]."""
         maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
-        return [maps[:, :1] + (maps[:, 1:] * told[:, :, None, None]).sum(1, keepdim=True)]
+        return [maps[:, :1] + (maps[:, 1:] * condition[:, :, None, None]).sum(1, keepdim=True)]
 
 
 def _places(resolution: int) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ficgan import __version__
 from ficgan.models.ficgan import Conv2d, DownBlock, Linear, StyleLayer
-from ficgan.models.frame import LOOK, SHOWN, TOLD, DetailNetwork, FrameFICGAN, FrameGenerator
+from ficgan.models.frame import CONDITIONS, LOOK, SHOWN, DetailNetwork, FrameFICGAN, FrameGenerator
 
 # The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
 OPSET, IR_VERSION = 20, 9
@@ -169,7 +169,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     g.output(image, "texture")
     axes = g.constant("layers", np.array([1], np.int64))
     mean = g.node("ReduceMean", "w", axes, name="w/mean", keepdims=0)
-    whole = g.node("Concat", mean, "moment", name="w/told", axis=1)
+    whole = g.node("Concat", mean, "moment", name="w/moment", axis=1)
     moved = g.linear(
         generator.shape_head, g.linear(generator.shape_hidden, whole, "generator.shape_hidden"), "generator.shape_head"
     )
@@ -184,14 +184,14 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     """A detail network but for the means that it takes off at the end, its weights in 8 bits and its map in 16.
 
-    Texture [B,3,R,R], told [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
+    Texture [B,3,R,R], condition [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
     """
     side = model.size // 2
     g = Graph("detail")
-    told: str = "told"
-    for index, layer in enumerate(model.told):
-        told = g.linear(layer, told, f"told.{index}")  # type: ignore[arg-type]
-    styles = g.linear(model.styles, told, "styles")
+    condition: str = "condition"
+    for index, layer in enumerate(model.condition):
+        condition = g.linear(layer, condition, f"condition.{index}")  # type: ignore[arg-type]
+    styles = g.linear(model.styles, condition, "styles")
     mean = "texture"
     for name, kernel in (("rows", [5, 1]), ("columns", [1, 5])):
         pads = [kernel[0] // 2, kernel[1] // 2] * 2
@@ -213,7 +213,7 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
         x = g.node("Add", x, y, name=f"blocks.{index}")
     x = g.node("DepthToSpace", g.conv(model.wide, x, "wide"), name="unfolded", blocksize=2, mode="CRD")
     g.output(g.conv(model.end, g.conv(model.fine, x, "fine"), "end"), "detail")
-    inputs = {"texture": [3, 2 * side, 2 * side], "told": [TOLD], "noise": [16, side, side]}
+    inputs = {"texture": [3, 2 * side, 2 * side], "condition": [CONDITIONS], "noise": [16, side, side]}
     return in_bytes(g.model(inputs, {"detail": [12, 2 * side, 2 * side]}))
 
 
@@ -254,7 +254,7 @@ def _style_layer(g: Graph, generator: FrameGenerator, number: int, x: str, side:
     layer, name = generator.layers[number], f"generator.layers.{number}"
     assert isinstance(layer, StyleLayer)
     w = g.node("Gather", "w", g.constant(f"index {number}", np.array(number, np.int64)), name=f"{name}/w", axis=1)
-    style = g.linear(layer.affine, g.node("Concat", w, "moment", name=f"{name}/told", axis=1), f"{name}.affine")
+    style = g.linear(layer.affine, g.node("Concat", w, "moment", name=f"{name}/moment", axis=1), f"{name}.affine")
     weight = layer.weight.detach().double() * layer.weight_gain
     if layer.modulation == "adain":
         y = _adain(g, layer, weight, style, x, name)

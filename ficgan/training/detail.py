@@ -92,21 +92,23 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say
         say("reading faces", number + 1, count)
         embeddings.append(gate.embed(image, points[None])[0])
         found = model.find([(image, face)])
-        sight = model.see([(image, face)], found)[0]
-        if found[0] is None or not found[0].presence >= PRESENCE or sight.problem:
+        reading = model.see([(image, face)], found)[0]
+        if found[0] is None or not found[0].presence >= PRESENCE or reading.problem:
             continue
-        moment = sight.place.moment
+        moment = reading.place.moment
         if abs(float(moment.read.pose.yaw[0])) > MOST_YAW:
             continue
         kind, psi = kind_reader().read(embeddings[-1][None])[0], model.auto_psi(1)
-        drawn = [model.draw(f"{number}/{n}", first, psi, sight.z_id, kind) for n in range(draws)]
-        rows = np.concatenate([model.own_styles([sight]), model.styles(np.stack([sight.z_id] * draws), drawn, first)])
-        made = model.undetailed(rows, [sight] * len(rows))
+        drawn = [model.draw(f"{number}/{n}", first, psi, reading.z_id, kind) for n in range(draws)]
+        rows = np.concatenate(
+            [model.own_styles([reading]), model.styles(np.stack([reading.z_id] * draws), drawn, first)]
+        )
+        made = model.undetailed(rows, [reading] * len(rows))
         upright, mesh = moment.read.upright[0], moment.read.points[0]
-        bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - sight.place.texture).max(2)
+        bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - reading.place.texture).max(2)
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
         kept["made"][number] = np.rint(np.clip([one.texture for one in made], 0, 1) * 255)
-        kept["seen"][number] = np.rint(255 * (1 - sight.place.hair) * (bare < COVERED))
+        kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
         raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
@@ -137,7 +139,7 @@ class _DetailBatch(NamedTuple):
         texture, base: [B,3,R,R] in [−1, 1]; the same, doubled, in [0, 1].
         light, before: of it what D sees, and what it has above its tone.
         detail: what the photo has above its own tone.
-        told: [B,10], see `detail_conditions`.
+        condition: [B,10], see `detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
@@ -147,7 +149,7 @@ class _DetailBatch(NamedTuple):
     light: Tensor
     before: Tensor
     detail: Tensor
-    told: Tensor
+    condition: Tensor
     mask: Tensor
     unsharp: Tensor
     own: Tensor
@@ -157,7 +159,7 @@ class _DetailJudged(NamedTuple):
     real: Tensor
     fake: Tensor
     mask: Tensor
-    told: Tensor
+    condition: Tensor
 
 
 class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]):
@@ -206,20 +208,22 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], drawn)
         added = self._added(state.model, batch, rng)
-        missed = ((batch.before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean((1, 2, 3))
+        residual = ((batch.before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean(
+            (1, 2, 3)
+        )
         moved = (F.avg_pool2d(added, 4).abs() * F.avg_pool2d(batch.mask, 4)).mean((1, 2, 3))
         terms = {
-            "rec": (missed * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
-            "detail": (missed * batch.own).sum() / batch.own.sum().clamp_min(1),
+            "rec": (residual * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
+            "detail": (residual * batch.own).sum() / batch.own.sum().clamp_min(1),
             "structure": (moved * (1 - batch.unsharp)).sum() / (1 - batch.unsharp).sum().clamp_min(1),
         }
         loss = self.config.loss
         total = weights.reconstruction * terms["rec"] + loss.detail * terms["detail"]
         total = total + loss.structure * terms["structure"]
         real, fake = (self._seen(batch.light, one) for one in (batch.detail, batch.before + added))
-        made = _DetailJudged(real, fake, batch.mask, batch.told)
+        made = _DetailJudged(real, fake, batch.mask, batch.condition)
         if weights.adversarial > 0:
-            terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.told), made.mask, real=True)
+            terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.condition), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
         terms["total"] = total
         (total * share).backward()
@@ -228,7 +232,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def discriminator_step(
         self, state: _State, judge: DetailDiscriminator, made: _DetailJudged, share: float
     ) -> dict[str, Tensor]:
-        real, fake = (judge(one, made.mask, made.told) for one in (made.real, made.fake))
+        real, fake = (judge(one, made.mask, made.condition) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
         (loss * share).backward()
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
@@ -237,7 +241,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def r1_step(self, state: _State, made: _DetailJudged, weight: float, share: float) -> dict[str, Tensor]:
         with torch.autocast(self.device.type, enabled=False):
             real = made.real.detach().requires_grad_(True)
-            (logits,) = state.discriminator(real, made.mask, made.told)
+            (logits,) = state.discriminator(real, made.mask, made.condition)
             penalty = losses.r1_penalty(logits.mean((1, 2, 3)), real).mean()
             (penalty * (weight * share)).backward()
         return {"r1": penalty.detach()}
@@ -255,7 +259,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: Generator) -> Tensor:
         noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
-        added: Tensor = model(batch.texture, batch.told, noise)
+        added: Tensor = model(batch.texture, batch.condition, noise)
         return added.float() * self.mask
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _DetailBatch:
@@ -264,7 +268,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         for row in rows:
             u = rng.random()
             photo = self.set.photos[row]
-            if rng.random() < 0.3:  # not all photos are sharp, and the network is told
+            if rng.random() < 0.3:  # not all photos are sharp, and the network knows
                 photo = _blurred(photo, rng.uniform(0.3, 1.5))
             kind = self.set.kinds[row]
             if rng.random() < 0.1:

@@ -242,7 +242,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
     def _remember(self, rows: Rows, w: Tensor) -> None:
-        codes = np.concatenate([self.set.banked(rows), w.float().cpu().numpy()], 1)
+        codes = np.concatenate([self.set.bank_codes(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
     def generator_step(

@@ -76,8 +76,8 @@ class FrameFaces:
         cell = np.full(len(codes), -1) if cell is None else cell
         return cls(model, images, textures, read, codes, moment, sharpness, identity, cell)
 
-    def banked(self, rows: NDArray[np.int64]) -> Floats:
-        return np.concatenate([self.model.banked(self.codes[rows]), self.moment.kept[rows]], 1)
+    def bank_codes(self, rows: NDArray[np.int64]) -> Floats:
+        return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
 def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, say: Say) -> None:
@@ -281,21 +281,21 @@ def learn_showing(
     for number, image in enumerate(images_of(data.subset(rows))):
         if progress is not None:
             progress("looking at new faces", number + 1, len(rows))
-        sight = model.see([(image, place)])[0]
-        if sight.problem:
+        reading = model.see([(image, place)])[0]
+        if reading.problem:
             continue
-        reading = reader.read(gate.embed(image, points[None]))[0]
-        groups = [Kind.of(reading)] * OWN + [Kind.of_cell(int(cell)) for cell in rng.integers(CELLS, size=OTHERS)]
-        draws = [model.draw(f"{number}/{n}", first, 1.0, sight.z_id, one.reading) for n, one in enumerate(groups)]
+        kind = reader.read(gate.embed(image, points[None]))[0]
+        groups = [Kind.of(kind)] * OWN + [Kind.of_cell(int(cell)) for cell in rng.integers(CELLS, size=OTHERS)]
+        draws = [model.draw(f"{number}/{n}", first, 1.0, reading.z_id, one.reading) for n, one in enumerate(groups)]
         for draw, group in zip(draws, groups, strict=True):  # from weakly to very clearly of their kind
             draw.w[: len(middle)] += rng.uniform(-1, 1) * (known.usual(group) - middle).astype(np.float32)
-        made = model.render(model.styles(np.stack([sight.z_id] * len(draws)), draws, first), [sight] * len(draws))
-        results = [model.paste(image, sight, one).image for one in made]
+        made = model.render(model.styles(np.stack([reading.z_id] * len(draws)), draws, first), [reading] * len(draws))
+        results = [model.paste(image, reading, one).image for one in made]
         codes += [draw.w[: model.code_size] for draw in draws]
         kinds += [group.reading for group in groups]
         found += [reader.read(gate.embed(result, points[None]))[0] for result in results]
         own_kinds.append(groups[0].reading)
-        own.append(reading)
+        own.append(kind)
     if len(codes) < LEAST:
         return None
     free = np.ones(model.code_size, bool)

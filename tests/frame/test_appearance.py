@@ -46,7 +46,7 @@ class World:
     lamps: NDArray[np.float64]
     components: NDArray[np.float64]
 
-    def evened(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def normalised(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Evened textures [PEOPLE,R,R,3], with other codes if there are any."""
         numbers, turn, slopes = self.read.numbers, self.shape.turn(self.read.pose), self.lights[:, 4:]
         moment = np.column_stack([numbers, turn, numbers[:, 0] * turn[:, 0], turn[:, 0] * slopes[:, 1]])
@@ -59,7 +59,7 @@ class World:
 
     def exact(self, codes: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Textures [PEOPLE,R,R,3] in [0,1], with other codes if there are any."""
-        return lit(self.evened(codes), self.lights)
+        return lit(self.normalised(codes), self.lights)
 
     @cached_property
     def textures(self) -> NDArray[np.uint8]:
@@ -146,7 +146,7 @@ def world(heads: Heads) -> World:
 
     # A face's code is as strong as makes its contrast 1; and codes say nothing about the moment, in this sample
     # exactly: so the prediction can be found without error.
-    nobody = world.evened()
+    nobody = world.normalised()
     missing, crossed = 1 - np.einsum("nyx,yx->n", np.square(nobody.mean(3)), mask), inner(nobody, world.components)
     assert missing.min() > 0.1
     features = AppearanceModel.features(read.numbers, shape.turn(read.pose), (lights - lights.mean(0)) / lights.std(0))
@@ -196,8 +196,8 @@ def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded:
     exact = seen(model, world.exact())[:40]
     read = model.read_light(exact.astype(np.float32))
     np.testing.assert_allclose(read, world.lights[:40], atol=1e-5)
-    even = seen(model, world.evened())[:40].reshape(40, -1)
-    np.testing.assert_allclose(model.evened(exact.astype(np.float32), read), even, atol=1e-4)
+    even = seen(model, world.normalised())[:40].reshape(40, -1)
+    np.testing.assert_allclose(model.normalised(exact.astype(np.float32), read), even, atol=1e-4)
     np.testing.assert_allclose(moment.light, in_deviations(model, world.lights[:40]), atol=0.05)
     np.testing.assert_allclose(model.light_mean, world.lights.mean(0), atol=0.002)
     np.testing.assert_allclose(model.light_sd, world.lights.std(0), rtol=0.01)
@@ -256,7 +256,7 @@ def test_light_is_nobodys(world: World, model: AppearanceModel, encoded: tuple[F
     """A face in another's mean colour and contrast has its own code, by which it can be told in either light."""
     lights = world.lights.copy()
     lights[:, :4] = np.roll(lights[:, :4], 1, axis=0)
-    there = lit(world.evened(), lights)[:40]
+    there = lit(world.normalised(), lights)[:40]
     codes, moment = model.encode(photographed(there), world.read.take(slice(40)))
     assert root_mean_square(there - world.exact()[:40]) > 0.08
     assert np.abs(codes - encoded[0]).max() < 0.2 and root_mean_square(codes - encoded[0]) < 0.02

@@ -120,16 +120,16 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
 @pytest.mark.slow
 def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFICGAN], faces: Path) -> None:
     made, _ = task
-    told: dict[str, NDArray[Any]] = {}
+    given: dict[str, NDArray[Any]] = {}
 
     class Told(FrameNetwork):
-        """Adds nothing, and keeps what it was told."""
+        """Adds nothing, and keeps what it was given."""
 
         def read(self, textures: Any, codes: Any) -> Any:
             return np.zeros((len(codes), 16), np.float32)
 
         def write(self, w: Any, moment: Any, linear: Any) -> Any:
-            told.update(moment=moment, linear=linear)
+            given.update(moment=moment, linear=linear)
             return np.zeros_like(linear), np.zeros((len(w), 20), np.float32)
 
     one, other = made.rows[:2]
@@ -147,9 +147,9 @@ def test_batches_show_what_the_product_publishes(task: tuple[FrameTask, FrameFIC
         np.array([one]), made.set.codes[[other]], made.set.moment.kept[[other]], np.array([4]), Certain()
     )
     np.testing.assert_allclose(published.points[:, :2], batch.points[1].numpy(), atol=2e-3)
-    np.testing.assert_allclose(told["moment"], batch.moment[1:].numpy(), atol=2e-3)
+    np.testing.assert_allclose(given["moment"], batch.moment[1:].numpy(), atol=2e-3)
     linear = batch.linear[1].permute(1, 2, 0).numpy() / 2 + 0.5
-    np.testing.assert_allclose(told["linear"][0], linear, atol=4.5e-3)  # textures are of 8 bits
+    np.testing.assert_allclose(given["linear"][0], linear, atol=4.5e-3)  # textures are of 8 bits
 
 
 def new_of(task: FrameTask, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
