@@ -95,7 +95,7 @@ class FrameGenerator(nn.Module):
     def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model's texture [B,3,R,R], from w [B,w_dim] or [B,L,w_dim] and moment [B,M]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
-        given = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
+        moments = [torch.cat([one, moment.to(one.dtype)], 1) for one in per_layer]
         smaller = [linear]
         while smaller[-1].shape[2] > 4:
             smaller.append(F.avg_pool2d(smaller[-1], 2))
@@ -105,7 +105,7 @@ class FrameGenerator(nn.Module):
             x = x + given(smaller[-1 - index].to(x.dtype))
             for number in (2 * index, 2 * index + 1):
                 layer = self.layers[number]
-                x = layer(x, layer.style(given[number]))  # type: ignore[operator]
+                x = layer(x, layer.style(moments[number]))  # type: ignore[operator]
             rgb = to_rgb(x)
             image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
         assert image is not None
