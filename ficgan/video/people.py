@@ -15,6 +15,7 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import Link
 from ficgan.video.association import ONCE
+from ficgan.video.cuts import NEAR, CutFrame, is_cut
 from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, smooth
 
 __all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]
@@ -236,6 +237,9 @@ READ_AT, READ_EVERY = (1, 3, 8), 10
 # Factor of the match threshold beyond which a reading is another person's, if the next reading agrees with it; and the
 # one after a moment in which the face was not found, or touched another one: there people are taken for each other.
 OTHER, OTHER_AFTER = 1.1, 1.0
+# The same where what surrounds the face changed at once, as when tiles of a call change places: there even people whom
+# the recogniser takes for each other are told apart. And the surroundings, in sizes of the face.
+OTHER_PLACE, SURROUNDINGS = 0.75, 3.0
 # Share of a face's box that lies in another face's, from which on they touch.
 TOUCH = 0.1
 # Frontality below which a reading says too little about who it is.
@@ -279,6 +283,26 @@ class _Person(NamedTuple):
     following: int
 
 
+class _Surroundings:
+    """What is around a face, in one place of the picture as long as the face stays there."""
+
+    def __init__(self) -> None:
+        self._corners = np.zeros((2, 2), int)
+        self._views: list[CutFrame] = []
+
+    def change(self, image: NDArray[np.uint8], face: Face) -> bool:
+        """Whether a scene began here, although none did in the whole picture."""
+        middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
+        if np.abs(middle - self._corners.mean(0)).max() > side / 2:  # it went on
+            corners = np.rint([middle - SURROUNDINGS / 2 * side, middle + SURROUNDINGS / 2 * side]).astype(int)
+            self._corners, self._views = corners, []
+        (x0, y0), (x1, y1) = self._corners.clip(0, image.shape[1::-1])
+        view = CutFrame(np.ascontiguousarray(image[y0:y1, x0:x1]))
+        cut = bool(self._views) and is_cut(self._views, [view])
+        self._views = [view] if cut else [*self._views, view][-NEAR:]
+        return cut
+
+
 @dataclass(eq=False)
 class _Followed:
     """What is known of who a tracklet shows."""
@@ -288,10 +312,15 @@ class _Followed:
     """Of the person it shows now."""
     doubt: _Reading | None = None
     """A reading that may be the first of another person."""
+    sure: int = -1
+    """Frame of the last clear reading of this person."""
     look: int = 0
     """Number of the look at which it was found last."""
     unsure: bool = False
     """Whether it was not found, or touched another face, since the last clear reading."""
+    surroundings: _Surroundings = field(default_factory=lambda: _Surroundings())
+    elsewhere: bool = False
+    """Whether its surroundings changed at once since the last clear reading."""
     waiting: list[tuple[int, NDArray[np.uint8], NDArray[np.float32]]] = field(default_factory=list)
     """Frame, crop and landmarks of the sightings since the last reading of this person."""
     before: list[_Person] = field(default_factory=list)
@@ -317,6 +346,7 @@ class EmbeddingReader:
                 missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and _touch(face, other) for other in faces)
                 seen.unsure |= missed or touches
+                seen.elsewhere |= seen.surroundings.change(image, face)
                 seen.look = self._looks
                 self._read(seen, frame, image, face, touches)
 
@@ -327,14 +357,14 @@ class EmbeddingReader:
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
         front = float(frontality(face.landmarks[None])[0])
         front = min(front, 1 / max(front, 1e-6))
-        in_question = seen.doubt is not None or (seen.unsure and not touches)
+        in_question = seen.doubt is not None or ((seen.unsure or seen.elsewhere) and not touches)
         if not (due or (in_question and front >= CLEAR)):
             return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
         assert self._recognizer is not None
         reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
         del seen.waiting[: -2 * READ_EVERY]
-        other = OTHER_AFTER if seen.unsure else OTHER
+        other = OTHER_PLACE if seen.elsewhere else OTHER_AFTER if seen.unsure else OTHER
         if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > other:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
@@ -344,7 +374,7 @@ class EmbeddingReader:
         if due:
             seen.readings.append(reading)
         if front >= CLEAR:
-            seen.doubt, seen.unsure = None, False
+            seen.sure, seen.doubt, seen.unsure, seen.elsewhere = frame, None, False, False
             seen.waiting.clear()
 
     def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
@@ -356,7 +386,7 @@ class EmbeddingReader:
     def _end(self, seen: _Followed, new: list[_Reading]) -> None:
         """Another person goes on: find the last sighting of the one before, and the first of the new one."""
         assert self._recognizer is not None
-        last, following = seen.readings[-1].frame, new[0].frame
+        last, following = max(seen.sure, seen.readings[-1].frame), new[0].frame
         still = True  # whether all sightings so far show the one before
         for frame, crop, landmarks in seen.waiting:
             if frame >= following:
@@ -369,7 +399,8 @@ class EmbeddingReader:
             elif other < min(old, 1):
                 following = frame
         seen.before.append(_Person(seen.readings, last, following))
-        seen.readings, seen.doubt, seen.unsure, seen.waiting = new, None, False, []
+        seen.readings, seen.doubt, seen.waiting = new, None, []
+        seen.unsure = seen.elsewhere = False
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
         """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""

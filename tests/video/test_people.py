@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -225,3 +226,21 @@ def test_after_a_moment_of_doubt_a_face_that_is_just_no_match_is_another_person(
         reader(number, image, [*there, *neighbour], [1] * len(there) + [2] * len(neighbour))
     followed = [Tracklet(1, [Sighting(number, face) for number in range(60)])]
     assert len(reader.hand_over(followed)) == (2 if moment else 1)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_where_the_surroundings_change_at_once_even_people_who_look_alike_are_two(
+    moved: bool, rng: np.random.Generator
+) -> None:
+    """The two are .95 match thresholds apart, and the tiles that show them change places before frame 152."""
+    reader, face, angle = EmbeddingReader(ByColour()), face_at(box_at(200, 100, 60)), 2 * np.arcsin(0.95 * 0.6 / 2)  # type: ignore[arg-type]
+    places = [cv2.resize(rng.integers(0, 255, (12, 16, 3), np.uint8), (400, 300)) for _ in range(2)]
+    for number in range(60):
+        later = 5 * number >= 152
+        image = places[later and moved].copy()
+        image[70:130, 170:230] = [255 * np.cos(later * angle), 0, 255 * np.sin(later * angle)]
+        reader(5 * number, image, [face], [1])
+    parts = reader.hand_over([Tracklet(1, [Sighting(5 * number, face) for number in range(60)])])
+    assert [part.first for part in parts] == ([0, 155] if moved else [0])
+    if moved:
+        assert parts[0].sure == 150
