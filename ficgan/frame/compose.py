@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ _NEAR = 0.11
 _RAMP = 10.0
 # Share of the forehead under the mask that must be skin: else a fringe or a hat lies on it.
 _LEAST = 0.2
+# Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
+# the skin's: made by chance it shows more than lines and pores do.
+_PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
 # Blurs are made in a picture so many times smaller.
 _BLUR_COARSE = 4
 
@@ -300,7 +304,7 @@ def paste_texture(
         share *= np.clip(2 * sure - 1, 0, 1)
         share[share < 1 / 255] = 0
         if forehead is not None:
-            new, share = _with_forehead(new, share, forehead, x0, y0 + first)
+            new, share = _with_forehead(new, share, forehead, x0, y0 + first, 0.0 if look is None else look.fine)
         if grain is not None:
             new += grain[strip, :, None]
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
@@ -369,7 +373,9 @@ def _dense(outline: Doubles) -> Doubles:
     return (outline[:, None] * (1 - steps) + np.roll(outline, -1, 0)[:, None] * steps).reshape(-1, 2)
 
 
-def _with_forehead(new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int) -> tuple[Floats, Floats]:
+def _with_forehead(
+    new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int, fine: float
+) -> tuple[Floats, Floats]:
     """Colours [h,w,3] and weights [h,w] of a strip that begins at (x0, y0), with the forehead beside the face."""
     import cv2
 
@@ -377,6 +383,10 @@ def _with_forehead(new: Floats, share: Floats, forehead: Forehead, x0: int, y0: 
     matrix[:, 2] += matrix[:, :2] @ (x0, y0)
     skin: Any = cv2.warpAffine(forehead.fill, invert(matrix), share.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
     above: Any = cv2.warpAffine(forehead.weight, invert(matrix), share.shape[::-1])
+    if fine:
+        fine_matrix = _FINER * matrix
+        fine_matrix[:, 2] += (_FINER - 1) / 2
+        skin += _STIPPLED * fine * cv2.warpAffine(_pores(), invert(fine_matrix), share.shape[::-1])[..., None]
     total = share + above * (1 - share)
     total[total < 1 / 255] = 0
     part = (above / np.maximum(total, 1e-6))[..., None]  # all of it beside the face, and as far as it fades in under it
@@ -400,6 +410,17 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
         noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
         noise /= float(noise.std()) + 1e-6
     return np.float32(min(look.grain, 0.03)) * noise
+
+
+@cache
+def _pores() -> Floats:
+    """Detail of skin by chance, of deviation 1, the same for everybody, at `_FINER` pixels a unit of a forehead."""
+    import cv2
+
+    noise = np.random.default_rng(0).standard_normal((_FINER * HEAD_SIDE,) * 2, np.float32)
+    narrow, wide = (cv2.GaussianBlur(noise, (0, 0), sigma * _FINER) for sigma in _PORES)
+    band: Any = narrow - wide
+    return band / np.float32(band.std())
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan import pretrained
+from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import HEAD_SHIFT as SHIFT
 from ficgan.frame.compose import HEAD_SIDE as SIDE
-from ficgan.frame.compose import read_forehead, steadied
+from ficgan.frame.compose import Look, paste_texture, read_forehead, steadied
 from ficgan.frame.file import load_appearance
+from ficgan.frame.geometry import Warp
 
 SKIN, HAIR, SKY = (196, 150, 124), (40, 28, 22), (150, 160, 190)
 HAIRLINE = -8
@@ -81,3 +83,24 @@ def test_over_time_a_forehead_does_not_come_and_go(points: NDArray[np.float64]) 
     inside = bare.weight > 0.5
     np.testing.assert_allclose(middle.fill[inside], bare.fill[inside], atol=0.01)
     assert middle.matrix is hidden.matrix
+
+
+def test_skin_has_detail_that_moves_with_the_head() -> None:
+    """As strong as the photo's skin, or less; the same detail on a head that moved, whatever the seed of the grain."""
+    shape = load_appearance(pretrained.path("model"))[0].shape
+    warp, texture = Warp(shape.front, 64), np.full((64, 64, 3), 0.5, np.float32)
+
+    def pasted(fine: float, move: int = 0) -> NDArray[np.uint8]:
+        photo, upright = head(scale=3)
+        photo, upright = np.roll(photo, move, 1), upright.astype(np.float64)
+        upright[:, 2] -= upright[:, :2] @ [move, 0]
+        placed = np.column_stack([shape.front, np.zeros(468)])
+        forehead, mask = read_forehead(photo, upright, placed), frame_mask(shape.front, 64, inset=1, feather=1)
+        look = Look(0.1, 0.0, fine=fine)
+        return paste_texture(photo, upright, placed, texture, mask, warp, look, seed=move, forehead=forehead).image
+
+    where = np.s_[165:180, 250:370]  # between hairline and mask
+    plain, fine = pasted(0.0)[where].astype(float), pasted(0.02)[where].astype(float)
+    assert 0.5 < (fine - plain).std() / 255 / 0.02 < 1
+    moved = (pasted(0.02, 30).astype(float) - pasted(0.0, 30))[165:180, 280:400]
+    assert np.corrcoef(moved.ravel(), (fine - plain).ravel())[0, 1] > 0.95
