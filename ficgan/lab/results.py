@@ -108,6 +108,11 @@ def without_folder(tree: Any) -> Any:
     return re.sub(r"[^:+=,]*/", "", tree) if isinstance(tree, str) else tree
 
 
+def slug(title: str) -> str:
+    """A title as the name of a file, an option or an anchor: small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
 def origin(settings: Any, seconds: float) -> dict[str, Any]:
     """Where results come from; `settings` lose the folders of this machine."""
     return {

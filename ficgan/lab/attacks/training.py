@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,18 +129,19 @@ class LossLearner(Learner):
         return {"loss": loss.detach()}
 
 
-class Batches(Protocol):
-    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number.
-
-    `epoch` begins at the step `first`; `held` gives the examples that are held out.
-    """
+class Batches:
+    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number."""
 
     steps: int
     batch: int
 
-    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]: ...
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]:
+        """The batches of an epoch from the step `first` on."""
+        raise NotImplementedError
 
-    def held(self) -> Iterator[tuple[Any, Any]]: ...
+    def held_out(self) -> Iterator[tuple[Any, Any]]:
+        """Batches of the examples by which the best epoch is chosen; none where the last one is kept."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ class TrainingLoop:
         for module in modules.values():
             module.eval()
         with torch.no_grad():
-            for batch in self.batches.held():
+            for batch in self.batches.held_out():
                 torch.manual_seed(self.plan.seed + count + 1)  # the same noise every time, or losses cannot compare
                 total += float(self.learner.loss(*batch)) * len(batch[0])
                 count += len(batch[0])
@@ -320,7 +321,7 @@ class TrainingLoop:
 # -- attackers ---------------------------------------------------------------------------------------------------------
 
 
-class PairBatches:
+class PairBatches(Batches):
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another.
 
     Each process of a team takes its share of a batch, which is cut to a multiple of them.
@@ -340,7 +341,7 @@ class PairBatches:
         for step in range(first, self.steps):
             yield self._at(order[step * self.batch + self.rank : (step + 1) * self.batch : self.world])
 
-    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self.held_rows), self.batch):
             yield self._at(self.held_rows[start : start + self.batch])
 

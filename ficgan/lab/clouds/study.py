@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import DetectAt, FaceDetector, get_detector
+from ficgan.faces import FaceDetector, get_detector
 from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.images.codec import read_image
 from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, ssim
+from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
@@ -155,10 +155,9 @@ class PictureJudges:
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
         """Those a configuration names; one that is not available here is a `UsageError`."""
         readers = get_readers(config.recognisers)
-        detector = get_detector(config.detector, threshold=CONFIDENCE)
-        once: Any = getattr(detector, "once", None)
+        detector = quick(get_detector(config.detector, threshold=CONFIDENCE), _LOOK)
         found = Judges.find()
-        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), found.inception or found.squeezenet)
+        return cls(readers, detector, found.inception or found.squeezenet)
 
     @property
     def key(self) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -59,9 +59,10 @@ def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
 
 
 def table(paper: SimpleNamespace, key: str, rows: Sequence[dict[str, Any]], **values: Any) -> dict[str, Any]:
-    """A table for a page, with the title and the note that the paper's file has for it."""
+    """A table for a page, with the title and the note of the paper's file, and without rows its sentence `empty`."""
     head = {part: text(paper, template, **values) for part, template in paper.tables[key].items()}
-    return {**head, "rows": list(rows)}
+    empty = [{"": head.pop("empty")}] if "empty" in head else []
+    return {**head, "rows": list(rows) or empty}
 
 
 FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
@@ -237,13 +238,6 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
-
-
-def filled(rows: Iterable[Row]) -> list[Row]:
-    """Rows of one table, each with the columns of all; a dash where it has nothing."""
-    rows = list(rows)
-    columns = dict.fromkeys(column for row in rows for column in row)
-    return [{column: row.get(column, "–") for column in columns} for row in rows]
 
 
 def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:

@@ -24,10 +24,10 @@ from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, filled, shade, table, text
+from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
 from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Progress, Run, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
@@ -165,7 +165,7 @@ class Measuring:
         if seen.attributes is not None and clear.attributes is not None:
             having = (clear.attributes >= 0.5).sum(0).tolist()
             shares = kept(clear.attributes, seen.attributes, seen.attribute_names).items()
-            attributes = {name: Kept(*some[:2], count) for (name, some), count in zip(shares, having, strict=True)}
+            attributes = {name: Kept(*some, count) for (name, some), count in zip(shares, having, strict=True)}
         mse = sample.mean("mse", squared_errors(self.faces.images, images), "of pixels on [−1, 1]")
         judges = {}
         for reader in self.readers:
