@@ -68,19 +68,6 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     def trials(part: str, scenario: str) -> list[Trial]:
         return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
 
-    def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
-        first = next(iter(printed[0])) if printed else "name"
-        cells = [
-            (name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found
-        ]
-        return merged(first, cells, printed)
-
-    def by_attacker(trial: Trial) -> str:
-        return trial.attacker
-
-    def by_method(trial: Trial) -> str:
-        return f"{trial.method}, not restored" if trial.attacker == revelio.BARE else trial.method
-
     guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
     named = [(trial.attacker, trial) for trial in guessed]
     named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
@@ -125,6 +112,21 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         "adapt_epochs": paper.adapt_epochs,
     }
     return [table(REVELIO, key, some, **values) for key, some in tables.items()]
+
+
+def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
+    """A row for each trial, named by a function of it, with these metrics; printed rows below."""
+    first = next(iter(printed[0])) if printed else "name"
+    cells = [(name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found]
+    return merged(first, cells, printed)
+
+
+def by_attacker(trial: Trial) -> str:
+    return trial.attacker
+
+
+def by_method(trial: Trial) -> str:
+    return f"{trial.method}, not restored" if trial.attacker == revelio.BARE else trial.method
 
 
 def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[Row]) -> list[Row]:
