@@ -244,12 +244,12 @@ class TrainingLoop:
 
     def _close_epoch(self, *, over: bool) -> None:
         self._check(self._any)
-        numbers = {name: float(torch.stack([loss[name] for loss in self._losses]).mean()) for name in self._losses[0]}
+        numbers = {name: float(torch.stack([step[name] for step in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
-        held = self._held_out_loss()
-        if held is None or self.at.best is None or held < self.at.best:
-            self.at.best, self.at.best_epoch = held, self.epoch
-            if held is not None:
+        loss = self._held_out_loss()
+        if loss is None or self.at.best is None or loss < self.at.best:
+            self.at.best, self.at.best_epoch = loss, self.epoch
+            if loss is not None:
                 self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
@@ -259,7 +259,7 @@ class TrainingLoop:
         elif over:
             self.ended = f"{self.plan.minutes:g} minutes were over"
         if self.reporter:
-            numbers |= {"lr_factor": self.at.factor, **({} if held is None else {"held_out": held})}
+            numbers |= {"lr_factor": self.at.factor, **({} if loss is None else {"held_out": loss})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self, anywhere: Callable[[bool], bool] = bool) -> None:

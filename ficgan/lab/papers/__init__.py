@@ -177,11 +177,11 @@ def attack_on(
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     reverser = reverser_of(spec)
-    lessons = None
+    pairs = None
     if "pairs" in reverser.traits.knowledge:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = Pairs(seen.regions(), bench.part(rows).regions())
-    return TrainedAttacker(label, reverser, lessons, bench, say)
+        pairs = Pairs(seen.regions(), bench.part(rows).regions())
+    return TrainedAttacker(label, reverser, pairs, bench, say)
 
 
 def transfer(

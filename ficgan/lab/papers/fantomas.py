@@ -177,12 +177,13 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
-    held = {found.name: found for found in controls(results) if (found.set, found.judge) == (name, judge)}
+    outcomes = {each.name: each for each in controls(results) if (each.set, each.judge) == (name, judge)}
     for control in ("clear", "constant"):
-        if control not in held:
+        if control not in outcomes:
             return f"the control {control!r} was not run"
-        if not held[control].holds:
-            return f"the control {control!r} does not hold: {held[control].value:.3f} is not {held[control].expected}"
+        found = outcomes[control]
+        if not found.holds:
+            return f"the control {control!r} does not hold: {found.value:.3f} is not {found.expected}"
     method = next((label for label, facts in results.methods.items() if facts["name"] == POSITIVE), None)
     if method is None:
         return "the positive control, block permutation, was not run"

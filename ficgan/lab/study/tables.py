@@ -50,11 +50,11 @@ def study_tables(study: Row) -> list[Row]:
     rows = _networks(study, metrics[-1], _SHIFTED, PUBLISHED["shifted"] if metrics[-1] == "top5" else {})
     tables.append(_table(f"{_NAMES[metrics[-1]]} after training on original images (Table 8)", note, rows))
     tables += _areas(study)
-    said = (
+    beside = (
         "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds. The pairs "
         "are the paper's, then those in which one category lost most top-1 accuracy to the other."
     )
-    tables.append(_table("Pairs of categories (Table 4)", said, _pairs(study["pairs"])))
+    tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
     for name, some in study["transfer"].items():
         tables.append(
             _table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _transfer(name, some))

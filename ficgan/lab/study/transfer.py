@@ -156,8 +156,8 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
         known = np.full(len(data), -1) if labels.people is None else labels.people
         owner = np.array([str(p) if p >= 0 else n for p, n in zip(known, data.names, strict=True)])
         people = np.unique(owner)
-        held = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
-        later = np.isin(owner, held)
+        chosen = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
+        later = np.isin(owner, chosen)
         rows = np.flatnonzero(~later), np.flatnonzero(later)
     else:
         splits = np.array(labels.splits)
