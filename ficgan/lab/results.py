@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from ficgan import __version__
-from ficgan.lab.pages import read_checked, write_file
+from ficgan.lab.pages import read_checked
+from ficgan.lab.run import write_file
 
 SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders

@@ -327,9 +327,9 @@ class Ridge(Reverser):
     def fit(self, pairs: Pairs) -> Ridge:
         """With the map between the pairs."""
         check_pairs(pairs, self.name)
-        rows = np.linspace(0, len(pairs.clear) - 1, min(self.pairs, len(pairs.clear))).round().astype(np.int64)
-        seen, clear = _flat(pairs.anonymised.images[rows]), _flat(pairs.clear.images[rows])
-        validation = held_out(people_of(pairs.clear)[rows], _VALIDATION, 0)
+        pairs = pairs.at_most(self.pairs)
+        seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
+        validation = held_out(people_of(pairs.clear), _VALIDATION, 0)
         if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
         seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))

@@ -28,11 +28,10 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import frechet_distance, halves
 from ficgan.lab.metrics.privacy import within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
-from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure, note_texts
-from ficgan.lab.run import Progress
+from ficgan.lab.run import Progress, write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 Key = tuple[str, str]  # Row and judge

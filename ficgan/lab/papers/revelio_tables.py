@@ -17,7 +17,7 @@ from ficgan.arrays import resize
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.pages import png, write_file
+from ficgan.lab.pages import png
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
 from ficgan.lab.papers.revelio import (
     BASE,
@@ -34,7 +34,7 @@ from ficgan.lab.papers.revelio import (
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, origin, without_folder
-from ficgan.lab.run import Progress, Task, fingerprint
+from ficgan.lab.run import Progress, Task, fingerprint, write_file
 
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")

@@ -30,19 +30,9 @@ from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.pages import (
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    png,
-    read_checked,
-    text_table,
-    write_file,
-    write_json,
-)
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.run import Progress, Store
+from ficgan.lab.run import Progress, Store, write_file
 from ficgan.lab.sets.parts import written
 from ficgan.lab.survey.design import SurveyPair, draw, draw_rated, pools_of
 from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
