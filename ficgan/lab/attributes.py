@@ -116,10 +116,6 @@ def fit(
         read = probabilities(network, validation[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
         return float(-np.where(validation[1] > 0, np.log(read), np.log(1 - read)).mean())
 
-    def report(done: int, total: int) -> None:
-        if progress:
-            progress(done, total, "training")
-
     epoch, least = minimise(
         network,
         loss,
@@ -128,7 +124,8 @@ def fit(
         schedule,
         epochs=epochs,
         error=error,
-        progress=report,
+        progress=progress,
+        title="training",
     )
     return epoch, math.inf if least is None else least
 

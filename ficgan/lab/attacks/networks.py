@@ -288,10 +288,6 @@ class KernelEstimator:
             errors = [np.abs(made.regress(images) - kernel) for images, kernel in validated]
             return float(np.mean(errors)) if validated else None
 
-        def report(done: int, total: int) -> None:
-            if progress is not None:
-                progress(done, total, "kernel estimator")
-
         _, least = minimise(
             module,
             loss,
@@ -300,7 +296,8 @@ class KernelEstimator:
             schedule,
             epochs=epochs,
             error=error,
-            progress=report,
+            progress=progress,
+            title="kernel estimator",
         )
         return cls(module, images.shape[1], kernels, least)
 

@@ -66,6 +66,7 @@ def retrained(
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
         epochs=epochs,
         error=lambda: None,
-        progress=lambda done, total: say(f"the parrot {path.stem}, epoch {done} of {total}"),
+        progress=lambda done, total, text: say(f"{text}, epoch {done} of {total}"),
+        title=f"the parrot {path.stem}",
     )
     return every(torch.cat([crops, inputs(others)])).cpu().numpy()

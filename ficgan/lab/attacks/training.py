@@ -44,11 +44,13 @@ def minimise(
     *,
     epochs: int,
     error: Callable[[], float | None],
-    progress: Callable[[int, int], object],
+    progress: Callable[[int, int, str], object] | None,
+    title: str,
 ) -> tuple[int, float | None]:
     """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
 
-    `rows` gives the batches of an epoch, for which `loss` is lessened. Returns the kept epoch and its error.
+    `rows` gives the batches of an epoch, for which `loss` is lessened; `title` is for `progress`. Returns the kept
+    epoch and its error.
     """
     best: tuple[int, float | None] = (0, None)
     state: dict[str, Tensor] | None = None
@@ -64,7 +66,8 @@ def minimise(
         found = error()
         if found is not None and (best[1] is None or found < best[1]):
             best, state = (epoch, found), copy.deepcopy(module.state_dict())
-        progress(epoch, epochs)
+        if progress is not None:
+            progress(epoch, epochs, title)
     if state is not None:
         module.load_state_dict(state)
     return best

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
@@ -67,6 +68,21 @@ def table(paper: SimpleNamespace, key: str, rows: Sequence[dict[str, Any]], **va
 
 FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
 FANTOMAS_CLAIMS: dict[str, str] = FANTOMAS.reversible | FANTOMAS.irreversible
+
+
+class FacesSettings(BaseModel):
+    """What experiments on one set of faces have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    data: Path
+    layout: str = "auto"
+    labels: Path | None = None
+    size: int = Field(256, ge=32)  # Side of the crops, pixels
+    aligned: bool = False
+    detector: str = "auto"
+    judges: tuple[str, ...] = ("dlib",)
+    resamples: int = 1000
+    seed: int = Field(0, ge=0)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
@@ -25,7 +25,7 @@ from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table, text
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
@@ -45,20 +45,13 @@ _SHARES = {
 _SHOWN = frozenset({*_SHARES, "fid", "lpips", "ssim"})
 
 
-class FicganPaper(BaseModel):
+class FicganPaper(FacesSettings):
     """What is measured on which images."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    data: Path
-    layout: str = "auto"
-    labels: Path | None = None
     # part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn
     part: str | None = None
     skip: int = Field(0, ge=0)
     limit: int | None = Field(None, ge=2)
-    size: int = Field(256, ge=32)
-    aligned: bool = False
-    judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: str = ""
     bank: str = ""
@@ -66,10 +59,7 @@ class FicganPaper(BaseModel):
     layers: tuple[int, ...] = ()  # Indices i; none: all
     # (name, checkpoint, bank) of models that were trained without a part
     ablations: tuple[tuple[str, str, str], ...] = ()
-    detector: str = "auto"
     device: str = "cpu"
-    resamples: int = 1000
-    seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _pair(self) -> FicganPaper:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
@@ -27,6 +27,7 @@ from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
+    FacesSettings,
     FaceTreatment,
     Rows,
     attack_on,
@@ -52,18 +53,11 @@ MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear la
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
 
 
-class RevelioPaper(BaseModel):
+class RevelioPaper(FacesSettings):
     """What is run; the defaults are the paper's protocol."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    data: Path
-    layout: str = "auto"
-    labels: Path | None = None
     identity: str | None = None
     people: int | None = None
-    size: int = Field(REVELIO.size, ge=32)
-    aligned: bool = False
-    judges: tuple[str, ...] = ("dlib",)
     # LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone
     attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
     parts: tuple[Part, ...] = get_args(Part)
@@ -87,9 +81,6 @@ class RevelioPaper(BaseModel):
     # adapted, adapt_epochs: defences that the attacker adapts to, and how long
     adapted: tuple[Adaptable, ...] = get_args(Adaptable)
     adapt_epochs: float = 100
-    detector: str = "auto"
-    resamples: int = 1000
-    seed: int = 0
     pictures: int = 4  # Rows of the picture strips; they show real people
 
     @classmethod
