@@ -57,7 +57,7 @@ class RevelioPaper(FacesSettings):
     """What is run; the defaults are the paper's protocol."""
 
     identity: str | None = None
-    people: int | None = None
+    people: int | None = Field(None, ge=2)
     # LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone
     attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
     parts: tuple[Part, ...] = get_args(Part)
