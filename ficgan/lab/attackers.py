@@ -38,20 +38,20 @@ class TrainedAttacker:
 
     title: str
     reverser: Reverser
-    lessons: Pairs | None
+    pairs: Pairs | None
     bench: Bench
     say: Callable[[str], None]
 
     @cached_property
     def fitted(self) -> Reverser:
-        if self.lessons is None:
+        if self.pairs is None:
             return self.reverser
         if not isinstance(self.reverser, Learned):
-            return self.reverser.fit(self.lessons)
+            return self.reverser.fit(self.pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self.mark], waiting=lambda: self.say(waiting)) as folder:
             report = lambda done, total, stage: self.say(f"{self.title}: {stage}, {done} of {total}")  # noqa: E731
-            return self.reverser.fit(self.lessons, workspace=folder, progress=report)
+            return self.reverser.fit(self.pairs, workspace=folder, progress=report)
 
     @property
     def training(self) -> str:
@@ -101,29 +101,29 @@ class TrainedAttacker:
     @cached_property
     def mark(self) -> list[Any]:
         """Of the attacker and all that it learns from."""
-        return [fingerprint(self.reverser), None if self.lessons is None else mark_of(self.lessons)]
+        return [fingerprint(self.reverser), None if self.pairs is None else mark_of(self.pairs)]
 
 
 @dataclass(frozen=True)
 class TunedAttacker(TrainedAttacker):
-    """A trained diffusion, trained on with `lessons` (Revelio, §4.4 and §6); `tuning`: arguments of `fine_tune`."""
+    """A trained diffusion, trained on with `pairs` (Revelio, §4.4 and §6); `tuning`: arguments of `fine_tune`."""
 
     base: TrainedAttacker = field(kw_only=True)
     tuning: dict[str, Any] = field(kw_only=True)
 
     @cached_property
     def fitted(self) -> Reverser:
-        given, lessons = cast(Revelio, self.base.fitted), cast(Pairs, self.lessons)
+        given, pairs = cast(Revelio, self.base.fitted), cast(Pairs, self.pairs)
         with self.bench.store.workspace(["tuned", *self.mark]) as folder:
             if folder is None or self.tuning["which"] == "attention":  # one for each face, and soon made again
-                return fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning)
+                return fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning)
             if not (folder / WEIGHTS).exists():
-                fine_tune(given, lessons.anonymised, lessons.clear, **self.tuning).save(folder / WEIGHTS)
+                fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning).save(folder / WEIGHTS)
             return load_attacker(folder / WEIGHTS, device=given.device)
 
     @cached_property
     def mark(self) -> list[Any]:
-        return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.lessons)), self.tuning]
+        return ["trained on", *self.base.mark, mark_of(cast(Pairs, self.pairs)), self.tuning]
 
 
 def mark_of(pairs: Pairs) -> list[Any]:
@@ -132,11 +132,11 @@ def mark_of(pairs: Pairs) -> list[Any]:
     return [content(pairs.anonymised), content(pairs.clear), who]
 
 
-def lessons(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
+def training_pairs(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     rows = bench.split.attacker
-    if bench.lessons is not None:
-        part, faces = bench.lessons, subject.lessons(maker)
+    if bench.training_set is not None:
+        part, faces = bench.training_set, subject.training_faces(maker)
     elif len(rows):
         part, faces = bench.part(rows), subject.anonymised(rows, maker)
     else:
@@ -171,7 +171,7 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
     learning = any("pairs" in reverser.traits.knowledge for _, reverser in chosen)
-    pairs = lessons(bench, subject, method) if learning else None
+    pairs = training_pairs(bench, subject, method) if learning else None
     return [
         TrainedAttacker(title, reverser, pairs if "pairs" in reverser.traits.knowledge else None, bench, subject.say)
         for title, reverser in chosen
@@ -193,9 +193,9 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
         specs = list(bench.general)
     names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
     made = [(names[text], reverser_of(text)) for text in dict.fromkeys(specs)]
-    if bench.lessons is None:
+    if bench.training_set is None:
         return made
-    origin = f": learnt on {bench.lessons.source['name']}"
+    origin = f": learnt on {bench.training_set.source['name']}"
     return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
 
 

@@ -87,7 +87,7 @@ def fit(
     network: AttributeNetwork,
     images: NDArray[np.uint8],
     labels: NDArray[np.uint8],
-    held: tuple[NDArray[np.uint8], NDArray[np.uint8]],
+    validation: tuple[NDArray[np.uint8], NDArray[np.uint8]],
     *,
     epochs: int,
     seed: int,
@@ -95,7 +95,7 @@ def fit(
 ) -> tuple[int, float]:
     """Train with binary cross-entropy on images [N,72,72,3] uint8 RGB (SIZE and MARGIN) and labels [N,A], 0 or 1.
 
-    Returns the kept epoch and its cross-entropy on `held`: images [M,64,64,3] and labels [M,A] of other people.
+    Returns the kept epoch and its cross-entropy on `validation`: images [M,64,64,3] and labels [M,A] of other people.
     """
     torch.manual_seed(seed)
     network.to(memory_format=torch.channels_last)
@@ -113,12 +113,8 @@ def fit(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
 
     def error() -> float:
-        read = probabilities(network, held[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
-        return float(-np.where(held[1] > 0, np.log(read), np.log(1 - read)).mean())
-
-    def report(done: int, total: int) -> None:
-        if progress:
-            progress(done, total, "training")
+        read = probabilities(network, validation[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
+        return float(-np.where(validation[1] > 0, np.log(read), np.log(1 - read)).mean())
 
     epoch, least = minimise(
         network,
@@ -128,7 +124,8 @@ def fit(
         schedule,
         epochs=epochs,
         error=error,
-        progress=report,
+        progress=progress,
+        title="training",
     )
     return epoch, math.inf if least is None else least
 
@@ -201,7 +198,7 @@ def train_attributes(
         raise InputError("some faces have no person, so the split cannot keep people apart; give identities")
     names = tuple(attributes)
     labels = np.stack([np.asarray(attributes[name]) > 0 for name in names], 1).astype(np.uint8)
-    train, held, test = split_people(faces.people, (0.7, 0.1, 0.2), seed=seed)
+    train, validation, test = split_people(faces.people, (0.7, 0.1, 0.2), seed=seed)
 
     torch.manual_seed(seed)
     network = AttributeNetwork(len(names)).to(device)
@@ -209,7 +206,7 @@ def train_attributes(
         network,
         _inputs(faces.take(train), MARGIN),
         labels[train],
-        (_inputs(faces.take(held), 0), labels[held]),
+        (_inputs(faces.take(validation), 0), labels[validation]),
         epochs=epochs,
         seed=seed,
         progress=progress,
@@ -217,8 +214,8 @@ def train_attributes(
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
         "source": dict(source or {}),
-        "images": [len(train), len(held), len(test)],
-        "people": [len(np.unique(faces.people[rows])) for rows in (train, held, test)],
+        "images": [len(train), len(validation), len(test)],
+        "people": [len(np.unique(faces.people[rows])) for rows in (train, validation, test)],
         "size": SIZE,
         "epochs": epochs,
         "kept_epoch": epoch,

@@ -133,7 +133,7 @@ class Bench:
     specialised: Sequence[str] = ("auto",)
     columns: Sequence[str] = ()
     reversal_metrics: bool = True
-    lessons: Prepared | None = None  # Another set that attackers learn from
+    training_set: Prepared | None = None  # Another set that attackers learn from
     ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
@@ -234,13 +234,11 @@ class Subject:
         made = self._made(maker, name, self.bench.part(block), self.bench.digest)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
-    def lessons(self, anonymizer: Anonymizer | None = None) -> Faces:
+    def training_faces(self, anonymizer: Anonymizer) -> Faces:
         """The other set that attackers learn from, anonymised; its people have numbers of their own."""
-        other, maker = self.bench.lessons, anonymizer or self.anonymizer
+        other = self.bench.training_set
         assert other is not None
-        if maker is None:
-            return other.faces
-        return other.faces.with_images(self._made(maker, "lessons", other, other.digest))
+        return other.faces.with_images(self._made(anonymizer, "training set", other, other.digest))
 
     def _made(self, maker: Anonymizer, name: str, part: Prepared, origin: str) -> Images:
         mark = fingerprint(maker)
@@ -360,17 +358,17 @@ def describe(config: MatrixConfig, source: SetConfig, out: Path, say: Say | None
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
     prepared, parts, other = _checked(config, source, out, say)
     facts = prepared.facts()
-    lessons: dict[str, Any] = {}
+    learnt_from: dict[str, Any] = {}
     if other is not None and source.learn_from is not None:
         of = other.facts()
         of["licence"] = source.learn_from.licence or of["licence"]
-        lessons = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
+        learnt_from = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
     labels = digest([attributes, {name: list(values) for name, values in prepared.groups.items()}])
     return {
         **facts,
-        **lessons,
-        "digest": digest([facts["pixels"], parts.digest, labels, lessons]),
+        **learnt_from,
+        "digest": digest([facts["pixels"], parts.digest, labels, learnt_from]),
         "licence": source.licence or facts["licence"],
         "size": source.size,
         "context": source.context,
@@ -387,7 +385,7 @@ def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     source = next(source for source in config.sets if source.name == name)
-    prepared, parts, lessons = _checked(config, source, out)
+    prepared, parts, training_set = _checked(config, source, out)
     return Bench(
         prepared,
         parts,
@@ -400,7 +398,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
         specialised=config.specialised,
         columns=config.groups,
         reversal_metrics=config.reversal_metrics,
-        lessons=lessons,
+        training_set=training_set,
     )
 
 
@@ -410,16 +408,16 @@ def _checked(
     """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
     prepared, parts = divided_set(source, config.detector, out, say)
     refuse_the_known(config.named_attackers, source, prepared, parts)
-    teacher = source.teacher
-    if teacher is None:
+    learnt = source.training_set
+    if learnt is None:
         return prepared, parts, None
-    other = prepared_set(teacher, config.detector, out / "store", say)
+    other = prepared_set(learnt, config.detector, out / "store", say)
     if other.faces.people is None or (other.faces.people < 0).any():
-        raise InputError(f"the set {teacher.name} does not say who everybody is; attackers cannot learn from it")
+        raise InputError(f"the set {learnt.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
-        raise InputError(f"every picture of {teacher.name} is in {source.name}, too; learn from another set")
+        raise InputError(f"every picture of {learnt.name} is in {source.name}, too; learn from another set")
     return prepared, parts, other.part(rows)
 
 

@@ -49,11 +49,11 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
-from ficgan.lab.pages import png, write_file
+from ficgan.lab.pages import png
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
-from ficgan.lab.run import Progress, Run, Say, Task, digest, files_digest
+from ficgan.lab.run import Progress, Run, Say, Task, digest, files_digest, write_file
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"

@@ -96,7 +96,7 @@ class SetConfig(_EvaluationSettings):
     learn_from: SetConfig | None = None
 
     @property
-    def teacher(self) -> SetConfig | None:
+    def training_set(self) -> SetConfig | None:
         """The set that attackers learn from, cut like this one."""
         alike = {"size": self.size, "context": self.context}
         return None if self.learn_from is None else self.learn_from.model_copy(update=alike)

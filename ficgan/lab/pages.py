@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from ficgan.errors import InputError
-from ficgan.lab.run import writing
+from ficgan.lab.run import write_file
 
 
 def read_json(path: Path) -> Any:
@@ -49,13 +49,6 @@ def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], 
 
 def write_json(path: Path, tree: Any) -> None:
     write_file(path, json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file whole or not at all, replacing one of this name; its folder is made."""
-    with writing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

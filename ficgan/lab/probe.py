@@ -127,15 +127,13 @@ def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
     return lambda given: head(white(given))
 
 
-def whitening(
-    codes: NDArray[np.floating], *, each: int = _IMAGES_EACH
-) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
+def whitening(codes: NDArray[np.floating]) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
     from scipy.linalg import eigh
 
     mean, scale = _spread(codes)
     x, size = ((codes - mean) * scale).astype(np.float32), codes.shape[1]
-    count = min(size, max(1, min(_WIDTH, len(codes) // each)))
+    count = min(size, max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
     covariance = (x.T @ x / np.float32(len(x))).astype(np.float64)
     values, vectors = eigh(covariance, subset_by_index=(size - count, size - 1))
     kept = (values > 1e-6 * values[-1]) | (np.arange(len(values)) == len(values) - 1)

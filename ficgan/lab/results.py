@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from ficgan import __version__
-from ficgan.lab.pages import read_checked, write_file
+from ficgan.lab.pages import read_checked
+from ficgan.lab.run import write_file
 
 SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
@@ -106,6 +107,11 @@ def without_folder(tree: Any) -> Any:
     if isinstance(tree, Path):
         return tree.name
     return re.sub(r"[^:+=,]*/", "", tree) if isinstance(tree, str) else tree
+
+
+def slug(title: str) -> str:
+    """A title as the name of a file, an option or an anchor: small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def origin(settings: Any, seconds: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,8 +93,7 @@ class Store:
             content.write(json.dumps(made, allow_nan=False).encode())
             suffix, made = ".json", json.loads(content.getvalue())
         if self.folder is not None:
-            with writing(self.folder / (digest([VERSION, key]) + suffix)) as file:
-                file.write(content.getbuffer())
+            write_file(self.folder / (digest([VERSION, key]) + suffix), content.getvalue())
         return made
 
     @contextmanager
@@ -137,15 +136,15 @@ class Store:
         return taken
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
+def write_file(path: Path, content: str | bytes) -> Path:
     """Write a file whole or not at all, replacing one of this name; its folder is made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path.parent} cannot be made ({error.strerror}); choose another folder") from error
     with atomic_write(path, overwrite=True) as file:
-        yield file
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 # -- tasks ------------------------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ def test_the_map_is_scikit_learns_ridge_regression_of_the_best_penalty() -> None
         centred = x - x.mean(0), y - y.mean(0)
         one = Theirs(alpha=share * scale, fit_intercept=False).fit(*(part[~held] for part in centred))
         errors[share] = np.sum((one.predict(centred[0][held]) - centred[1][held]) ** 2)
-    assert errors[ours.ridge] <= 1.001 * min(errors.values())
+    chosen = min(errors, key=lambda share: abs(share - ours.ridge))  # powers of ten may differ in the last digit
+    assert errors[chosen] <= 1.001 * min(errors.values())
 
 
 def test_the_choice_is_made_on_people_held_out() -> None:

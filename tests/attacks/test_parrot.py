@@ -33,7 +33,7 @@ def test_a_network_trained_on_brings_a_persons_pictures_together(tmp_path: Path)
     rng, people = np.random.default_rng(1), np.arange(5).repeat(4)
     images = rng.integers(0, 256, (20, 7, 7, 3), dtype=np.uint8).repeat(16, 1).repeat(16, 2)
     marks = np.broadcast_to(np.asarray(ARCFACE_POINTS, np.float32), (20, 5, 2))
-    lessons = Faces(images, tuple(map(str, range(20))), marks, people)
+    training = Faces(images, tuple(map(str, range(20))), marks, people)
     path, said = random_network(tmp_path / "judge.onnx"), list[str]()
     (reader,) = get_readers([f"onnx:{path}"])
 
@@ -41,6 +41,6 @@ def test_a_network_trained_on_brings_a_persons_pictures_together(tmp_path: Path)
         units = codes / np.linalg.norm(codes, axis=1, keepdims=True)
         return float(np.mean(people[(units @ units.T - 2 * np.eye(20)).argmax(1)] == people))
 
-    codes = retrained(path, lessons, lessons.take([3]), epochs=60, seed=0, say=said.append)
+    codes = retrained(path, training, training.take([3]), epochs=60, seed=0, say=said.append)
     assert codes.shape == (21, 16) and np.allclose(codes[20], codes[3], atol=1e-3) and len(said) == 60
-    assert right(reader.embed(lessons)) < 0.5 and right(codes[:20]) > 0.9
+    assert right(reader.embed(training)) < 0.5 and right(codes[:20]) > 0.9

@@ -13,9 +13,9 @@ import numpy as np
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError
 from ficgan.lab.attacks import Pairs, ReverserTraits
-from ficgan.lab.attacks.base import Progress
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
+from ficgan.lab.run import Progress
 from ficgan.registry import param
 
 SIDE = 32

@@ -58,7 +58,7 @@ def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: p
     """1 − (d − least)/(most − least) of distances that the test makes up: the mean grey level under each method."""
 
     class Levels:
-        says, reader = "made up", Reader(Textures(), "levels", "levels", "1")  # type: ignore[arg-type]
+        description, reader = "made up", Reader(Textures(), "levels", "levels", "1")  # type: ignore[arg-type]
 
         def distances(self, clear: Faces, shown: Faces) -> dict[str, Any]:
             level = shown.images.mean(axis=(1, 2, 3))
@@ -68,12 +68,12 @@ def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: p
     people = write_people(tmp_path / "people", 16, 4, cells=8)
     config = with_data("fantomas", people, aligned=True, size=32, judges=["dlib"])
     config = config.model_copy(update={"methods": [m for m in config.methods if m.label in ("Eye Mask", "Pixelation")]})
-    alike, says = use.similarities(config, tmp_path / "out")
+    alike, description = use.similarities(config, tmp_path / "out")
     means = {title: row["perceptual"].value for title, row in alike.items()}
     assert all(row["attributes"].value == pytest.approx(row["perceptual"].value) for row in alike.values())
     assert 0 < means["Pixelation"] < means["Eye Mask"] < 1  # a black bar is darker: "nearer" here
     assert all(row["landmarks"].value is None for row in alike.values())
-    shown = use.similarity_table(alike, says)
+    shown = use.similarity_table(alike, description)
     assert [row["method"] for row in shown["rows"]] == ["Eye Mask", "Pixelation"] and "made up" in shown["note"]
 
 
@@ -97,7 +97,7 @@ def test_points_and_attributes_of_a_face(tmp_path: Path, monkeypatch: pytest.Mon
     read = use.AppearanceReader()
     assert read.distances(clear, clear)["landmarks"] == 0 == read.distances(clear, clear)["attributes"]
     assert read.distances(clear, moved)["landmarks"] == pytest.approx(5, abs=0.5)
-    assert read.says != plain.says
+    assert read.description != plain.description
     ethnic, sex, age, emotion = read.attributes(clear)
     assert ethnic.shape == (1, 7) and emotion.shape == (1, 7) and age.shape == (1, 1)
     assert ethnic.sum() == pytest.approx(100, abs=0.1) and sex.sum() == emotion.sum() == pytest.approx(100)

@@ -24,6 +24,7 @@ from torch import nn
 from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
+from ficgan.lab.attacks.training import Batches
 from ficgan.lab.study import run_obfuscation, training
 from ficgan.lab.study.costs import (
     BLURRED,
@@ -159,7 +160,7 @@ def test_pictures_are_obfuscated_at_full_resolution_and_kept_within_their_room(f
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-class Repeated:
+class Repeated(Batches):
     """One batch an epoch, always the same."""
 
     steps = batch = 1
@@ -169,9 +170,6 @@ class Repeated:
 
     def epoch(self, number: int, first: int) -> Any:
         return iter([self.pair])
-
-    def held(self) -> Any:
-        return iter(())
 
 
 def test_fit_lowers_the_rate_and_equals_plain_sgd() -> None:

@@ -41,11 +41,11 @@ def transfers(side: int) -> dict[str, GaussianBlur]:
     return {label: scaled_blur(blur, side) for label, blur in TRANSFERS.items()}
 
 
-def scaled_blur(blur: GaussianBlur, side: int, of: int = 256) -> GaussianBlur:
-    """A blur as_described, relative to the face, in crops of another side: nearest odd kernels, exact deviations."""
+def scaled_blur(blur: GaussianBlur, side: int) -> GaussianBlur:
+    """A blur of 256 px in crops of another side, relative to the face: nearest odd kernels, exact deviations."""
     (width, across), (height, along) = blur.axes()
-    share = side / of
-    kernel, kernel_y = (max(3, scaled_kernel(k, side, of)) for k in (width, height))
+    share = side / 256
+    kernel, kernel_y = (max(3, scaled_kernel(k, side)) for k in (width, height))
     if (width, across) == (height, along):
         return GaussianBlur(kernel=kernel, sigma=across * share, seed=blur.seed)
     return GaussianBlur(kernel=kernel, sigma=across * share, kernel_y=kernel_y, sigma_y=along * share, seed=blur.seed)
@@ -177,8 +177,8 @@ class Wiener(Reverser):
     def gain(self, size: int) -> NDArray[np.float64]:
         """What each frequency is multiplied by: [S,S]."""
         transfer = blur_gain(self.kernel, size, self.sigma)
-        held = self.k * laplacian(size) ** 2 if self.prior == "laplacian" else self.k
-        gain = transfer / np.maximum(transfer**2 + held, 1e-12)
+        noise = self.k * laplacian(size) ** 2 if self.prior == "laplacian" else self.k
+        gain = transfer / np.maximum(transfer**2 + noise, 1e-12)
         return gain / gain[0, 0]
 
     def guess(self, faces: Faces) -> Images:

@@ -279,18 +279,14 @@ class KernelEstimator:
         steps = epochs * -(-len(seen) // batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
         order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
-        held = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
+        validated = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
             return F.smooth_l1_loss(module(seen[rows].to(device))[:, 0], wanted[rows].to(device), beta=0.05)
 
         def error() -> float | None:
-            errors = [np.abs(made.regress(images) - kernel) for images, kernel in held]
-            return float(np.mean(errors)) if held else None
-
-        def report(done: int, total: int) -> None:
-            if progress is not None:
-                progress(done, total, "kernel estimator")
+            errors = [np.abs(made.regress(images) - kernel) for images, kernel in validated]
+            return float(np.mean(errors)) if validated else None
 
         _, least = minimise(
             module,
@@ -300,7 +296,8 @@ class KernelEstimator:
             schedule,
             epochs=epochs,
             error=error,
-            progress=report,
+            progress=progress,
+            title="kernel estimator",
         )
         return cls(module, images.shape[1], kernels, least)
 

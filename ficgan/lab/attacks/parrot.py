@@ -33,9 +33,9 @@ def additive_margin_loss(embeddings: Tensor, weight: Tensor, people: Tensor) -> 
 
 
 def retrained(
-    path: Path, lessons: Faces, others: Faces, *, epochs: int, seed: int, say: Callable[[str], object]
+    path: Path, training: Faces, others: Faces, *, epochs: int, seed: int, say: Callable[[str], object]
 ) -> NDArray[np.float32]:
-    """Embeddings [N+M,D] of `lessons`, faces of known people, and of others, by the network trained on with lessons."""
+    """Embeddings [N+M,D] of `training`, faces of known people, and of others, by the network trained on with these."""
     device, (network, size, mean, scale) = torch.device(resolve_device("auto")), load_onnx(path)
     module = network.requires_grad_(True).to(device)
 
@@ -52,7 +52,7 @@ def retrained(
         return torch.cat([embed(some) for some in crops.split(_BATCH)])
 
     torch.manual_seed(seed)
-    crops, people = inputs(lessons), torch.from_numpy(np.unique(people_of(lessons), return_inverse=True)[1].ravel())
+    crops, people = inputs(training), torch.from_numpy(np.unique(people_of(training), return_inverse=True)[1].ravel())
     begun, people = F.normalize(every(crops)), people.to(device)
     # A person's weights begin as the mean of their embeddings.
     head = nn.Parameter(begun.new_zeros(int(people.max()) + 1, begun.shape[1]).index_add(0, people, begun))
@@ -66,6 +66,7 @@ def retrained(
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
         epochs=epochs,
         error=lambda: None,
-        progress=lambda done, total: say(f"the parrot {path.stem}, epoch {done} of {total}"),
+        progress=lambda done, total, text: say(f"{text}, epoch {done} of {total}"),
+        title=f"the parrot {path.stem}",
     )
     return every(torch.cat([crops, inputs(others)])).cpu().numpy()

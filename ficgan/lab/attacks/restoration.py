@@ -327,15 +327,15 @@ class Ridge(Reverser):
     def fit(self, pairs: Pairs) -> Ridge:
         """With the map between the pairs."""
         check_pairs(pairs, self.name)
-        rows = np.linspace(0, len(pairs.clear) - 1, min(self.pairs, len(pairs.clear))).round().astype(np.int64)
-        seen, clear = _flat(pairs.anonymised.images[rows]), _flat(pairs.clear.images[rows])
-        held = held_out(people_of(pairs.clear)[rows], _HELD, 0)
-        if not held.any():
+        pairs = pairs.at_most(self.pairs)
+        seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
+        validation = held_out(people_of(pairs.clear), _VALIDATION, 0)
+        if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
         seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
         gram, wanted = _gram(seen, seen, seen_mean), _gram(clear, clear, clear_mean)
         scale = max(float(np.trace(gram)) / len(gram), 1.0)
-        ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, held, share * scale))
+        ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, validation, share * scale))
         inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
         weights = np.empty(clear.shape, np.float32)
         for part in _blocks(clear.shape[1]):
@@ -352,16 +352,16 @@ class Ridge(Reverser):
         return out.reshape(faces.images.shape)
 
 
-_HELD = 0.2  # Share of the people on whom λ is chosen
+_VALIDATION = 0.2  # Share of the people on whom λ is chosen
 _RIDGES = tuple(float(10.0**e) for e in np.arange(-6, 4.1, 0.5))
 
 
-def _error(gram: Matrix, wanted: Matrix, held: NDArray[np.bool_], ridge: float) -> float:
+def _error(gram: Matrix, wanted: Matrix, validation: NDArray[np.bool_], ridge: float) -> float:
     """Squared error on the pairs held out, but for a constant, from products of all centred images [N,N]."""
-    learnt = ~held
+    learnt = ~validation
     inner = gram[np.ix_(learnt, learnt)]
-    shares = np.linalg.solve(inner + ridge * np.eye(len(inner)), gram[np.ix_(learnt, held)]).T
-    return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(held, learnt)]) * shares))
+    shares = np.linalg.solve(inner + ridge * np.eye(len(inner)), gram[np.ix_(learnt, validation)]).T
+    return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(validation, learnt)]) * shares))
 
 
 def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,11 +44,13 @@ def minimise(
     *,
     epochs: int,
     error: Callable[[], float | None],
-    progress: Callable[[int, int], object],
+    progress: Callable[[int, int, str], object] | None,
+    title: str,
 ) -> tuple[int, float | None]:
     """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
 
-    `rows` gives the batches of an epoch, for which `loss` is lessened. Returns the kept epoch and its error.
+    `rows` gives the batches of an epoch, for which `loss` is lessened; `title` is for `progress`. Returns the kept
+    epoch and its error.
     """
     best: tuple[int, float | None] = (0, None)
     state: dict[str, Tensor] | None = None
@@ -64,7 +66,8 @@ def minimise(
         found = error()
         if found is not None and (best[1] is None or found < best[1]):
             best, state = (epoch, found), copy.deepcopy(module.state_dict())
-        progress(epoch, epochs)
+        if progress is not None:
+            progress(epoch, epochs, title)
     if state is not None:
         module.load_state_dict(state)
     return best
@@ -129,18 +132,19 @@ class LossLearner(Learner):
         return {"loss": loss.detach()}
 
 
-class Batches(Protocol):
-    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number.
-
-    `epoch` begins at the step `first`; `held` gives the examples that are held out.
-    """
+class Batches:
+    """What is learnt from: `steps` batches of about `batch` examples an epoch, the same for the same number."""
 
     steps: int
     batch: int
 
-    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]: ...
+    def epoch(self, number: int, first: int) -> Iterator[tuple[Any, Any]]:
+        """The batches of an epoch from the step `first` on."""
+        raise NotImplementedError
 
-    def held(self) -> Iterator[tuple[Any, Any]]: ...
+    def held_out(self) -> Iterator[tuple[Any, Any]]:
+        """Batches of the examples by which the best epoch is chosen; none where the last one is kept."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -243,12 +247,12 @@ class TrainingLoop:
 
     def _close_epoch(self, *, over: bool) -> None:
         self._check(self._any)
-        numbers = {name: float(torch.stack([loss[name] for loss in self._losses]).mean()) for name in self._losses[0]}
+        numbers = {name: float(torch.stack([step[name] for step in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
-        held = self._held_out_loss()
-        if held is None or self.at.best is None or held < self.at.best:
-            self.at.best, self.at.best_epoch = held, self.epoch
-            if held is not None:
+        loss = self._held_out_loss()
+        if loss is None or self.at.best is None or loss < self.at.best:
+            self.at.best, self.at.best_epoch = loss, self.epoch
+            if loss is not None:
                 self.kept = {key: tensor.detach().clone() for key, tensor in self.learner.result.state_dict().items()}
         stale = self.epoch - self.at.best_epoch
         self.at.factor = self.learner.after_epoch(self.at.factor, self.epoch, self.plan.epochs, stale)
@@ -258,7 +262,7 @@ class TrainingLoop:
         elif over:
             self.ended = f"{self.plan.minutes:g} minutes were over"
         if self.reporter:
-            numbers |= {"lr_factor": self.at.factor, **({} if held is None else {"held_out": held})}
+            numbers |= {"lr_factor": self.at.factor, **({} if loss is None else {"held_out": loss})}
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self, anywhere: Callable[[bool], bool] = bool) -> None:
@@ -278,7 +282,7 @@ class TrainingLoop:
         for module in modules.values():
             module.eval()
         with torch.no_grad():
-            for batch in self.batches.held():
+            for batch in self.batches.held_out():
                 torch.manual_seed(self.plan.seed + count + 1)  # the same noise every time, or losses cannot compare
                 total += float(self.learner.loss(*batch)) * len(batch[0])
                 count += len(batch[0])
@@ -320,7 +324,7 @@ class TrainingLoop:
 # -- attackers ---------------------------------------------------------------------------------------------------------
 
 
-class PairBatches:
+class PairBatches(Batches):
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another.
 
     Each process of a team takes its share of a batch, which is cut to a multiple of them.
@@ -340,7 +344,7 @@ class PairBatches:
         for step in range(first, self.steps):
             yield self._at(order[step * self.batch + self.rank : (step + 1) * self.batch : self.world])
 
-    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(self.held_rows), self.batch):
             yield self._at(self.held_rows[start : start + self.batch])
 

@@ -28,11 +28,10 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import frechet_distance, halves
 from ficgan.lab.metrics.privacy import within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
-from ficgan.lab.pages import write_file
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure, note_texts
-from ficgan.lab.run import Progress
+from ficgan.lab.run import Progress, write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 Key = tuple[str, str]  # Row and judge
@@ -344,10 +343,10 @@ def swap(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
     return {("swap", name): bench.mean("swap", cosines(made, wanted[name])) for name, made in seen.items()}
 
 
-def draws(bench: MeasuredSet, draw: Callable[[int], Anonymizer], count: int = _DRAWS) -> Figures:
-    """Row draws: mean cosine of all pairs of `count` outputs of each source; `draw` gives the anonymiser of a seed."""
-    seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(count)]
-    note = f"{count} draws of each of {len(bench.faces)} sources"
+def draws(bench: MeasuredSet, draw: Callable[[int], Anonymizer]) -> Figures:
+    """Row draws: mean cosine of all pairs of outputs of each source; `draw` gives the anonymiser of a seed."""
+    seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(_DRAWS)]
+    note = f"{_DRAWS} draws of each of {len(bench.faces)} sources"
     out: Figures = {}
     for reader in bench.readers:
         pairs = np.stack([cosines(a[reader.name], b[reader.name]) for a, b in combinations(seen, 2)])

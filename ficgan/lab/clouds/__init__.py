@@ -19,11 +19,11 @@ from ficgan.lab.clouds.study import (
     Record,
     Treatment,
     compare_shapes,
-    lesson_key,
-    lesson_rows,
-    lessons,
     open_study,
     train_and_guess,
+    training_key,
+    training_rows,
+    training_views,
     treatments_of,
 )
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -57,7 +57,7 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
     clear = np.concatenate([found["clear", row, None] for row in probes])
     guesses = None
     if config.attack:
-        learnt = [found["lessons", row, None] for row in lesson_rows(study)]
+        learnt = [found["training views", row, None] for row in training_rows(study)]
         guesses = train_and_guess(study, learnt, clear, out, run.say)
     run.say("figures")
     results = _results(study, found, clear, guesses, jobs)
@@ -79,7 +79,7 @@ def _steps(study: CloudStudy) -> Iterator[Step]:
         yield from ((kind, row, None) for kind in ("surroundings", "space"))
     yield from (("seconds", row, _every(config, method)) for row in probes[: config.timed] for method in config.methods)
     if config.attack is not None:
-        yield from (("lessons", row, None) for row in lesson_rows(study))
+        yield from (("training views", row, None) for row in training_rows(study))
 
 
 def _every(config: CloudStudyConfig, method: str) -> Treatment:
@@ -93,7 +93,7 @@ def _task(study: CloudStudy, step: Step, found: Found) -> Task:
         key: list[Any] = [study.clouds.photos[row].digest, study.judges.key]
     else:
         name = study.clouds.scans[row].name
-        key = lesson_key(study, row) if kind == "lessons" else study.key(row, how)
+        key = training_key(study, row) if kind == "training views" else study.key(row, how)
     return Task(f"{kind}: {name}", [kind, *key], _do, (study.config, step, found.get(("clear", row, None))))
 
 
@@ -106,8 +106,8 @@ def _do(config: CloudStudyConfig, step: Step, clear: Record, say: Say) -> NDArra
         return study.judges.read([study.picture(row)])
     if kind == "surroundings":
         return study.read(row, [study.picture_of(row, None)], np.ones(1, bool), clear)
-    if kind == "lessons":
-        return lessons(study, row)
+    if kind == "training views":
+        return training_views(study, row)
     if kind == "space":
         return study.shaped(row, how)
     assert how is not None

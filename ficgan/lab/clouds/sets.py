@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.errors import InputError
+from ficgan.lab.results import without_folder
 from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
 from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
@@ -104,12 +105,7 @@ class CloudStudyConfig(_CloudSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON- and YAML-ready, without folders of this machine."""
-        tree = self.model_dump(mode="json")
-        for key in ("clouds", "photos"):
-            if tree[key]:
-                tree[key] = Path(tree[key]).name
-        tree["recognisers"] = [f"onnx:{Path(n[5:]).name}" if n.startswith("onnx:") else n for n in self.recognisers]
-        return tree
+        return dict(without_folder(self.model_dump()))
 
 
 _SEEDS = 100_003  # between the people of one seed and of the next

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import DetectAt, FaceDetector, get_detector
+from ficgan.faces import FaceDetector, get_detector
 from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.images.codec import read_image
 from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig, open_clouds
-from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, ssim
+from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
@@ -155,10 +155,9 @@ class PictureJudges:
     def open(cls, config: CloudStudyConfig) -> PictureJudges:
         """Those a configuration names; one that is not available here is a `UsageError`."""
         readers = get_readers(config.recognisers)
-        detector = get_detector(config.detector, threshold=CONFIDENCE)
-        once: Any = getattr(detector, "once", None)
+        detector = quick(get_detector(config.detector, threshold=CONFIDENCE), _LOOK)
         found = Judges.find()
-        return cls(readers, DetectAt(once() if once else detector, (_LOOK, _LOOK)), found.inception or found.squeezenet)
+        return cls(readers, detector, found.inception or found.squeezenet)
 
     @property
     def key(self) -> list[Any]:
@@ -412,21 +411,21 @@ def split(people: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDAr
     return np.sort(known[tried:]), np.sort(known[:tried])
 
 
-def lesson_rows(study: CloudStudy) -> tuple[int, ...]:
+def training_rows(study: CloudStudy) -> tuple[int, ...]:
     """Rows of the scans that the auto-encoder learns from: the probes of its people."""
     people = study.clouds.numbers(study.clouds.probes)
     learnt, _ = split(people, study.config.seed)
     return tuple(row for row, who in zip(study.clouds.probes, people, strict=True) if who in learnt)
 
 
-def lesson_key(study: CloudStudy, row: int) -> list[Any]:
-    """JSON-ready: what `lessons` depends on."""
+def training_key(study: CloudStudy, row: int) -> list[Any]:
+    """JSON-ready: what `training_views` depends on."""
     settings, strengths = _settings(study)
     every = [study.key(row, Treatment(method, "", strengths)) for method in study.config.methods]
-    return ["lessons", every, settings.views, settings.size]
+    return ["training views", every, settings.views, settings.size]
 
 
-def lessons(study: CloudStudy, row: int) -> Images:
+def training_views(study: CloudStudy, row: int) -> Images:
     """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
     parts = study.prepared(row)
@@ -445,7 +444,7 @@ def train_and_guess(
 ) -> CloudGuesses:
     """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
 
-    It has the `lessons` of each of `lesson_rows`, and the records [P] of the clear projections of the probes.
+    It has the `training_views` of each of `training_rows`, and the records [P] of the clear projections of the probes.
     """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
@@ -504,7 +503,7 @@ def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
     from ficgan.lab.attacks import Pairs
 
     seen, clear, people = [], [], []
-    for block, person in zip(learnt, study.clouds.numbers(lesson_rows(study)), strict=True):
+    for block, person in zip(learnt, study.clouds.numbers(training_rows(study)), strict=True):
         kept = block[1:][block[1:].reshape(len(block) - 1, -1).any(axis=1)]
         seen.append(kept.reshape(-1, *block.shape[2:]))
         clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))

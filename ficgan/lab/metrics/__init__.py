@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -65,17 +64,12 @@ class Bootstrap:
 BOOTSTRAP = Bootstrap()
 
 
-def wilson(successes: float, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (1927); `successes` may be a fraction."""
-    if not (trials >= 1 and 0 <= successes <= trials and 0 < level < 1):
-        raise UsageError(f"{successes:g} successes in {trials} trials at level {level:g} have no interval")
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share = successes / trials
-    scale = 1 + z * z / trials
-    middle = (share + z * z / (2 * trials)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if successes == 0 else max(0.0, middle - half)
-    return low, 1.0 if successes == trials else min(1.0, middle + half)
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's score interval of a proportion (1927)."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
+    return float(interval.low), float(interval.high)
 
 
 def ratios(drawn: Floats, sums: Floats, counts: Floats) -> Floats:

@@ -232,14 +232,9 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
     return max(float(mean @ mean + np.square(x).sum() + np.square(y).sum() - 2 * shared), 0.0)
 
 
-def frechet_floor(features: ArrayLike, seed: int = 0) -> float:
-    """The distance of two random halves of one set: what noise alone gives at half its size."""
-    return frechet_distance(*halves(np.asarray(features), seed))
-
-
-def halves(x: NDArray[Any], seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+def halves(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Two random halves of the rows of an array; of arrays of one length they are the same rows."""
-    order = np.random.default_rng(seed).permutation(len(x))
+    order = np.random.default_rng(0).permutation(len(x))
     return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
 
@@ -279,10 +274,10 @@ class Detections:
         return np.isfinite(self.boxes[:, 0])
 
 
-def quick(detector: FaceDetector) -> FaceDetector:
-    """The detector in one pass at a size that suits crops; one without a method `once` as it is at that size."""
+def quick(detector: FaceDetector, side: int = _LOOK_AT, *, enlarge: bool = True) -> FaceDetector:
+    """The detector in one pass at a longer side, pixels; one without a method `once` as it is at that size."""
     once = getattr(detector, "once", None)
-    return DetectAt(once() if once else detector, (_LOOK_AT, _LOOK_AT))
+    return DetectAt(once() if once else detector, (side, side), enlarge)
 
 
 def detect_faces(detector: FaceDetector, images: NDArray[np.uint8], landmarks: Floats) -> Detections:

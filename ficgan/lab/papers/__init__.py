@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.errors import UsageError
@@ -59,13 +60,29 @@ def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
 
 
 def table(paper: SimpleNamespace, key: str, rows: Sequence[dict[str, Any]], **values: Any) -> dict[str, Any]:
-    """A table for a page, with the title and the note that the paper's file has for it."""
+    """A table for a page, with the title and the note of the paper's file, and without rows its sentence `empty`."""
     head = {part: text(paper, template, **values) for part, template in paper.tables[key].items()}
-    return {**head, "rows": list(rows)}
+    empty = [{"": head.pop("empty")}] if "empty" in head else []
+    return {**head, "rows": list(rows) or empty}
 
 
 FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
 FANTOMAS_CLAIMS: dict[str, str] = FANTOMAS.reversible | FANTOMAS.irreversible
+
+
+class FacesSettings(BaseModel):
+    """What experiments on one set of faces have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    data: Path
+    layout: str = "auto"
+    labels: Path | None = None
+    size: int = Field(256, ge=32)  # Side of the crops, pixels
+    aligned: bool = False
+    detector: str = "auto"
+    judges: tuple[str, ...] = ("dlib",)
+    resamples: int = 1000
+    seed: int = Field(0, ge=0)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -176,11 +193,11 @@ def attack_on(
 ) -> TrainedAttacker:
     """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
     reverser = reverser_of(spec)
-    lessons = None
+    pairs = None
     if "pairs" in reverser.traits.knowledge:
         seen = bench.part(rows, treated(bench, how, rows).images)
-        lessons = Pairs(seen.regions(), bench.part(rows).regions())
-    return TrainedAttacker(label, reverser, lessons, bench, say)
+        pairs = Pairs(seen.regions(), bench.part(rows).regions())
+    return TrainedAttacker(label, reverser, pairs, bench, say)
 
 
 def transfer(
@@ -237,13 +254,6 @@ def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure
 def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     """IRA: the share of images whose nearest person is the right one (Revelio, section 5.2); its interval by people."""
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
-
-
-def filled(rows: Iterable[Row]) -> list[Row]:
-    """Rows of one table, each with the columns of all; a dash where it has nothing."""
-    rows = list(rows)
-    columns = dict.fromkeys(column for row in rows for column in row)
-    return [{column: row.get(column, "–") for column in columns} for row in rows]
 
 
 def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:

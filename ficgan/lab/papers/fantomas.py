@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
 from ficgan.lab.report.tables import controls, figure, spelled
-from ficgan.lab.results import Figure, Results, Trial
+from ficgan.lab.results import Figure, Results, Trial, slug
 from ficgan.lab.run import Progress
 
 # Configuration → the side that its parameters in pixels are meant for
@@ -95,10 +94,10 @@ def _extra(text: str) -> MethodConfig:
 
 
 def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:
-    plain = [{_slug(method.title), _slug(method.method)} for method in methods]
-    wanted = {_slug(name): name for name in only}
-    for slug, name in wanted.items():
-        if not any(slug in names for names in plain):
+    plain = [{slug(method.title), slug(method.method)} for method in methods]
+    wanted = {slug(name): name for name in only}
+    for short, name in wanted.items():
+        if not any(short in names for names in plain):
             raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
     pairs = zip(methods, plain, strict=True)
     return [method for method, names in pairs if not only or names & set(wanted) or method.label == POSITIVE_LABEL]
@@ -178,12 +177,13 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
-    held = {found.name: found for found in controls(results) if (found.set, found.judge) == (name, judge)}
+    outcomes = {each.name: each for each in controls(results) if (each.set, each.judge) == (name, judge)}
     for control in ("clear", "constant"):
-        if control not in held:
+        if control not in outcomes:
             return f"the control {control!r} was not run"
-        if not held[control].holds:
-            return f"the control {control!r} does not hold: {held[control].value:.3f} is not {held[control].expected}"
+        found = outcomes[control]
+        if not found.holds:
+            return f"the control {control!r} does not hold: {found.value:.3f} is not {found.expected}"
     method = next((label for label, facts in results.methods.items() if facts["name"] == POSITIVE), None)
     if method is None:
         return "the positive control, block permutation, was not run"
@@ -328,7 +328,7 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
         table(FANTOMAS, "attackers", every),
         table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes")),
         table(FANTOMAS, "parrots", parrots),
-        table(FANTOMAS, "special", special or [{"": "not run: no attacker made for a method was tried"}]),
+        table(FANTOMAS, "special", special),
     ]
 
 
@@ -357,8 +357,7 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
         }
         for trial in trials
     ]
-    empty = [{"": "not run: ask for it with --transfer, and with an attacker that learns from pairs"}]
-    return table(FANTOMAS, "transfer", rows or empty)
+    return table(FANTOMAS, "transfer", rows)
 
 
 def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
@@ -386,8 +385,4 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
                 "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
             }
         )
-    return table(FANTOMAS, "elsewhere", rows or [{"": "not run: give another set with --learn-from"}])
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return table(FANTOMAS, "elsewhere", rows)

@@ -53,8 +53,7 @@ def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any
         for verdict in (*clear, *found)
         if verdict.method in rated
     ]
-    without = "not run: ask people with `ficgan-eval survey make --kind likert`, and give the scores with --survey"
-    return table(FANTOMAS, "ratings", rows or [{"": without}])
+    return table(FANTOMAS, "ratings", rows)
 
 
 def draw_figure_14(found: Sequence[MethodVerdict], rated: Rated, folder: Path) -> list[Path]:
@@ -86,7 +85,7 @@ def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any)
 
 
 def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> tuple[Rated, str]:
-    """Similarities of each method on the probes of the first set (Figure 16), and a sentence that says by what.
+    """Similarities of each method on the probes of the first set (Figure 16), and a sentence that description by what.
 
     A distance becomes a similarity by the least and the largest one of any image under any method.
     """
@@ -97,7 +96,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
         if progress:
             progress(done, len(config.methods), f"Figure 16: {method.title}")
         shown = Subject(bench, anonymiser_for(bench, method.make())).anonymised(rows)
-        key = ["figure 16", content(shown), content(clear), read.says, read.reader.digest]
+        key = ["figure 16", content(shown), content(clear), read.description, read.reader.digest]
         distances[method.title] = bench.store.kept(key, partial(read.distances, clear, shown))
     found: Rated = {title: {} for title in distances}
     for name in MEASURES:
@@ -105,7 +104,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
         least, most = (float(end(every)) if np.isfinite(every).any() else 0.0 for end in (np.nanmin, np.nanmax))
         for title, some in distances.items():
             found[title][name] = bench.sample(rows).mean(name, (most - some[name]) / ((most - least) or 1.0))
-    return found, read.says
+    return found, read.description
 
 
 class AppearanceReader:
@@ -118,7 +117,7 @@ class AppearanceReader:
         for path in (path for folder in model_folders() for path in sorted(folder.glob("emotion*.onnx"))[:1]):
             self.emotion = onnx_session(path)
         perceptual = "LPIPS" if self.lpips else "SqueezeNet's distance" if self.squeezenet else "no network is here"
-        self.says = (
+        self.description = (
             f"Here: {perceptual}; ethnic group, sex{', emotion' * bool(self.emotion)} and age by the embedded reader; "
             "six points of the mesh, of faces in which it finds them"
         )
@@ -158,7 +157,7 @@ class AppearanceReader:
         return [*out, 100 * raised / raised.sum(1, keepdims=True)]
 
 
-def similarity_table(found: Mapping[str, Mapping[str, Figure]], says: str) -> dict[str, Any]:
+def similarity_table(found: Mapping[str, Mapping[str, Figure]], description: str) -> dict[str, Any]:
     """Figure 16 as a table."""
     rows = [{"method": title, **{name: spelled(one) for name, one in some.items()}} for title, some in found.items()]
-    return table(FANTOMAS, "similarities", rows or [{"": "not run: ask for it with --set utility=true"}], says=says)
+    return table(FANTOMAS, "similarities", rows, description=description)

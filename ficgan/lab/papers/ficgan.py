@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
@@ -22,15 +22,16 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import file_digest
 from ficgan.lab.attributes import label_matrix
+from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
-from ficgan.lab.metrics import Bootstrap, Sample
-from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, kept
-from ficgan.lab.papers import FICGAN, Printed, Row, filled, shade, table, text
-from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired
+from ficgan.lab.metrics import Bootstrap
+from ficgan.lab.metrics.utility import Judges, compare, kept
+from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table, text
+from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import spelled
+from ficgan.lab.report.tables import filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
-from ficgan.lab.run import Progress, Run, Task, digest, fingerprint
+from ficgan.lab.run import Progress, Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
@@ -45,20 +46,13 @@ _SHARES = {
 _SHOWN = frozenset({*_SHARES, "fid", "lpips", "ssim"})
 
 
-class FicganPaper(BaseModel):
+class FicganPaper(FacesSettings):
     """What is measured on which images."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    data: Path
-    layout: str = "auto"
-    labels: Path | None = None
     # part, skip, limit: part of the set's own division; images left out, the first by name; at most so many, drawn
     part: str | None = None
     skip: int = Field(0, ge=0)
     limit: int | None = Field(None, ge=2)
-    size: int = Field(256, ge=32)
-    aligned: bool = False
-    judges: tuple[str, ...] = ("dlib",)
     attributes: Path | None = None
     checkpoint: str = ""
     bank: str = ""
@@ -66,10 +60,7 @@ class FicganPaper(BaseModel):
     layers: tuple[int, ...] = ()  # Indices i; none: all
     # (name, checkpoint, bank) of models that were trained without a part
     ablations: tuple[tuple[str, str, str], ...] = ()
-    detector: str = "auto"
     device: str = "cpu"
-    resamples: int = 1000
-    seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
     def _pair(self) -> FicganPaper:
@@ -130,59 +121,30 @@ class FicganRun:
         return {setting.layer: measured for setting, measured in self.main.items() if setting.code == code}
 
 
-@dataclass
-class Measuring:
-    """Clear crops and their judges; `context` is what else figures depend on, JSON-ready."""
+def setting_figures(
+    bench: MeasuredSet, labels: NDArray[np.uint8] | None, make: Callable[[], Images], say: Say
+) -> dict[str, Any]:
+    """`SettingFigures`, JSON-ready, of the outputs [N,S,S,3] that `make` gives against the clear crops of a set.
 
-    faces: Faces
-    people: NDArray[np.int64]
-    readers: Sequence[Reader]
-    judges: Judges
-    labels: NDArray[np.uint8] | None  # [N,A], 0 or 1, in the classifier's order; None where the set has not all
-    bootstrap: Bootstrap
-    context: Any
-
-    @cached_property
-    def read(self) -> UtilityReadings:
-        return self.judges.read(self.faces)
-
-    @cached_property
-    def codes(self) -> dict[str, Embeddings]:
-        return {reader.name: reader.embed(self.faces) for reader in self.readers}
-
-    @cached_property
-    def digest(self) -> str:
-        """Of the pixels, the people, the judges and the context."""
-        readers = [reader.digest for reader in self.readers]
-        return digest([content(self.faces), self.people.tolist(), readers, self.judges.missing, self.context])
-
-    def figures(self, make: Callable[[], Images], say: Any) -> dict[str, Any]:
-        """`SettingFigures` of outputs [N,S,S,3] against the clear crops, JSON-ready."""
-        images = make()
-        faces, clear, sample = self.faces.with_images(images), self.read, Sample(self.people, self.bootstrap)
-        seen = self.judges.read(faces, against=clear)
-        figures = compare(clear, seen, labels=self.labels, bootstrap=self.bootstrap)
-        attributes = {}
-        if seen.attributes is not None and clear.attributes is not None:
-            having = (clear.attributes >= 0.5).sum(0).tolist()
-            shares = kept(clear.attributes, seen.attributes, seen.attribute_names).items()
-            attributes = {name: Kept(*some[:2], count) for (name, some), count in zip(shares, having, strict=True)}
-        mse = sample.mean("mse", squared_errors(self.faces.images, images), "of pixels on [−1, 1]")
-        judges = {}
-        for reader in self.readers:
-            source, made = self.codes[reader.name], reader.embed(faces)
-            note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
-            similarity = sample.mean("ID cosine", cosines(source, made), note)
-            judges[reader.name] = (
-                similarity,
-                sample.mean("match rate", paired(reader, source, made) > reader.threshold),
-            )
-        shown = (*(figure for figure in figures if figure.metric in _SHOWN), mse)
-        return asdict(SettingFigures(judges, shown, attributes))
-
-    def task(self, title: str, key: Any, make: Callable[[], Images]) -> Task:
-        """Measure the output that `make` gives; `key` is all it depends on besides the faces."""
-        return Task(title, ["paper ficgan", self.digest, key], self.figures, (make,))
+    `labels` are [N,A], 0 or 1, in the classifier's order; None where the set has not all of its attributes.
+    """
+    clear, faces = bench.readings, bench.faces.with_images(make())
+    seen = bench.judges.read(faces, against=clear)
+    figures = compare(clear, seen, labels=labels, bootstrap=bench.bootstrap)
+    attributes = {}
+    if seen.attributes is not None and clear.attributes is not None:
+        having = (clear.attributes >= 0.5).sum(0).tolist()
+        shares = kept(clear.attributes, seen.attributes, seen.attribute_names).items()
+        attributes = {name: Kept(*some, count) for (name, some), count in zip(shares, having, strict=True)}
+    judges = {}
+    for reader in bench.readers:
+        source, made = bench.clear[reader.name], reader.embed(faces)
+        note = "" if reader.metric == "cosine" else "cosine of embeddings that are compared by distance"
+        matched = bench.mean("match rate", paired(reader, source, made) > reader.threshold)
+        judges[reader.name] = bench.mean("ID cosine", cosines(source, made), note), matched
+    mse = bench.mean("mse", squared_errors(bench.faces.images, faces.images), "of pixels on [−1, 1]")
+    shown = (*(figure for figure in figures if figure.metric in _SHOWN), mse)
+    return asdict(SettingFigures(judges, shown, attributes))
 
 
 def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None) -> FicganRun:
@@ -197,11 +159,10 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     names = () if judges.attributes is None else judges.attributes.names
     mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
-    faces, labels = mixed.faces, label_matrix(names, mixed.attributes)
+    labels = label_matrix(names, mixed.attributes)
     bootstrap = Bootstrap(max(1, config.resamples), config.seed)
     context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
-    readers = get_readers(config.judges)
-    measuring = Measuring(faces, mixed.people, readers, judges, labels, bootstrap, context)
+    bench = MeasuredSet(mixed, get_readers(config.judges), judges, bootstrap)
     deid = Deidentifier.from_pretrained(
         config.checkpoint or None,
         config.bank or None,
@@ -218,16 +179,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     if layers[-1] >= count:
         raise UsageError(f"layer {layers[-1]} cannot be i: this model has layers 1…{count}")
     settings = list(_settings(config, layers))
-    aligned = _aligned(faces, deid)
-    inside = replace(measuring, faces=aligned)
-    tasks = [
-        measuring.task("strangers", "strangers", lambda: np.roll(faces.images, 1, axis=0)),
-        inside.task("reconstruction", deid.digests.get("checkpoint"), lambda: reconstruct(deid, aligned.images)),
-    ]
-    tasks += [
-        measuring.task(setting.label, fingerprint(setting.anonymizer), partial(anonymised, setting.anonymizer, faces))
-        for setting in settings
-    ]
+    tasks = _tasks(bench, labels, context, deid, settings)
     run.total = len(tasks)
     found = run.results(tasks)
     run.check()
@@ -253,6 +205,28 @@ def _faces(config: FicganPaper, out: Path) -> Prepared:
     if len(prepared) < 2:
         raise InputError(f"a face was acquired in {len(prepared)} images of {whole.name}; give at least 2 with one")
     return prepared
+
+
+def _tasks(
+    bench: MeasuredSet, labels: NDArray[np.uint8] | None, context: Any, deid: Deidentifier, settings: Sequence[Setting]
+) -> list[Task]:
+    """Strangers, the reconstruction, and every setting."""
+    faces, readers = bench.faces, [reader.digest for reader in bench.readers]
+    aligned = _aligned(faces, deid)
+    inside = replace(bench, prepared=replace(bench.prepared, faces=aligned))
+    # Title, what an output depends on besides the faces, what it is compared with, and what makes it
+    jobs: list[tuple[str, Any, MeasuredSet, Callable[[], Images]]] = [
+        ("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
+        ("reconstruction", deid.digests.get("checkpoint"), inside, lambda: reconstruct(deid, aligned.images)),
+    ]
+    for setting in settings:
+        make = partial(anonymised, setting.anonymizer, faces)
+        jobs.append((setting.label, fingerprint(setting.anonymizer), bench, make))
+    mark = digest([content(faces), bench.prepared.people.tolist(), readers, bench.judges.missing, context])
+    return [
+        Task(title, ["paper ficgan", mark, title, key], setting_figures, (of, labels, make))
+        for title, key, of, make in jobs
+    ]
 
 
 def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:

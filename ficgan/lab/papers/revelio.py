@@ -10,23 +10,24 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces import get_detector
 from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
 from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio, choose_threshold, ood_curve, retrieve
-from ficgan.lab.bench import Bench, content, known
+from ficgan.lab.bench import Bench, content, known, prepared_set
+from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Sample
 from ficgan.lab.metrics.pictures import check_pretrained
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
+    FacesSettings,
     FaceTreatment,
     Rows,
     attack_on,
@@ -39,7 +40,7 @@ from ficgan.lab.papers import (
 from ficgan.lab.readers import Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Progress, Run
-from ficgan.lab.sets import Prepared, Quick, open_set, prepare
+from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.parts import Split, written
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
@@ -52,18 +53,11 @@ MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear la
 NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
 
 
-class RevelioPaper(BaseModel):
+class RevelioPaper(FacesSettings):
     """What is run; the defaults are the paper's protocol."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    data: Path
-    layout: str = "auto"
-    labels: Path | None = None
     identity: str | None = None
-    people: int | None = None
-    size: int = Field(REVELIO.size, ge=32)
-    aligned: bool = False
-    judges: tuple[str, ...] = ("dlib",)
+    people: int | None = Field(None, ge=2)
     # LABEL=SPEC or SPEC; the one called Revelio attacks in all parts, the others in the base alone
     attackers: tuple[str, ...] = Field(("autoencoder", "revelio"), min_length=1)
     parts: tuple[Part, ...] = get_args(Part)
@@ -87,9 +81,6 @@ class RevelioPaper(BaseModel):
     # adapted, adapt_epochs: defences that the attacker adapts to, and how long
     adapted: tuple[Adaptable, ...] = get_args(Adaptable)
     adapt_epochs: float = 100
-    detector: str = "auto"
-    resamples: int = 1000
-    seed: int = 0
     pictures: int = 4  # Rows of the picture strips; they show real people
 
     @classmethod
@@ -222,12 +213,15 @@ def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None)
     if "kernel" in paper.parts and paper.estimator_pretrained and paper.estimator_network != "perceptron":
         check_pretrained(paper.estimator_network)
     readers, run = get_readers(paper.judges), Run(out, progress=progress, total=len(get_args(Part)))
-    faces = open_set(
-        paper.data, layout=paper.layout, labels=paper.labels, identity=paper.identity, limit_people=paper.people
+    source = SetConfig(
+        name=paper.data.absolute().stem,
+        path=str(paper.data),
+        labels=paper.labels and str(paper.labels),
+        limit_people=paper.people,
+        **{key: getattr(paper, key) for key in ("layout", "identity", "size", "aligned")},
     )
-    finder = None if paper.aligned else Quick(get_detector(paper.detector))
-    run.say(f"preparing {faces.name}")
-    prepared = prepare(faces, size=paper.size, detector=finder, cache=out / "store", aligned=paper.aligned)
+    run.say(f"preparing {source.name}")
+    prepared = prepared_set(source, paper.detector, out / "store", run.say)
     drawn = {name: getattr(paper, name) for name in ("probes", "identities", "outside", "outsiders", "seed")}
     world = divide(prepared, **drawn)
     split = world.split(prepared.faces)

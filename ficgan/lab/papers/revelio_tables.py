@@ -17,8 +17,8 @@ from ficgan.arrays import resize
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.pages import png, write_file
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, filled, revelio, shade, table, text
+from ficgan.lab.pages import png
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
 from ficgan.lab.papers.revelio import (
     BASE,
     BLURS,
@@ -32,9 +32,9 @@ from ficgan.lab.papers.revelio import (
     open_study,
 )
 from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import figure, spelled
+from ficgan.lab.report.tables import figure, filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, origin, without_folder
-from ficgan.lab.run import Progress, Task, fingerprint
+from ficgan.lab.run import Progress, Task, fingerprint, write_file
 
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")
@@ -67,19 +67,6 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
 
     def trials(part: str, scenario: str) -> list[Trial]:
         return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
-
-    def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
-        first = next(iter(printed[0])) if printed else "name"
-        cells = [
-            (name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found
-        ]
-        return merged(first, cells, printed)
-
-    def by_attacker(trial: Trial) -> str:
-        return trial.attacker
-
-    def by_method(trial: Trial) -> str:
-        return f"{trial.method}, not restored" if trial.attacker == revelio.BARE else trial.method
 
     guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
     named = [(trial.attacker, trial) for trial in guessed]
@@ -125,6 +112,21 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
         "adapt_epochs": paper.adapt_epochs,
     }
     return [table(REVELIO, key, some, **values) for key, some in tables.items()]
+
+
+def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
+    """A row for each trial, named by a function of it, with these metrics; printed rows below."""
+    first = next(iter(printed[0])) if printed else "name"
+    cells = [(name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found]
+    return merged(first, cells, printed)
+
+
+def by_attacker(trial: Trial) -> str:
+    return trial.attacker
+
+
+def by_method(trial: Trial) -> str:
+    return f"{trial.method}, not restored" if trial.attacker == revelio.BARE else trial.method
 
 
 def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[Row]) -> list[Row]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import data_url, write_file
+from ficgan.lab.pages import data_url
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
-from ficgan.lab.results import Results, Trial
+from ficgan.lab.results import Results, Trial, slug
+from ficgan.lab.run import write_file
 
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
 TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
@@ -227,10 +227,9 @@ def draw_all(results: Results, heads: Sequence[Headline], folder: Path) -> dict[
     """Every plot that the results have figures for: caption → PNG and SVG, in the order of the page."""
     drawn: dict[str, list[Path]] = {}
     for name in results.sets:
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         trials, mine = [t for t in results.trials if t.set == name], [head for head in heads if head.set == name]
         for stem, (caption, draw) in PLOTS.items():
-            if files := save_plot(folder / f"{slug}-{stem}", partial(draw, trials, mine), (9, 5.4)):
+            if files := save_plot(folder / f"{slug(name)}-{stem}", partial(draw, trials, mine), (9, 5.4)):
                 drawn[f"{name}: {caption}"] = files
     return drawn
 

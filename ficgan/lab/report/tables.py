@@ -339,5 +339,11 @@ def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def filled(rows: Iterable[Row]) -> list[Row]:
+    """Rows of one table, each with the columns of all; a dash where it has nothing."""
+    rows = list(rows)
+    return [{column: row.get(column, "–") for column in _columns(rows)} for row in rows]
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))

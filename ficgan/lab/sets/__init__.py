@@ -17,9 +17,10 @@ from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, crop, get_detector, transform_points
+from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
 from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Progress, Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
 from ficgan.lab.sets.parts import Split, split, without_repeats, written
@@ -148,8 +149,7 @@ class Quick:
     size: int = _LOOK_AT
 
     def __post_init__(self) -> None:
-        once = getattr(self.detector, "once", None)
-        self._fast = DetectAt(once() if once else self.detector, (self.size, self.size), enlarge=False)
+        self._fast = quick(self.detector, self.size, enlarge=False)
         self.name = f"{self.detector.name}, one pass at {self.size} px"
 
     def detect(self, image: Image) -> list[Face]:

@@ -152,9 +152,7 @@ def faces(scenes: Scenes, config: StudyConfig) -> Row:
 
 def _results(study: Study, start: float) -> Results:
     config, whole = study.config, study.whole
-    settings = config.model_dump(mode="json") | {"transfer": list(config.tasks)}
-    for key in ("images", "annotations", "objects", "weights", "hierarchy"):
-        settings[key] = None if settings[key] is None else Path(settings[key]).name
+    settings = config.model_dump() | {"transfer": list(config.tasks)}
     sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(study.judged)}
     facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
     provenance = origin(settings, time.monotonic() - start) | {"set": facts}

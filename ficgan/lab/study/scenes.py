@@ -178,6 +178,13 @@ class Scene:
         keep = ~self.difficult
         return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
 
+    def of_kind(self, number: int) -> tuple[Boxes, NDArray[np.bool_]]:
+        """Boxes of a kind (all, where only faces are annotated), and which of them are too difficult to count."""
+        if self.kinds is None or self.difficult is None:
+            return self.boxes, np.zeros(len(self.boxes), bool)
+        mine = self.kinds == number
+        return self.boxes[mine], self.difficult[mine]
+
 
 @dataclass(frozen=True)
 class Scenes:

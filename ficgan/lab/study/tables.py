@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ficgan.lab.report import inlined, render, save_plot, write_pages
-from ficgan.lab.results import Results
+from ficgan.lab.report.tables import filled
+from ficgan.lab.results import Results, slug
 from ficgan.lab.study.costs import PUBLISHED
 from ficgan.lab.study.looking import Gaze
 from ficgan.lab.study.training import METRICS, Row
@@ -50,11 +50,11 @@ def study_tables(study: Row) -> list[Row]:
     rows = _networks(study, metrics[-1], _SHIFTED, PUBLISHED["shifted"] if metrics[-1] == "top5" else {})
     tables.append(_table(f"{_NAMES[metrics[-1]]} after training on original images (Table 8)", note, rows))
     tables += _areas(study)
-    said = (
+    beside = (
         "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds. The pairs "
         "are the paper's, then those in which one category lost most top-1 accuracy to the other."
     )
-    tables.append(_table("Pairs of categories (Table 4)", said, _pairs(study["pairs"])))
+    tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
     for name, some in study["transfer"].items():
         tables.append(
             _table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _transfer(name, some))
@@ -63,10 +63,7 @@ def study_tables(study: Row) -> list[Row]:
 
 
 def _table(title: str, note: str, rows: Iterable[Row], *plots: str) -> Row:
-    rows = list(rows)
-    columns = dict.fromkeys(key for row in rows for key in row)
-    full = [{key: row.get(key, "–") for key in columns} for row in rows]
-    return {"title": title, "note": note, "rows": full, "plots": list(plots)}
+    return {"title": title, "note": note, "rows": filled(rows), "plots": list(plots)}
 
 
 def _printed(values: Sequence[float | None] | None) -> str:
@@ -197,7 +194,7 @@ def write_study(run: StudyRun, out: Path) -> list[Path]:
         long=_LONG,
         spelt=lambda value: "" if value is None else value,
     )
-    rows = {re.sub(r"[^a-z0-9]+", "-", table["title"].lower()).strip("-"): table["rows"] for table in run.tables}
+    rows = {slug(table["title"]): table["rows"] for table in run.tables}
     return write_pages(out, page, run.results, rows, {key: one for plot in plots.values() for key, one in plot.items()})
 
 

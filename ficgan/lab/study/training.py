@@ -178,7 +178,7 @@ def fit(
     network.eval()
 
 
-class ViewBatches:
+class ViewBatches(Batches):
     """Batches (float [B,3,crop,crop], targets [N] or [N,A]) of crops drawn by (seed, epoch, image)."""
 
     def __init__(
@@ -199,9 +199,6 @@ class ViewBatches:
         views = _views(self.pictures, view, chunks, _workers(self.config, self.device))
         for rows, images in zip(chunks, views, strict=True):
             yield to_input(images.to(self.device)), torch.from_numpy(self.targets[rows]).to(self.device)
-
-    def held(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(())
 
 
 def outputs(
@@ -233,22 +230,13 @@ def _chunks(order: NDArray[np.int64], batch: int) -> list[list[int]]:
     return [order[begin : begin + batch].tolist() for begin in range(0, len(order), batch)]
 
 
-class _Views:
-    def __init__(self, pictures: Pictures, view: Callable[[Image, int], Image]) -> None:
-        self._pictures, self._view = pictures, view
-
-    def __getitem__(self, rows: list[int]) -> NDArray[np.uint8]:
-        return np.stack([self._view(self._pictures[row], row) for row in rows])
-
-
 def _views(
     pictures: Pictures, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
 ) -> Iterator[Tensor]:
     loader: Any = torch.utils.data.DataLoader(
-        _Views(pictures, view),  # type: ignore[arg-type]
+        chunks,  # type: ignore[arg-type]
         batch_size=None,
-        sampler=chunks,
-        collate_fn=torch.from_numpy,
+        collate_fn=lambda rows: torch.from_numpy(np.stack([view(pictures[row], row) for row in rows])),
         num_workers=workers,
         # Forked, so that pictures already in memory are shared and nothing need be sent.
         multiprocessing_context="fork" if workers else None,

@@ -17,6 +17,7 @@ from ficgan.data.dataset import Blob
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.files import file_digest
+from ficgan.lab.attacks.training import Batches
 from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Boxes,
@@ -45,6 +46,7 @@ from ficgan.lab.study.training import (
 
 # Recalls at which VOC 2007 reads the precision.
 _ELEVEN = np.arange(11) / 10
+_OVERLAP = 0.5  # Least intersection over union of a box found and a truth
 # The category whose precision section 5 gives beside the mean.
 _PERSON = "person"
 Figures = dict[str, float]  # By metric, shares
@@ -134,11 +136,7 @@ class Transfer:
         precise = {}
         for number, name in enumerate(kinds):
             found = [(one["boxes"][k], one["scores"][k]) for one in answers for k in [one["labels"] == number + 1]]
-            mine = [np.full(len(s.boxes), True) if s.kinds is None else s.kinds == number for s in judged.items]
-            truths = [scene.boxes[k] for scene, k in zip(judged.items, mine, strict=True)]
-            hard = [
-                k[k] & False if s.difficult is None else s.difficult[k] for s, k in zip(judged.items, mine, strict=True)
-            ]
+            truths, hard = zip(*(scene.of_kind(number) for scene in judged.items), strict=True)
             precise[name] = detection_precision(found, truths, hard, eleven=task.recalls == "eleven")
         if faces:
             return {"AP@.5": precise["face"]}
@@ -158,8 +156,8 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
         known = np.full(len(data), -1) if labels.people is None else labels.people
         owner = np.array([str(p) if p >= 0 else n for p, n in zip(known, data.names, strict=True)])
         people = np.unique(owner)
-        held = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
-        later = np.isin(owner, held)
+        chosen = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
+        later = np.isin(owner, chosen)
         rows = np.flatnonzero(~later), np.flatnonzero(later)
     else:
         splits = np.array(labels.splits)
@@ -241,7 +239,7 @@ def make_detector(
         )
 
 
-class DetectionBatches:
+class DetectionBatches(Batches):
     """Whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
 
     def __init__(self, scenes: Sequence[Scene], *, batch: int, seed: int, device: str) -> None:
@@ -265,9 +263,6 @@ class DetectionBatches:
                 targets.append({name: value.to(self.device) for name, value in target.items()})
             yield images, targets
 
-    def held(self) -> Iterator[tuple[Any, Any]]:
-        return iter(())
-
 
 def detection_loss(detector: nn.Module, images: Any, targets: Any) -> Tensor:
     for module in detector.modules():
@@ -288,16 +283,14 @@ def detection_precision(
     truths: Sequence[Boxes],
     difficult: Sequence[NDArray[np.bool_]] | None = None,
     *,
-    overlap: float = 0.5,
     eleven: bool = False,
 ) -> float:
-    """Average precision of boxes against truths, as PASCAL VOC takes it; NaN where there is no truth.
+    """Average precision of boxes with an IoU of ½ or more, as PASCAL VOC takes it; NaN where there is no truth.
 
     Args:
         found: boxes [K,4] with scores [K] of each image.
         truths: boxes [M,4] of each image.
         difficult: [M] which truths do not count, whether they are found or not; None: all count.
-        overlap: least intersection over union.
         eleven: read the precision at eleven recalls (VOC 2007) instead of at every one (since 2010).
     """
     scores, right = [], []
@@ -307,7 +300,7 @@ def detection_precision(
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1
-            near = best >= 0 and shared[k, best] >= overlap
+            near = best >= 0 and shared[k, best] >= _OVERLAP
             if near and left_out[best]:
                 continue
             hit = near and best not in taken

@@ -30,21 +30,11 @@ from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.pages import (
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    png,
-    read_checked,
-    text_table,
-    write_file,
-    write_json,
-)
+from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.run import Progress, Store
+from ficgan.lab.run import Progress, Store, write_file
 from ficgan.lab.sets.parts import written
-from ficgan.lab.survey.design import draw, draw_rated, pools_of
+from ficgan.lab.survey.design import SurveyPair, draw, draw_rated, pools_of
 from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
 
 KEY_SCHEMA = "ficgan-survey-key/3"
@@ -206,34 +196,45 @@ def make_survey(
 
     pictures: dict[str, SurveyPicture] = {}
     pixels: dict[str, Images] = {}
+    labels = [*(condition.label for condition in conditions), ""]  # the last one, -1, of what stays clear
 
     def token_of(row: int, number: int) -> str:
         token = secrets.token_hex(8)  # or whoever knows the seed could tell what it stands for
         marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
-        label = "" if number < 0 else conditions[number].label
-        pictures[token] = SurveyPicture(faces.names[row], int(people[row]), label, marks)
+        pictures[token] = SurveyPicture(faces.names[row], int(people[row]), labels[number], marks)
         pixels[token] = faces.images[row] if number < 0 else changed[number][row]
         return token
 
-    items = []
-    if kind == LIKERT:
-        for row, number in itertools.product(rated, range(len(conditions))):
-            token = token_of(row, number)
-            given = conditions[number].label, "", (token,)
-            items += [SurveyItem(secrets.token_hex(6), *given, name) for name in KINDS[kind].questions if name != CHECK]
-        for row, word in zip(checks, (KINDS[kind].words[1], KINDS[kind].words[-2]), strict=True):
-            items.append(SurveyItem(secrets.token_hex(6), "", word, (token_of(row, -1),), CHECK))
-    else:
-        for number, pair in enumerate(drawn):
-            tokens = [token_of(pair.reference, -1), token_of(pair.shown, pair.condition)]
-            if generator(seed, "survey side", number).integers(2):
-                tokens.reverse()
-            label = "" if pair.condition < 0 else conditions[pair.condition].label
-            items.append(SurveyItem(secrets.token_hex(6), label, "yes" if pair.same else "no", tuple(tokens)))
+    items = _rated(rated, checks, labels, token_of) if kind == LIKERT else _paired(drawn, labels, seed, token_of)
     items.sort(key=lambda item: item.pictures)  # a random order, in which questions at one picture stay together
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
     table, token = tuple(condition.row() for condition in conditions), secrets.token_hex(6)
     return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
+
+
+Token = Callable[[int, int], str]  # Row of a photo and number of a condition (−1: clear) → token of a new picture
+
+
+def _rated(rated: Sequence[int], checks: Sequence[int], labels: Sequence[str], token_of: Token) -> list[SurveyItem]:
+    """Each photo under each condition with every statement, and attention checks at clear photos."""
+    kind, items = KINDS[LIKERT], []
+    for row, number in itertools.product(rated, range(len(labels) - 1)):
+        given = labels[number], "", (token_of(row, number),)
+        items += [SurveyItem(secrets.token_hex(6), *given, name) for name in kind.questions if name != CHECK]
+    for row, word in zip(checks, (kind.words[1], kind.words[-2]), strict=True):
+        items.append(SurveyItem(secrets.token_hex(6), "", word, (token_of(row, -1),), CHECK))
+    return items
+
+
+def _paired(pairs: Sequence[SurveyPair], labels: Sequence[str], seed: int, token_of: Token) -> list[SurveyItem]:
+    items = []
+    for number, pair in enumerate(pairs):
+        tokens = [token_of(pair.reference, -1), token_of(pair.shown, pair.condition)]
+        if generator(seed, "survey side", number).integers(2):
+            tokens.reverse()
+        right = "yes" if pair.same else "no"
+        items.append(SurveyItem(secrets.token_hex(6), labels[pair.condition], right, tuple(tokens)))
+    return items
 
 
 def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None]) -> Faces:
