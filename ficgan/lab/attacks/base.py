@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.external import Program, read_pixels
-from ficgan.arrays import resize
+from ficgan.arrays import luminance, resize
 from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry, parse_spec
 
@@ -28,8 +28,6 @@ Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is
 Knowledge = Literal["method", "pairs"]
 
 T = TypeVar("T")
-
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 @dataclass(frozen=True)
@@ -155,11 +153,6 @@ def _read_square(file: Path, name: str, side: int) -> Images:
     if height != width:
         raise InputError(f"external: {file.name} for {name} is {width}×{height}, and crops are square")
     return resize(pixels, side)
-
-
-def luminance(images: Images) -> Float:
-    """[N,S,S,3] uint8 RGB → [N,S,S] float32, 0–255."""
-    return images.astype(np.float32) @ _LUMINANCE
 
 
 def mean_ssim(left: Float, right: Float) -> float:

@@ -12,18 +12,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces, GaussianBlur, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
+from ficgan.arrays import luminance
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import (
-    BLURS,
-    NOISES,
-    REVERSERS,
-    Float,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    luminance,
-    mean_ssim,
-)
+from ficgan.lab.attacks.base import BLURS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits, mean_ssim
 from ficgan.registry import param
 
 # Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
