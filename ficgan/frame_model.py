@@ -21,13 +21,13 @@ from ficgan.faces.smoothing import SmoothConfig, smooth_middle
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
-from ficgan.frame.drawn import read_gaze, read_teeth, with_eyes, with_teeth
+from ficgan.frame.drawn import iris_colour, read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO, NUMBERS, Readings
 from ficgan.frame.lenders import lender_of
 from ficgan.frame.relief import fineness, with_relief
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import READING, UNKNOWN
+from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -400,6 +400,11 @@ class FrameModel(FaceModel):
             texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
+        if taken is not None:
+            flat = texture.reshape(-1, 3)
+            flat[model.pixels] = config.vivid(
+                flat[model.pixels], (moment.light * model.light_sd + model.light_mean)[0, :3]
+            )
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -428,7 +433,8 @@ class FrameModel(FaceModel):
         if taken is None:
             return made
         yaw, first = float(moment.read.pose.yaw[0]), len(model.shape.basis) + model.lights
-        drawn = with_eyes(made.texture, made.points, place.gaze, yaw, model.shape.front, model.warp, made.grid)
+        iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
+        drawn = with_eyes(made.texture, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(

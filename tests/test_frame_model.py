@@ -174,15 +174,15 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
         assert changed.any()
         places = np.argwhere(changed) / (len(changed) - 1) * (np.subtract(HI, LO)[::-1]) + LO[::-1]
         assert (places.min(0) > lips.min(0)[::-1]).all() and (places.max(0) < lips.max(0)[::-1]).all()
-        now, before = (each[changed] @ LUMA for each in (with_them, without))
-        contrast.append((now.std(), before.std()))
+        now = with_them[changed] @ LUMA
+        contrast.append(now.std())
         assert np.quantile(now, 0.8) == pytest.approx(float(sight.place.mouth[:3] @ LUMA), abs=0.05)
-    drawn, own = np.mean(contrast, 0)
-    assert drawn > 1.1 * own, "teeth, and gaps beside them"
+    assert np.mean(contrast) > 0.15, "teeth, and gaps beside them"
 
 
 def test_a_smile_stays_and_other_numbers_get_their_noise() -> None:
     config, rng = FrameConfig(), np.random.default_rng(0)
+    rest = np.array(config.rest)
     own = rng.normal(0, 0.5, (4000, 6)).astype(np.float32)
     noise = 0.5 * rng.standard_normal(own.shape).astype(np.float32) * config.jitter
     published, reads = config.shown_numbers(own, noise), np.array(config.smile)
@@ -194,7 +194,8 @@ def test_a_smile_stays_and_other_numbers_get_their_noise() -> None:
     np.testing.assert_allclose((published @ reads)[inside], smile[inside], atol=1e-4)
     # The smile aside, every number is damped and noisy as the config says.
     aside = np.eye(6) - np.outer(reads, config.smiling) / (reads @ np.array(config.smiling))
-    np.testing.assert_allclose((published @ aside)[inside], ((own * config.shown + noise) @ aside)[inside], atol=1e-4)
+    damped = rest + (own - rest) * config.shown + noise
+    np.testing.assert_allclose((published @ aside)[inside], (damped @ aside)[inside], atol=1e-4)
     assert np.corrcoef(published[:, 2], own[:, 2])[0, 1] < 0.97
     blink = np.zeros((9, 6), np.float32)
     blink[:, LIDS] = np.linspace(0.5, -3, 9)

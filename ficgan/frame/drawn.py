@@ -29,9 +29,32 @@ TEETH_UNIT = 200
 _RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
 # Luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
 _WHITE = 1.1
-# The iris is _IRIS·(the texture's iris ÷ its eye)^_CONTRAST of the white: in 521 photos that follows the real one with
-# r = .7 to .8. Its colour, of the eye's, and how much darker its rim is.
-_IRIS, _CONTRAST, _TINT, _RIM = 0.5, 1.35, (1.04, 0.99, 0.96), 0.45
+# How much darker the rim of an iris is than its middle.
+_RIM = 0.45
+# Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
+_IRISES = np.array(
+    [
+        [0.22, 0.15, 0.11],
+        [0.34, 0.23, 0.16],
+        [0.42, 0.35, 0.23],
+        [0.40, 0.42, 0.32],
+        [0.40, 0.48, 0.54],
+        [0.44, 0.47, 0.48],
+    ]
+)
+# How frequent they are in each ethnic group, in the order of `ETHNICITIES`: estimates, where it matters, of Katsara and
+# Nothnagel 2019.
+_FREQUENT = np.array(
+    [
+        [0.85, 0.15, 0.00, 0.00, 0.00, 0.00],
+        [0.80, 0.20, 0.00, 0.00, 0.00, 0.00],
+        [0.75, 0.25, 0.00, 0.00, 0.00, 0.00],
+        [0.50, 0.38, 0.09, 0.03, 0.00, 0.00],
+        [0.45, 0.38, 0.12, 0.05, 0.00, 0.00],
+        [0.80, 0.20, 0.00, 0.00, 0.00, 0.00],
+        [0.12, 0.28, 0.18, 0.10, 0.22, 0.10],
+    ]
+)
 # The pupil: luminance, of the iris, and radius, of the iris's.
 _PUPIL, _PUPIL_RADIUS = 0.25, 0.42
 # How much darker the white is at the lids, and to which depth; the reflection of a lamp: share of white, size, place.
@@ -74,18 +97,28 @@ def read_gaze(points: Array) -> Floats:
 
 
 def with_eyes(
-    texture: Floats, points: Array, gaze: Floats, yaw: float, front: Floats, warp: Warp, grid: Floats | None = None
+    texture: Floats,
+    points: Array,
+    gaze: Floats,
+    yaw: float,
+    iris: NDArray[np.float64],
+    front: Floats,
+    warp: Warp,
+    grid: Floats | None = None,
 ) -> Floats:
     """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
-    Light and colour are those of the texture's own eyes; shape and size of an iris are everybody's. `points` [468,3]
-    are of the published mesh in upright units, `gaze` [2] of `read_gaze`, `yaw` radians, `front` [468,2] places in the
-    frame.
+    The light is that of the texture's own eyes; shape and size of an iris are everybody's.
+
+    Args:
+        points: [468,3] of the published mesh, upright units; front: [468,2], places in the frame.
+        gaze: [2] of `read_gaze`; yaw: radians.
+        iris: [3] of `iris_colour`.
     """
     out = texture.copy()
     step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
     grid = warp.to_upright(points[None])[0] if grid is None else grid
-    drawn, darkness = [], []
+    drawn = []
     for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
         eye = _Eye.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
@@ -98,13 +131,11 @@ def with_eyes(
         height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
         dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
         usual = np.hypot(dx, dy)[..., None]
-        mean, beside, within = (_mean(old, share * part) for part in (1, usual > 1.25, usual < 0.85))
-        darkness.append(min(float(within.mean() / mean.mean()), 1.0))
+        mean, beside = (_mean(old, share * part) for part in (1, usual > 1.25))
         dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
         shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) + 0.18 * _smooth(corner, 0.5, 1)
         drawn.append((window, share, _WHITE * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
-    iris = _IRIS * np.mean(darkness) ** _CONTRAST  # both eyes have one colour
     for window, share, white, shadow, colour, dx, dy, pixel in drawn:
         rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
@@ -112,12 +143,22 @@ def with_eyes(
         fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         new = white * (1 - shadow)[..., None]
-        new += disc * (iris * white.mean() * np.array(_TINT) * colour * fibres[..., None] - new)
+        new += disc * (iris * white.mean() * colour * fibres[..., None] - new)
         apart = np.square(dx - _GLINT_AT[0]) + np.square(dy - _GLINT_AT[1])
         glint = _GLINT * np.exp(-apart / (2 * max(_GLINT_RADIUS, 0.45 * pixel) ** 2))
         new += glint[..., None] * (1.3 * white - new)
         out[window] += (share * (new - out[window])).astype(np.float32)
     return out
+
+
+def iris_colour(shares: Floats, chance: float) -> NDArray[np.float64]:
+    """Colour [3] of an iris, of the white beside it, of a person whose ethnic group is read with these shares [7].
+
+    Args:
+        chance: in [0,1), draws among the colours that are frequent there.
+    """
+    frequent = np.cumsum(shares @ _FREQUENT)
+    return _IRISES[min(int(np.searchsorted(frequent, chance * frequent[-1], side="right")), len(_IRISES) - 1)]
 
 
 def _mean(image: Floats, weight: Floats) -> Floats:

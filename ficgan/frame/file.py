@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.array_files import ModelInfo, read_arrays, write_arrays
+from ficgan.arrays import grey_of
 from ficgan.errors import FicganError
 from ficgan.faces.models import onnx_session
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
@@ -41,6 +42,7 @@ class FrameConfig:
         most_folded: share of the mask that the source's own turn may hide.
         jitter: noise on each number of expression (see NUMBERS), one draw a person; most where it tells people apart.
         shown: share of each number of expression that is published.
+        rest: numbers of a relaxed face, towards which they are damped.
         closing: lids at which eyes begin to close, at which they are closed, and where closed ones are published.
         smile, smiling: what reads a smile from the numbers (1,500 faces, r = .83), and what it adds to them.
         smile_shown: share of it that is published where there is less of a smile than usual, and where there is more.
@@ -51,6 +53,8 @@ class FrameConfig:
         limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
+        contrast, colour: a mean of many is flatter than any of them: its differences in brightness and in colour from
+            its mean colour are multiplied by these.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what its lender has.
         inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
@@ -61,6 +65,7 @@ class FrameConfig:
     most_folded: float = 0.3
     jitter: tuple[float, ...] = (0.0, 0.5, 0.45, 0.4, 0.4, 0.4)
     shown: tuple[float, ...] = (0.9, 0.65, 0.9, 0.75, 0.5, 0.4)
+    rest: tuple[float, ...] = (0.0, 0.0, 0.0, 0.25, 0.0, -0.5)
     closing: tuple[float, ...] = (-1.2, -2.2, -3.2)
     smile: tuple[float, ...] = (0.15, 1.63, 1.30, -0.18, 0.15, 0.15)
     smiling: tuple[float, ...] = (0.21, 0.33, 0.33, -0.12, -0.03, -0.06)
@@ -74,6 +79,8 @@ class FrameConfig:
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 1.8)
     sided: tuple[float, ...] = (1.4, 0.0)
+    contrast: float = 1.15
+    colour: float = 1.3
     gains: tuple[float, ...] = (2.6, 1.8, 1.35, 1.1)
     detail: float = 1.2
     inset: float = 0.0
@@ -82,7 +89,8 @@ class FrameConfig:
     def shown_numbers(self, numbers: Floats, noise: NDArray[Any]) -> Floats:
         """Numbers of expression [B,6] that are published of those of the sources, with noise [B,6] or [6]."""
         own = np.clip(numbers, -self.limit, self.limit)
-        shown = np.array(self.shown) * own + noise
+        rest = np.array(self.rest)
+        shown = rest + np.array(self.shown) * (own - rest) + noise
         smile, smiling = np.array(self.smile), np.array(self.smiling)
         less, more = self.smile_shown
         read = own @ smile
@@ -93,6 +101,13 @@ class FrameConfig:
         shut = np.clip((begin - own[:, LIDS]) / (begin - end), 0, 1)
         shown[:, LIDS] += shut * (closed - shown[:, LIDS])
         return shown.astype(np.float32)
+
+    def vivid(self, colours: Floats, mean: Floats) -> Floats:
+        """Colours [P,3] of a new face with more contrast and colour, as one person has; `mean` [3] stays."""
+        apart = colours - mean
+        grey = grey_of(apart)[:, None]
+        out: Floats = mean + self.contrast * grey + self.colour * (apart - grey)
+        return out
 
     def shown_attributes(self, kept: Floats) -> Floats:
         """Attributes [A] or [B,A] that a new face shows, of those that its kind has."""

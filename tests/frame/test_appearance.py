@@ -320,7 +320,7 @@ def test_draws_vary_in_what_a_recogniser_sees_and_in_nothing_else() -> None:
     shows, chance = rng.normal(0, 1, (3, 10)), rng.normal(0, 1, (5, 10))
     codes = people @ shows + rng.normal(0, 1, (len(people), 5)) @ chance
     embeddings = np.c_[np.full(len(people), 30), people, rng.normal(0, 1, (len(people), 20))]
-    made = telling_map(codes.astype(np.float32), embeddings.astype(np.float32), lights, 2.0, ridge=1e-6)
+    made = telling_map(codes.astype(np.float32), embeddings.astype(np.float32), lights, 2.0, penalty=1e-6)
     drawn, kept = (codes - codes.mean(0)) @ made.T, np.r_[:4, 6:10]
     np.testing.assert_allclose(drawn[:, lights], (codes - codes.mean(0))[:, lights], rtol=1e-4)
     wanted = 4 * (shows.T @ shows)[np.ix_(kept, kept)]

@@ -19,12 +19,14 @@ from ficgan.frame.drawn import (
     _COLUMNS,
     _ROWS,
     TEETH_UNIT,
+    iris_colour,
     read_gaze,
     read_teeth,
     with_eyes,
     with_teeth,
 )
 from ficgan.frame.geometry import LO, FaceShape, Warp
+from ficgan.identity.kind import ETHNICITIES
 
 Floats = NDArray[np.float32]
 
@@ -73,7 +75,7 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
     grid = warp.to_upright(points[None])[0]
     places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
     for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, shape.front, warp)
+        made = with_eyes(skin, points, np.float32(gaze), yaw, np.array([0.34, 0.23, 0.16]), shape.front, warp)
         assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
         changed = np.abs(made - skin).max(2) > 1e-6
         near = np.zeros(changed.shape, bool)
@@ -91,6 +93,20 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
             assert abs((found - wanted) @ across) / width**2 < 0.05
             assert dark.sum() > 0.1 * inside.sum() and made[inside].max() > 1.04 * 0.7, "an iris, and white beside it"
         assert not changed[~near].any(), "nothing but the eyes"
+
+
+def test_irises_have_the_colours_of_their_group_as_often_as_these_have() -> None:
+    """Whoever is surely of a group gets its colours with their frequency; nobody but Europeans gets blue eyes."""
+    chances = (np.arange(1000) + 0.5) / 1000
+    for group, name in enumerate(ETHNICITIES):
+        shares = np.eye(len(ETHNICITIES), dtype=np.float32)[group]
+        drawn = np.array([iris_colour(shares, chance) for chance in chances])
+        blue = float((drawn[:, 2] > drawn[:, 0]).mean())
+        assert blue == pytest.approx(0.32 if name == "White" else 0, abs=0.005)
+        brown = float((drawn[:, 0] > 1.3 * drawn[:, 2]).mean())
+        assert brown > (0.5 if name == "White" else 0.85)
+    mixed = np.array([iris_colour(np.full(len(ETHNICITIES), 1 / 7, np.float32), chance) for chance in chances])
+    assert 0.02 < (mixed[:, 2] > mixed[:, 0]).mean() < 0.1
 
 
 # -- mouth ------------------------------------------------------------------------------------------------------------
