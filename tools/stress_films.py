@@ -45,7 +45,7 @@ from ficgan import Deidentifier
 from ficgan.cli.main import handle_errors
 from ficgan.errors import stop_asked
 from ficgan.faces import get_detector
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.video import film as films_module
 from ficgan.video.confirm import independent_detector
 from ficgan.video.decided import Appearance

@@ -29,7 +29,7 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest, file_header
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.images.codec import Picture, as_photo
+from ficgan.images.read import Picture, as_photo
 from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 

@@ -17,7 +17,7 @@ from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.lab.attackers import WEIGHTS, titles
 from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.files import atomic_write, content_key
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:

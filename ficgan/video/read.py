@@ -19,7 +19,7 @@ import av
 import numpy as np
 
 from ficgan.errors import InputError, UsageError
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.video.pictures import Image, Orientation, RGBReader, is_full_range, orientation_of, scaled
 
 __all__ = ["Frame", "VideoInfo", "VideoSource", "check_span", "display_name", "is_url", "open_video"]

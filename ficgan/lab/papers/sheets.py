@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import get_detector
-from ficgan.images.codec import as_photo
+from ficgan.images.read import as_photo
 from ficgan.lab.run import Progress
 
 Image = NDArray[np.uint8]
