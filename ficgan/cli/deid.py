@@ -34,9 +34,9 @@ from ficgan.cli._work import (
     make_folder,
     with_name,
 )
-from ficgan.cli.main import EXIT_SOME_FAILED, Progress, handle_errors, named, path, sentence
+from ficgan.cli.main import EXIT_SOME_FAILED, Console, handle_errors, named, path, sentence
 from ficgan.device import cpus
-from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
+from ficgan.errors import FicganError, InputError, Progress, TakenError, UsageError, memory_ran_out
 from ficgan.files import Place, StorePath, alone_in, digest_of, file_digest, unreadable, write_file
 from ficgan.images import disguised
 from ficgan.options import Identity
@@ -171,7 +171,7 @@ def deid(
             credentials=credentials,
         )
 
-    with Progress(progress, unit="file" if films else "image", quiet=quiet) as report:
+    with Console(progress, unit="file" if films else "image", quiet=quiet) as report:
         if warning := opts.caution(given["mode"]):
             report.info(f"Warning: {warning}")
         folder = plan.folder if sidecar and not dry_run else None
@@ -261,7 +261,7 @@ class DeidRun:
         objects: what is no face and was covered, by name: finds in photos, tracks of films.
     """
 
-    report: Progress
+    report: Console
     manifest: RunManifest
     sidecar: bool = True
     overwrite: bool = False
@@ -499,8 +499,7 @@ class DeidRun:
                 how = f"the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
                 self.report.info(f"{job.name}: {how}")
 
-    def frames(self, job: FileJob) -> Callable[[int, int | None, str], None]:
-        """What tells of the progress of a film."""
+    def frames(self, job: FileJob) -> Progress:
         return lambda done, total, stage: self.report.frames(done, total, job.name, stage)
 
     # -- the end ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.main import Parsed, Progress, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write
@@ -104,7 +104,7 @@ def list_(what: str) -> None:
 @shared.options(shared.JOBS, shared.PAGES, shared.DRY_RUN)
 @shared.reporting("task")
 def run(
-    config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Progress, **given: Any
+    config: str, out: Path, jobs: int, pages: bool, dry_run: bool, report: Console, **given: Any
 ) -> Summary | tuple[Summary, bool]:
     """Run a matrix of sets, methods, scenarios and judges.
 
@@ -183,7 +183,7 @@ def sheet(
     groups: tuple[str, ...],
     overwrite: bool,
     diversity: str,
-    report: Progress,
+    report: Console,
     **model: Any,
 ) -> Summary:
     """Draw a sheet of FICGAN's controls on PHOTOS, as in the paper.
@@ -246,7 +246,7 @@ def paper() -> None:
 @path("--survey", "Scores of people's ratings, see `ficgan eval survey` (Figures 13, 14).", "ratings", type=shared.FILE)
 @shared.options(shared.SET, shared.JOBS)
 @shared.reporting("task")
-def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Progress, **given: Any) -> Summary:
+def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, **given: Any) -> Summary:
     """Which anonymisations are reversible.
 
     Todt and others 2024 (Fantômas), experiments E1–E3, and with --set utility=true appendix E: on CelebA in the paper,
@@ -279,7 +279,7 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Progress,
 @shared.SET
 @shared.reporting("setting")
 def ficgan(
-    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Progress, **protocol: Any
+    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Console, **protocol: Any
 ) -> Summary:
     """Identity against attributes, by layer.
 
@@ -308,7 +308,7 @@ def ficgan(
 @shared.SET
 @shared.reporting("part")
 def revelio(
-    out: Path, parts: str, preset: str, overrides: tuple[str, ...], report: Progress, **protocol: Any
+    out: Path, parts: str, preset: str, overrides: tuple[str, ...], report: Console, **protocol: Any
 ) -> Summary:
     """Whether blurred faces are restored and named.
 
@@ -348,7 +348,7 @@ def obfuscation(
     jobs: int,
     cluster: str | None,
     merge: tuple[Path, ...],
-    report: Progress,
+    report: Console,
     **given: Any,
 ) -> Summary:
     """What obfuscated faces cost a classifier.
@@ -423,7 +423,7 @@ for group in (annotate, paper, survey):
 @shared.output("Folder for bars.json and bars.md: the whole table, beside the average-face sticker.", required=False)
 @shared.ATTRIBUTES
 @shared.reporting("step")
-def measure(photos: Path | None, out: Path | None, report: Progress, **given: Any) -> Summary:
+def measure(photos: Path | None, out: Path | None, report: Console, **given: Any) -> Summary:
     """Reconstruction, identity similarity and detection rate, as JSON. Retries and masking are off.
 
     With -o every figure a default model is held to, met or missed, in a folder; docs/model.md says how to read it.
@@ -493,7 +493,7 @@ def list_attackers(what: str) -> None:
 @shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
 @shared.reporting("step")
 def attack_train(
-    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Progress, **given: Any
+    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Console, **given: Any
 ) -> Summary:
     """Train an attacker on pairs of clear faces and anonymised ones.
 
@@ -533,7 +533,7 @@ def attack_train(
 @shared.FAST_DEVICE
 @shared.reporting("image")
 def attack_run(
-    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Progress, **how: Any
+    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Console, **how: Any
 ) -> tuple[Summary, bool]:
     """Guess the clear faces behind anonymised ones.
 
@@ -567,7 +567,7 @@ def attack_run(
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)
 @shared.reporting("task")
-def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: Progress, **given: Any) -> Summary:
+def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: Console, **given: Any) -> Summary:
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean

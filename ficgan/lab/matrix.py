@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.deidentify import refuse_trainer
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.files import ModelInfo, file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
@@ -52,7 +52,7 @@ from ficgan.lab.pages import png, write_file
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
-from ficgan.lab.run import Progress, Run, Say, Task, digest, files_digest
+from ficgan.lab.run import Run, Say, Task, digest, files_digest
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"

@@ -331,7 +331,7 @@ class ModelTasks(PictureTasks):
         if kept.stamp != stamp:
             kept.preview.decide(Project.load(folder))
             kept.stamp = stamp
-        image, plan = kept.preview(at, lambda done, total: report(done, total, "drawing this frame")), kept.preview.plan
+        image, plan = kept.preview(at, report), kept.preview.plan
         faces = {
             str(track.id): jpeg(around(image, track.boxes[row]), CUT)
             for track, row in plan.tracks.at(at)

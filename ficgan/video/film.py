@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
@@ -37,7 +37,7 @@ from ficgan.video.rendered import (
     film_notes,
     render_segments,
 )
-from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
+from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
 
@@ -59,7 +59,7 @@ def process_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> VideoResult:
     """Redact a film.
 
@@ -68,7 +68,7 @@ def process_film(
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.
-        progress: called with frames done, in all (None: unknown) and the stage; what it raises ends the job.
+        progress: hears of frames; its stages are analysing, choosing faces, rendering and checking.
     """
     encode, rules = encode or EncodeOptions(), rules or Rules()
     tools.prepare({settings.mode})
@@ -105,7 +105,7 @@ def analyse_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Project:
     """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
@@ -136,7 +136,7 @@ def render_film(
     decisions: PathLike | None = None,
     force: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 

@@ -309,8 +309,7 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
                 for result in flow:
                     writer.write(result.frame, result.image)
                     seconds = result.frame.time
-                    if task.progress is not None:
-                        task.progress(result.frame.index + 1, None, "recording")
+                    task.progress(result.frame.index + 1, None, "recording")
             except KeyboardInterrupt:  # the usual end of a recording
                 source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")

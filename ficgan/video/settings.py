@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import Methods, check_mode, shown
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.options import HIDING, FilmEncoding, FilmSearch, Hiding, check, check_cover, option
 from ficgan.policy import Policy
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
 
 PathLike = str | os.PathLike[str]
-# progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")
-Progress = Callable[[int, int | None, str], None]
 # Person → source's code, number of the attempt and kind in earlier films of a job.
 JobIdentities = dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]]
 
@@ -228,13 +226,12 @@ class FilmTask:
     path: PathLike
     source: VideoSource
     settings: VideoSettings
-    progress: Progress | None = None
+    progress: Progress = unheard
 
     def step(self, stage: str, total: int | None) -> Callable[[int], None]:
         """To be called with the number of each frame done; reports progress."""
 
         def step(frame: int) -> None:
-            if self.progress is not None:
-                self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
+            self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
 
         return step

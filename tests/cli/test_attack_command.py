@@ -14,7 +14,7 @@ from PIL import Image
 from texture_world import judged_by_textures, write_people
 
 from ficgan.cli.evaluate import NOTICE, attack
-from ficgan.cli.main import Progress
+from ficgan.cli.main import Console
 from ficgan.errors import UsageError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
@@ -108,16 +108,16 @@ def test_an_interrupted_training_says_how_to_go_on(
 ) -> None:
     """Stopped within the second epoch and gone on with, it ends where the uninterrupted one did."""
     words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path, "--progress", "jsonl")
-    say, steps = Progress.__call__, []
+    say, steps = Console.__call__, []
 
-    def stop(self: Progress, done: int, total: int, stage: str = "") -> None:
+    def stop(self: Console, done: int, total: int, stage: str = "") -> None:
         say(self, done, total, stage)
         if stage.startswith("training"):
             steps.append(done)
             if len(steps) == 9:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(Progress, "__call__", stop)
+    monkeypatch.setattr(Console, "__call__", stop)
     monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
     code, said, record = call(*words)
     assert code == 130 and not said and "go on with: " in record.splitlines()[-1]

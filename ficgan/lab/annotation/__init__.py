@@ -22,7 +22,7 @@ from PIL import Image
 
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb, list_blobs
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
 from ficgan.lab.pages import (
@@ -35,7 +35,6 @@ from ficgan.lab.pages import (
     write_file,
     write_json,
 )
-from ficgan.lab.run import Progress
 
 KEY_SCHEMA = "ficgan-annotation-key/3"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
