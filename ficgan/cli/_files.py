@@ -97,7 +97,7 @@ class FileJob:
 
 
 def _display_name(address: str) -> str:
-    from ficgan.video.read import display_name
+    from ficgan.video.source import display_name
 
     return display_name(address)
 

@@ -142,7 +142,7 @@ def deid(
     plan = make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
     if films:
-        from ficgan.video.read import check_span
+        from ficgan.video.source import check_span
 
         check_span(given["start"], given["end"])
     jobs = 1 if external or in_order else jobs

@@ -27,21 +27,13 @@ from ficgan.video.found import find_faces
 from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
-from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import (
-    JobState,
-    Renderer,
-    VideoResult,
-    choose_faces,
-    film_account,
-    film_notes,
-    render_segments,
-)
+from ficgan.video.read import open_video
+from ficgan.video.rendered import JobState, Renderer, choose_faces, render_segments
+from ficgan.video.result import VideoResult, film_account, film_notes
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
-
-__all__ = ["analyse_film", "check_frames", "process_film", "render_film"]
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"

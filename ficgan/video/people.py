@@ -17,8 +17,6 @@ from ficgan.options import Link
 from ficgan.video.association import ONCE
 from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, smooth
 
-__all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]
-
 Floats = NDArray[np.float64]
 
 # Factor of the match threshold under which tracklets are linked; below 1, because many are compared with many. With

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Face, colour_beside
 from ficgan.faces.crops import Colour
+from ficgan.video.covers import colour_views, without_landmarks
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.project import Project
-from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import Renderer, chunks, colour_views, job_of, without_landmarks
+from ficgan.video.read import open_video
+from ficgan.video.rendered import Renderer, chunks, job_of
 from ficgan.video.settings import CHUNK, FilmTask, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.tracks import Track
 from ficgan.video.treatment import treated_people
-
-__all__ = ["Preview"]
 
 # What is being done, as progress names it.
 DRAWING = "drawing this frame"
@@ -182,7 +182,7 @@ class Preview:
             shown = replace(
                 shown,
                 modes={**shown.modes, **{number: plan.modes[number] for number in mine}},
-                held={**shown.held, **{number: plan.held[number] for number in mine & plan.held.keys()}},
+                bridged={**shown.bridged, **{number: plan.bridged[number] for number in mine & plan.bridged.keys()}},
             )
         identities.surveyed = whole
         for person in names:

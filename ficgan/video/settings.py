@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from ficgan.faces.objects import ObjectDetector
     from ficgan.video.decisions import Drawing
     from ficgan.video.people import People
-    from ficgan.video.read import VideoSource
-
-__all__ = ["EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
+    from ficgan.video.source import VideoSource
 
 PathLike = str | os.PathLike[str]
 # Person → source's code, number of the attempt and kind in earlier films of a job.

@@ -21,22 +21,6 @@ from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.crops import smooth_landmarks
 
-__all__ = [
-    "FILLED",
-    "LOG_SIZE",
-    "PADDED",
-    "PLACE",
-    "SEEN",
-    "UNCONFIRMED",
-    "UNSURE",
-    "KalmanState",
-    "Sighting",
-    "Track",
-    "TrackSet",
-    "Tracklet",
-    "moved",
-]
-
 Floats = NDArray[np.float64]
 
 
@@ -333,7 +317,7 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
     return trimmed
 
 
-def fill_half_seen(
+def fill_weak(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
     """Tracks of tracklets with weaker finds, where `tracks` do not cover them; all their rows are unsure."""
@@ -415,7 +399,7 @@ def fill_track(
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
     margin = np.minimum(GROWTH * spread, cap)
     margin[origin == SEEN] = 0.0
-    margin = _held(margin, clock, STEADY)
+    margin = _running_maximum(margin, clock, STEADY)
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
@@ -457,7 +441,7 @@ def _carried(clock: Floats, at: Floats, shape: Floats, middle: Floats, size: Flo
     return middle[:, None] + inside * size[:, None]
 
 
-def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
+def _running_maximum(margin: Floats, clock: Floats, reach: float) -> Floats:
     """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
     if len(clock) < 3 or reach <= 0:
         return margin
