@@ -6,7 +6,9 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from importlib.resources import files
+from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
@@ -36,7 +38,9 @@ PAGES = {
     if Path(path.name).suffix in _KINDS
 }
 
-Handler = Callable[[Request], Awaitable[Response]]
+# What a handler may give: a file's entry, a picture (its bytes or file), JSON, a response, or one of these in its turn.
+Answer = Item | bytes | Path | dict[str, Any] | list[Any] | Response | Future[Any]
+Handler = Callable[..., Answer | Awaitable[Answer]]
 
 
 def make_app(session: Session) -> Starlette:
@@ -45,6 +49,8 @@ def make_app(session: Session) -> Starlette:
 
 
 class _Routes:
+    """Handlers get the request and the JSON of its body. They run in threads, but for those that are async."""
+
     def __init__(self, session: Session) -> None:
         self.session, self.review = session, session.review
         self.photos, self.films = session.photos, session.films
@@ -86,15 +92,47 @@ class _Routes:
             ("GET", f"{item}/track/{{track:int}}", self.track),
             ("GET", f"{item}/people/{{key}}/{{draw:int}}", self.person_cut),
         ]
-        return [Route(path, _telling(handler), methods=[method]) for method, path, handler in table]
+        return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
+
+    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """A handler whose answer becomes a response, and what it raises one sentence."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if iscoroutinefunction(handler):
+                    made = await handler(request)
+                else:
+                    given = {} if request.method == "GET" else await _json(request)
+                    made = await run_in_threadpool(handler, request, given)
+                return await self._response(request, made)
+            except KeyError:
+                return _sorry("There is no such file in this review.", 404)
+            except FicganError as error:
+                return _sorry(sentence(error), 422)
+            except OSError as error:
+                return _sorry(f"It could not be written or read: {sentence(error)}", 507)
+
+        return answer
+
+    async def _response(self, request: Request, made: Any) -> Response:
+        if isinstance(made, Future):
+            made = await asyncio.wrap_future(made)
+            made = made if isinstance(made, bytes) else self._item(request)
+        if isinstance(made, Response):
+            return made
+        if isinstance(made, bytes):
+            return Response(made, media_type="image/jpeg")
+        if isinstance(made, Path):
+            return FileResponse(made, media_type="image/jpeg") if made.exists() else _sorry("Not drawn yet.", 404)
+        return JSONResponse(self._whole(made) if isinstance(made, Item) else made)
 
     # -- the page, files ----------------------------------------------------------------------------------------------
 
-    async def page(self, request: Request) -> Response:
+    def page(self, request: Request, given: dict[str, Any]) -> Answer:
         name, kind = PAGES[request.url.path]
         return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
 
-    async def state(self, request: Request) -> Response:
+    def state(self, request: Request, given: dict[str, Any]) -> Answer:
         """What changed since a revision: the page asks again and again."""
         since, items = _number(request, "since", 0), self.review.items()
         about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
@@ -113,7 +151,7 @@ class _Routes:
             "undo": self.review.undoable() is not None,
             "redo": self.review.undoable(redo=True) is not None,
         }
-        return JSONResponse(entry | self.session.about | ({} if since else about))
+        return entry | self.session.about | ({} if since else about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
@@ -151,19 +189,13 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    async def item(self, request: Request) -> Response:
-        return JSONResponse(self._whole(self._item(request)))
-
     def _item(self, request: Request) -> Item:
         return self.review[request.path_params["id"]]
 
-    async def _done(self, request: Request, future: Any = None) -> Response:
-        """The file after a change was drawn."""
-        if future is not None:
-            await asyncio.wrap_future(future)
-        return JSONResponse(self._whole(self._item(request)))
+    def item(self, request: Request, given: dict[str, Any]) -> Answer:
+        return self._item(request)
 
-    async def upload(self, request: Request) -> Response:
+    async def upload(self, request: Request) -> Answer:
         """Take one file as the body of the request, piece by piece."""
         name = _file_name(request.query_params.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
@@ -191,82 +223,67 @@ class _Routes:
             if not size:
                 raise InputError(f"{name}: is empty")
 
-    async def remove(self, request: Request) -> Response:
+    def remove(self, request: Request, given: dict[str, Any]) -> Answer:
         self.films.cancel(self._item(request).id)
-        await run_in_threadpool(self.review.remove, request.path_params["id"])
-        return JSONResponse({})
+        self.review.remove(request.path_params["id"])
+        return {}
 
-    async def look(self, request: Request) -> Response:
+    def look(self, request: Request, given: dict[str, Any]) -> Answer:
         """Try a file again that failed."""
         item = self._item(request)
         self.review.change(item.id, quiet=True, state="waiting", error="")
         self.session.look(item.id)
-        return JSONResponse(self._whole(self._item(request)))
+        return self._item(request)
 
-    async def picture(self, request: Request) -> Response:
+    def picture(self, request: Request, given: dict[str, Any]) -> Answer:
         kind, item = request.path_params["kind"], self._item(request)
         if kind not in ("thumb", "before", "after", "result"):
             return _sorry("There is no such picture.", 404)
         if "whole" in request.query_params and kind in ("before", "after"):
-            whole = self.photos.whole if kind == "after" else self.session.whole
-            future = await run_in_threadpool(whole, item.id)
-            return Response(await asyncio.wrap_future(future), media_type="image/jpeg")
-        path = self.review.picture(kind, item.id)
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
+            return self.photos.whole(item.id) if kind == "after" else self.session.whole(item.id)
+        return self.review.picture(kind, item.id)
 
-    # -- decisions on photos ------------------------------------------------------------------------------------------
+    def save(self, request: Request, given: dict[str, Any]) -> Answer:
+        item = self._item(request)
+        future = self.session.save(item.id)
+        return self._item(request) if item.kind == "film" else future
 
-    async def controls(self, request: Request) -> Response:
+    def save_all(self, request: Request, given: dict[str, Any]) -> Answer:
+        """Every file with a result that is not written yet, in the background."""
+        return {"begun": self.session.save_all()}
+
+    def cancel(self, request: Request, given: dict[str, Any]) -> Answer:
+        self.films.cancel(self._item(request).id)
+        return {}
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def controls(self, request: Request, given: dict[str, Any]) -> Answer:
         """Controls of one photo, or of all."""
-        controls = checked(Controls, await _json(request), "the settings")
-        number = request.path_params.get("id")
-        future = await run_in_threadpool(self.session.set_controls, controls, number)
-        return await self._done(request, future) if number else JSONResponse({"controls": controls.model_dump()})
+        controls, number = checked(Controls, given, "the settings"), request.path_params.get("id")
+        future = self.session.set_controls(controls, number)
+        return (future or self._item(request)) if number else {"controls": controls.model_dump()}
 
-    async def decide(self, request: Request) -> Response:
-        given = await _json(request)
+    def decide(self, request: Request, given: dict[str, Any]) -> Answer:
         if unknown := set(given) - {"mode", "draw", "drawing"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        number, face = request.path_params["id"], request.path_params["face"]
         if given.get("drawing") is not None:
-            drawing = checked(Drawing, given["drawing"], "the settings")
-            await run_in_threadpool(self.session.check, drawing)
-        return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
+            self.session.check(checked(Drawing, given["drawing"], "the settings"))
+        return self.photos.decide(request.path_params["id"], [request.path_params["face"]], **given)
 
-    async def people(self, request: Request) -> Response:
-        """Who is in several photos."""
-        return JSONResponse(self.photos.people.rows())
-
-    async def link(self, request: Request) -> Response:
-        """Compare the faces of all photos."""
-        count = await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))
-        return JSONResponse({"people": count})
-
-    async def face_picture(self, request: Request) -> Response:
-        item, face = self._item(request), request.path_params["face"]
-        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
-        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
-            return _sorry("There is no such face.", 404)
-        return Response(await run_in_threadpool(self.photos.face_picture, item, face, kind), media_type="image/jpeg")
-
-    async def decide_faces(self, request: Request) -> Response:
+    def decide_faces(self, request: Request, given: dict[str, Any]) -> Answer:
         """One mode for all faces of a photo."""
-        mode = str((await _json(request)).get("mode", ""))
-        number = self._item(request).id
-        return await self._done(request, await run_in_threadpool(self.photos.decide, number, None, mode=mode))
+        return self.photos.decide(self._item(request).id, None, mode=str(given.get("mode", "")))
 
-    async def take_possible(self, request: Request) -> Response:
+    def take_possible(self, request: Request, given: dict[str, Any]) -> Answer:
         """Take `places` that may be faces for faces; without it all that are open."""
-        given, number = await _json(request), self._item(request).id
         places = given.get("places")
         if places is not None and not (isinstance(places, list) and all(type(n) is int for n in places)):
             raise InputError("places is a list of numbers")
-        mode = str(given.get("mode", "plain"))
-        return await self._done(request, await run_in_threadpool(self.photos.take_possible, number, places, mode))
+        return self.photos.take_possible(self._item(request).id, places, str(given.get("mode", "plain")))
 
-    async def decide_files(self, request: Request) -> Response:
+    def decide_files(self, request: Request, given: dict[str, Any]) -> Answer:
         """One decision on several files."""
-        given = await _json(request)
         ids = given.pop("ids", None)
         if not isinstance(ids, list) or not all(isinstance(number, str) for number in ids):
             raise InputError("ids is a list of files")
@@ -274,115 +291,89 @@ class _Routes:
             raise InputError(f"files have no {', '.join(sorted(unknown))}")
         if {given.get("mode", ""), given.get("possible", "")} - {"", *MODES}:
             raise InputError(f"a mode is one of {', '.join(MODES)}")
-        await run_in_threadpool(self.session.decide, ids, given)
-        return JSONResponse({"ids": ids})
+        self.session.decide(ids, given)
+        return {"ids": ids}
 
-    async def undo_all(self, request: Request) -> Response:
+    def undo_all(self, request: Request, given: dict[str, Any]) -> Answer:
         """The last action of all; with ?redo what was undone last."""
-        redo = "redo" in request.query_params
-        return JSONResponse({"ids": await run_in_threadpool(lambda: self.session.undo(redo=redo))})
+        return {"ids": self.session.undo(redo="redo" in request.query_params)}
 
-    async def undo(self, request: Request) -> Response:
+    def undo(self, request: Request, given: dict[str, Any]) -> Answer:
         """The last decision on a file; with ?redo what was undone last."""
         item, redo = self._item(request), "redo" in request.query_params
-        if item.kind == "film":
-            await run_in_threadpool(lambda: self.review.undo(item.id, redo=redo))
-            return await self._done(request)
-        return await self._done(request, await run_in_threadpool(lambda: self.photos.undo(item.id, redo=redo)))
+        return self.review.undo(item.id, redo=redo) if item.kind == "film" else self.photos.undo(item.id, redo=redo)
 
-    async def cut(self, request: Request) -> Response:
+    def decisions(self, request: Request, given: dict[str, Any]) -> Answer:
+        """What was decided, as a file: on one photo or film, or on all photos."""
+        tree = self.session.decisions(request.path_params.get("id"))
+        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
+        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
+        return Response(text, media_type="application/json", headers=headers)
+
+    # -- photos -------------------------------------------------------------------------------------------------------
+
+    def people(self, request: Request, given: dict[str, Any]) -> Answer:
+        """Who is in several photos."""
+        return self.photos.people.rows()
+
+    async def link(self, request: Request) -> Answer:
+        """Compare the faces of all photos."""
+        return {"people": await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))}
+
+    def face_picture(self, request: Request, given: dict[str, Any]) -> Answer:
+        item, face = self._item(request), request.path_params["face"]
+        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
+        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
+            return _sorry("There is no such face.", 404)
+        return self.photos.face_picture(item, face, kind)
+
+    def cut(self, request: Request, given: dict[str, Any]) -> Answer:
         """A face as an earlier draw showed it."""
         item, face = self._item(request), request.path_params["face"]
         if face >= len(item.faces):
             return _sorry("There is no such face.", 404)
-        path = self.photos.cut(item, face, request.path_params["draw"])
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not kept.", 404)
+        return self.photos.cut(item, face, request.path_params["draw"])
 
-    async def add_face(self, request: Request) -> Response:
-        return await self._done(request, self.photos.add_face(self._item(request).id, _box(await _json(request))))
+    def add_face(self, request: Request, given: dict[str, Any]) -> Answer:
+        return self.photos.add_face(self._item(request).id, _box(given))
 
-    async def remove_face(self, request: Request) -> Response:
-        return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
-
-    async def save(self, request: Request) -> Response:
-        item = self._item(request)
-        future = self.session.save(item.id)
-        return await self._done(request, None if item.kind == "film" else future)
-
-    async def save_all(self, request: Request) -> Response:
-        """Every file with a result that is not written yet, in the background."""
-        return JSONResponse({"begun": self.session.save_all()})
-
-    async def cancel(self, request: Request) -> Response:
-        self.films.cancel(self._item(request).id)
-        return JSONResponse({})
+    def remove_face(self, request: Request, given: dict[str, Any]) -> Answer:
+        return self.photos.remove_face(self._item(request).id, request.path_params["face"])
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    async def film(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.films.describe, self._item(request).id))
+    def film(self, request: Request, given: dict[str, Any]) -> Answer:
+        return self.films.describe(self._item(request).id)
 
-    async def track(self, request: Request) -> Response:
-        number, track = self._item(request).id, request.path_params["track"]
-        path = self.films.strip(number, track, after="after" in request.query_params)
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("No picture of it.", 404)
-
-    async def edit_film(self, request: Request) -> Response:
+    def edit_film(self, request: Request, given: dict[str, Any]) -> Answer:
         """Change the decisions on a film, in the form of its decisions.json."""
-        given, number = await _json(request), self._item(request).id
-        await run_in_threadpool(self.films.edit, number, given)
-        return await self.film(request)
+        self.films.edit(self._item(request).id, given)
+        return self.film(request, {})
 
-    async def decisions(self, request: Request) -> Response:
-        """What was decided, as a file: on one photo or film, or on all photos."""
-        number = request.path_params.get("id")
-        tree = await run_in_threadpool(self.session.decisions, number)
-        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
-        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
-        return Response(text, media_type="application/json", headers=headers)
+    def track(self, request: Request, given: dict[str, Any]) -> Answer:
+        after = "after" in request.query_params
+        return self.films.strip(self._item(request).id, request.path_params["track"], after=after)
 
-    async def video(self, request: Request) -> Response:
+    def video(self, request: Request, given: dict[str, Any]) -> Answer:
         """The film, or its last result, for the player; the browser asks for parts of it."""
         item = self._item(request)
-        if "after" not in request.query_params:
-            return FileResponse(self.review.source(item))
-        path = self.review.result(item)
+        path = self.review.result(item) if "after" in request.query_params else self.review.source(item)
         return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
 
-    async def at(self, request: Request) -> Response:
+    def at(self, request: Request, given: dict[str, Any]) -> Answer:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
         time, frame = request.query_params.get("time"), _number(request, "frame", 0)
-        place = {"frame": frame} if time is None else {"time": _float(time)}
-        return JSONResponse(await run_in_threadpool(lambda: self.films.at(self._item(request).id, **place)))
+        return self.films.at(self._item(request).id, time=None if time is None else _float(time), frame=frame)
 
-    async def frame(self, request: Request) -> Response:
-        number, at = self._item(request).id, request.path_params["frame"]
+    def frame(self, request: Request, given: dict[str, Any]) -> Answer:
         films, query = self.films, request.query_params
         draw = films.frame_after if "after" in query else films.frame_of_result if "result" in query else films.frame
-        picture = await asyncio.wrap_future(await run_in_threadpool(draw, number, at))
-        return Response(picture, media_type="image/jpeg")
+        return draw(self._item(request).id, request.path_params["frame"])
 
-    async def person_cut(self, request: Request) -> Response:
+    def person_cut(self, request: Request, given: dict[str, Any]) -> Answer:
         """The new face of a person of a film as a draw showed it."""
-        number, given = self._item(request).id, request.path_params
-        path = await run_in_threadpool(self.films.cut, number, given["key"], given["draw"])
-        return FileResponse(path, media_type="image/jpeg") if path and path.exists() else _sorry("Not drawn yet.", 404)
-
-
-def _telling(handler: Handler) -> Handler:
-    """What a handler raises becomes one sentence."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except KeyError:
-            return _sorry("There is no such file in this review.", 404)
-        except FicganError as error:
-            return _sorry(sentence(error), 422)
-        except OSError as error:
-            return _sorry(f"It could not be written or read: {sentence(error)}", 507)
-
-    return handle
+        path = self.films.cut(self._item(request).id, request.path_params["key"], request.path_params["draw"])
+        return path or _sorry("There is no such person.", 404)
 
 
 def _sorry(sentence: str, status: int) -> Response:
