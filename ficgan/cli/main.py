@@ -403,7 +403,7 @@ COMMANDS = {
     "train-attributes": ("train:train_attributes", "Train the classifier that judges attributes."),
     "measure": ("evaluate:measure", "Measure a model: first figures, or all its bars."),
     "eval": ("evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
-    "attack": ("evaluate:attack", "Train attackers on one's own anonymisation, and try them."),
+    "attack": ("attack:attack", "Train attackers on one's own anonymisation, and try them."),
     "pointcloud": ("pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
     "doctor": ("main:doctor", "Show what is installed, what works, and what is missing."),
 }

@@ -18,6 +18,7 @@ from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
 from ficgan.cli._files import FileJob
+from ficgan.cli._run import DeidRun
 from ficgan.cli._work import FileSetup, FileWork
 from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
@@ -101,7 +102,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
     engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
     film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
     with Console(given["progress"], quiet=given["quiet"]) as report:
-        run = _deid.DeidRun(report, RunManifest(), overwrite=overwrite)
+        run = DeidRun(report, RunManifest(), overwrite=overwrite)
         run.counts["inputs"] = 1
         job = FileJob(Path(film), out, film=True, place=out.name)
 
