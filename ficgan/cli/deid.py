@@ -94,11 +94,7 @@ def deid(
     """
     started, in_order = time.monotonic(), given["link"] == "job"
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
-    if files_from is not None:
-        listed = files_from.read().removeprefix(b"\xef\xbb\xbf").splitlines()
-        inputs = (*inputs, *(os.fsdecode(line) for line in listed if line.strip()))
-    if not inputs:
-        raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
+    inputs = _listed(inputs, files_from)
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     linked = in_order and given["mode"] == "ficgan"
@@ -110,15 +106,8 @@ def deid(
     credentials = None if sign is None else _credentials(*sign)
     plan = make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
-    if films:
-        from ficgan.video.source import check_span
-
-        check_span(given["start"], given["end"])
     jobs = 1 if external or in_order else jobs
-    threads = 1
-    if photos > 1 and not jobs:
-        threads = min(photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
-    opts.share_processors(jobs or (1 if films else threads), mode=given["mode"])
+    threads = _shared_out(given, films, photos, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
     with Console(progress, unit="file" if films else "image", quiet=quiet) as report:
         if warning := opts.caution(given["mode"]):
@@ -142,6 +131,29 @@ def deid(
                 run.list_finished()
 
             run.finish(work, started, **({"dry_run": True} if dry_run else {}))
+
+
+def _listed(inputs: tuple[str, ...], files_from: IO[bytes] | None) -> tuple[str, ...]:
+    """What was named, and what the lines of a file name."""
+    if files_from is not None:
+        lines = files_from.read().removeprefix(b"\xef\xbb\xbf").splitlines()
+        inputs = (*inputs, *(os.fsdecode(line) for line in lines if line.strip()))
+    if not inputs:
+        raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
+    return inputs
+
+
+def _shared_out(given: Mapping[str, Any], films: int, photos: int, jobs: int | None) -> int:
+    """How many photos are worked on at once; the processors are divided among them. A span of no time is refused."""
+    if films:
+        from ficgan.video.source import check_span
+
+        check_span(given["start"], given["end"])
+    threads = 1
+    if photos > 1 and not jobs:
+        threads = min(photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    opts.share_processors(jobs or (1 if films else threads), mode=given["mode"])
+    return threads
 
 
 def _is_external(given: Mapping[str, Any], *, sandbox: bool, cluster: str | None) -> bool:

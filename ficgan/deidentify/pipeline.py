@@ -350,23 +350,21 @@ class Deidentifier:
     def films(self) -> FilmEngine:
         """The settings, networks and people that all films share; made once for these controls."""
         if self._films is None:
-            from ficgan.video.settings import FilmEngine
+            from ficgan.video.settings import FilmEngine, VideoTools
 
-            self._films = FilmEngine(
-                self.photos.model,
+            base = VideoTools(
                 self.detector,
                 self.recognizer,
+                self.photos.model,
                 self.policy,
-                self.mode,
-                self.methods,
-                self.mask_scale,
                 self.layer,
-                None if self.psi == "auto" else float(self.psi),
-                self._thorough,
-                self.gate,
-                self.photos.objects,
-                lambda drawing: drawing.applied(self).films,
+                methods=self.methods,
+                gate=self.gate,
+                objects=self.photos.objects,
             )
+            psi = None if self.psi == "auto" else float(self.psi)
+            redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
+            self._films = FilmEngine(base, self.mode, self.mask_scale, psi, self._thorough, redrawn)
         return self._films
 
     def video_settings(self, **changes: Any) -> VideoSettings:

@@ -17,12 +17,10 @@ import av
 import numpy as np
 
 from ficgan.errors import InputError
+from ficgan.images import CAMERA, NUMBERED, display_name, is_url
 from ficgan.images.read import read_image
 from ficgan.video.pictures import Image, Orientation, RGBReader, is_full_range, orientation_of
-from ficgan.video.source import Raw, VideoInfo, VideoSource, check_span, display_name, is_url, locator, reason
-
-_CAMERA = re.compile(r"camera:(\d+)")
-_PATTERN = re.compile(r"%0?(\d*)d")
+from ficgan.video.source import Raw, VideoInfo, VideoSource, check_span, locator, reason
 
 
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
@@ -42,7 +40,7 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
 
 
 def _open(text: str) -> VideoSource:
-    if camera := _CAMERA.fullmatch(text):
+    if camera := CAMERA.fullmatch(text):
         device = f"/dev/video{camera[1]}"
         if not Path(device).exists():
             raise InputError(f"{text}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
@@ -50,7 +48,7 @@ def _open(text: str) -> VideoSource:
     if is_url(text):
         return StreamSource(text, display_name(text))
     path = Path(text)
-    if not path.exists() and _PATTERN.search(path.name):
+    if not path.exists() and NUMBERED.search(path.name):
         return SequenceSource(path)
     return StreamSource(path, str(path))
 
@@ -347,7 +345,7 @@ class SequenceSource(VideoSource):
     """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second."""
 
     def __init__(self, pattern: Path) -> None:
-        place = _PATTERN.search(pattern.name)
+        place = NUMBERED.search(pattern.name)
         assert place is not None
         digits = rf"(\d{{{place[1] or 1},}})"
         name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, Self
-from urllib.parse import urlsplit, urlunsplit
 
 from ficgan.errors import InputError, UsageError
 from ficgan.video.pictures import Image, scaled
-
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
 
 
 @dataclass(frozen=True)
@@ -58,19 +54,6 @@ class Frame:
     time: float
     image: Image
     duration: int | None = None
-
-
-def is_url(source: str) -> bool:
-    """Whether a source or target is an address (`rtsp://…`, `pipe:`), not a file of this machine."""
-    return bool(_SCHEME.match(source))
-
-
-def display_name(source: str) -> str:
-    """A source as it may stand in a message: addresses without user, password and query."""
-    if not is_url(source) or source.startswith("pipe:"):
-        return source
-    parts = urlsplit(source)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def locator(path: str | os.PathLike[str]) -> str:

@@ -391,9 +391,7 @@ def fill_track(
     half = np.exp(np.maximum(logs, between)) / 2
     straight = _interpolated(clock, at, centre)
 
-    origin = np.full(len(frames), FILLED, np.uint8)
-    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
-    origin[numbers - start] = SEEN
+    origin = _origin(frames, numbers)
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
     cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
@@ -429,6 +427,13 @@ def _span(
     stop = min(last, int(np.searchsorted(clock, clock[numbers[-1]] + after + 1e-6, side="right")) - 1)
     frames = np.arange(min(start, numbers[0]), max(stop, numbers[-1]) + 1)
     return frames, clock[frames]
+
+
+def _origin(frames: NDArray[np.int64], seen: NDArray[np.int64]) -> NDArray[np.uint8]:
+    origin = np.full(len(frames), FILLED, np.uint8)
+    origin[(frames < seen[0]) | (frames > seen[-1])] = PADDED
+    origin[seen - frames[0]] = SEEN
+    return origin
 
 
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
