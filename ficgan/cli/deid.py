@@ -98,23 +98,19 @@ def deid(
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     linked = in_order and given["mode"] == "ficgan"
-    if linked and skip_existing and (given["seed"] is None or not sidecar):
-        raise UsageError("--link job with --skip-existing needs the --seed of the run before, and side-cars")
-    external = _is_external(given, sandbox=sandbox, cluster=cluster)
+    _check_ways(given, resumed=linked and skip_existing, sidecar=sidecar, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
-    decided = None if decisions is None else _decided(decisions, given)
-    credentials = None if sign is None else _credentials(*sign)
+    decided, credentials = decisions and _decided(decisions, given), _credentials(*sign) if sign else None
     plan = make_plan(inputs, out, overwrite=overwrite)
     films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
-    jobs = 1 if external or in_order else jobs
+    jobs = 1 if in_order or given["mode"].startswith("external") else jobs
     threads = _shared_out(given, films, photos, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
     with Console(progress, unit="file" if films else "image", quiet=quiet) as report:
         if warning := opts.caution(given["mode"]):
             report.info(f"Warning: {warning}")
-        folder = plan.folder if sidecar and not dry_run else None
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
-        with RunManifest(folder, key) as manifest:
+        with RunManifest(plan.folder if sidecar and not dry_run else None, key) as manifest:
             run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials, linked)
 
             def work() -> None:
@@ -156,14 +152,15 @@ def _shared_out(given: Mapping[str, Any], films: int, photos: int, jobs: int | N
     return threads
 
 
-def _is_external(given: Mapping[str, Any], *, sandbox: bool, cluster: str | None) -> bool:
-    """Whether a program of the user's hides the faces; what does not go together is refused."""
-    external = bool(given["mode"].startswith("external"))
+def _check_ways(given: Mapping[str, Any], *, resumed: bool, sidecar: bool, sandbox: bool, cluster: str | None) -> None:
+    """Refuse what does not go together; `resumed`: people linked over photos, some of which an earlier run did."""
+    external = given["mode"].startswith("external")
+    if resumed and (given["seed"] is None or not sidecar):
+        raise UsageError("--link job with --skip-existing needs the --seed of the run before, and side-cars")
     if sandbox and external:
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if cluster and (external or given["link"] == "job"):
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-    return external
 
 
 def _credentials(certificate: Path, key: Path) -> Credentials:

@@ -147,7 +147,9 @@ class RunManifest:
         data = self._path.read_bytes()
         entries = list(_entries(data))
         self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
-        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in entries if _is_result(entry)}
+        self._made = {
+            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
+        }
         cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
         self._held = data if isinstance(self._path, StorePath) else cut if data else b""
 
@@ -193,10 +195,6 @@ def _entries(manifest: bytes) -> Iterator[dict[str, Any]]:
         with suppress(ValueError, RecursionError):
             entry = json.loads(line)
             yield entry if isinstance(entry, dict) else {}
-
-
-def _is_result(entry: Mapping[str, Any]) -> bool:
-    return entry.get("state") == "written"
 
 
 @dataclass(frozen=True)
@@ -345,7 +343,7 @@ def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     for entry in _entries(path.read_bytes()):
         if isinstance(name := entry.get("input"), str):
             state, output = str(entry.get("state", "")), str(entry.get("output") or name)
-            if _is_result(entry):
+            if state == "written":
                 last[output] = {}
             else:
                 last.setdefault(output, {})[name] = state, str(entry.get("error") or "")

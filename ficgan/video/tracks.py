@@ -299,8 +299,8 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
         return bool(track.origin[row] == PADDED) and any(
             other.id != track.id
             and other.origin[n] <= FILLED
-            and _share(other.boxes[n], box) >= COVERED
-            and _share(box, other.boxes[n]) >= COVERED / 2
+            and share_in(other.boxes[n], box) >= COVERED
+            and share_in(box, other.boxes[n]) >= COVERED / 2
             for other, n in known.at(track.first + row)
         )
 
@@ -327,7 +327,7 @@ def fill_weak(
         bare = [
             row
             for row, box in enumerate(track.boxes)
-            if all(_share(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
+            if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
         ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
             found.append(
@@ -344,7 +344,7 @@ def fill_weak(
     return found
 
 
-def _share(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
+def share_in(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
     """Share of a box that lies in another."""
     common = (np.minimum(box[2:], of[2:]) - np.maximum(box[:2], of[:2])).clip(0)
     return float(common.prod() / max(float((box[2:] - box[:2]).prod()), 1e-6))

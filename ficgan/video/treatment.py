@@ -21,7 +21,7 @@ from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
 from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
 from ficgan.video.settings import FilmTask
-from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet
+from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
 CHANGE = 3.0
@@ -320,14 +320,13 @@ def _runs(flags: Flags) -> list[tuple[int, int]]:
 
 def _is_crossed(track: Track, row: int, tracks: TrackSet) -> bool:
     """Whether another face that was found lies before this one."""
-    box = track.boxes[row]
-    area = max(float((box[2:] - box[:2]).prod()), 1e-6)
-    for other, there in tracks.at(track.first + row):
-        if other.id != track.id and not other.kind and other.origin[there] <= FILLED:
-            common = (np.minimum(box[2:], other.boxes[there][2:]) - np.maximum(box[:2], other.boxes[there][:2])).clip(0)
-            if float(common.prod()) >= HIDDEN * area:
-                return True
-    return False
+    return any(
+        other.id != track.id
+        and not other.kind
+        and other.origin[there] <= FILLED
+        and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+        for other, there in tracks.at(track.first + row)
+    )
 
 
 def _bridges(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:
