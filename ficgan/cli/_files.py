@@ -110,6 +110,16 @@ class FilePlan:
     left_out: Counter[str] = field(default_factory=Counter)
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
 
+    @property
+    def films(self) -> int:
+        """How many films there are."""
+        return sum(job.film for job in self.jobs)
+
+    @property
+    def photos(self) -> int:
+        """How many photos there are."""
+        return len(self.jobs) - self.films
+
 
 def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False) -> FilePlan:
     """Pair every input file with its output.

@@ -17,7 +17,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, make_plan
+from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan
 from ficgan.cli._run import DeidRun
 from ficgan.cli._work import Done, FileSetup, FileWork, by_cluster, by_threads, by_workers, make_folder
 from ficgan.cli.main import Console, handle_errors, named, path
@@ -92,21 +92,21 @@ def deid(
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.
     """
-    started, in_order = time.monotonic(), given["link"] == "job"
+    started = time.monotonic()
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
-    inputs = _listed(inputs, files_from)
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
-    linked = in_order and given["mode"] == "ficgan"
+    inputs = _listed(inputs, files_from)
+    linked = given["link"] == "job" and given["mode"] == "ficgan"
     _check_ways(given, resumed=linked and skip_existing, sidecar=sidecar, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
-    decided, credentials = decisions and _decided(decisions, given), _credentials(*sign) if sign else None
+    decided = None if decisions is None else _decided(decisions, given)
+    credentials = _credentials(*sign) if sign else None
     plan = make_plan(inputs, out, overwrite=overwrite)
-    films, photos = (sum(job.film is film for job in plan.jobs) for film in (True, False))
-    jobs = 1 if in_order or given["mode"].startswith("external") else jobs
-    threads = _shared_out(given, films, photos, jobs)
+    jobs = 1 if given["link"] == "job" or given["mode"].startswith("external") else jobs
+    threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
-    with Console(progress, unit="file" if films else "image", quiet=quiet) as report:
+    with Console(progress, unit="file" if plan.films else "image", quiet=quiet) as report:
         if warning := opts.caution(given["mode"]):
             report.info(f"Warning: {warning}")
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
@@ -120,13 +120,12 @@ def deid(
                         report.info(f"{job.name} -> {job.output}")
                     return
                 if ready:
-                    setup = _setup(run, settings, given, decided, films=bool(films), photos=bool(photos))
-                    workers = jobs or (cpus() if cluster else 1)
+                    setup, workers = _setup(run, plan, settings, given, decided), jobs or (cpus() if cluster else 1)
                     limits = _limits(ready) if sandbox else None
                     run.take(_results(run, ready, setup, threads, workers, cluster, limits), len(ready))
                 run.list_finished()
 
-            run.finish(work, started, **({"dry_run": True} if dry_run else {}))
+            run.finish(work, started, **{"dry_run": True} if dry_run else {})
 
 
 def _listed(inputs: tuple[str, ...], files_from: IO[bytes] | None) -> tuple[str, ...]:
@@ -139,16 +138,16 @@ def _listed(inputs: tuple[str, ...], files_from: IO[bytes] | None) -> tuple[str,
     return inputs
 
 
-def _shared_out(given: Mapping[str, Any], films: int, photos: int, jobs: int | None) -> int:
+def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> int:
     """How many photos are worked on at once; the processors are divided among them. A span of no time is refused."""
-    if films:
+    if plan.films:
         from ficgan.video.source import check_span
 
         check_span(given["start"], given["end"])
     threads = 1
-    if photos > 1 and not jobs:
-        threads = min(photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
-    opts.share_processors(jobs or (1 if films else threads), mode=given["mode"])
+    if plan.photos > 1 and not jobs:
+        threads = min(plan.photos, MOST_THREADS, cpus()) if given["device"] == "cpu" else 2
+    opts.share_processors(jobs or (1 if plan.films else threads), mode=given["mode"])
     return threads
 
 
@@ -169,16 +168,14 @@ def _credentials(certificate: Path, key: Path) -> Credentials:
     return Credentials(certificate, key)
 
 
-def _setup(
-    run: DeidRun, settings: dict[str, Any], given: Mapping[str, Any], decided: Any, *, films: bool, photos: bool
-) -> FileSetup:
+def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
     """What all files share; the files that options name are read here."""
     keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
-    if photos:
+    if plan.photos:
         link = "job" if given["link"] == "job" else "file"
         settings = {**settings, "keep": keep, "only": only, "boxes": given["boxes"], "link": link}
     film = {"overwrite": run.overwrite, **{name: given[name] for name in ("start", "end")}}
-    if films:
+    if plan.films:
         film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
     photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
     return FileSetup(

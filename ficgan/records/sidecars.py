@@ -122,7 +122,7 @@ class RunManifest:
 
     def __init__(self, folder: Place | None = None, options: str = "") -> None:
         self._path = None if folder is None else folder / MANIFEST
-        self._options, self._held = options, b""
+        self._options, self._unsent = options, b""
         self._made: dict[str, str] = {}
         self._sent = time.monotonic()
         self.foreign = False
@@ -134,7 +134,7 @@ class RunManifest:
 
     def __exit__(self, *_: object) -> None:
         if isinstance(self._path, StorePath) and self._made_lines:
-            self._path.write_bytes(self._held)
+            self._path.write_bytes(self._unsent)
 
     def refresh(self) -> None:
         """Read what other runs have written meanwhile."""
@@ -147,11 +147,10 @@ class RunManifest:
         data = self._path.read_bytes()
         entries = list(_entries(data))
         self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
-        self._made = {
-            str(entry.get("output")): str(entry.get("options")) for entry in entries if entry.get("state") == "written"
-        }
+        made = [entry for entry in entries if entry.get("state") == "written"]
+        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in made}
         cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
-        self._held = data if isinstance(self._path, StorePath) else cut if data else b""
+        self._unsent = data if isinstance(self._path, StorePath) else cut if data else b""
 
     def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
@@ -169,16 +168,16 @@ class RunManifest:
         if record.get("state") == "written":
             self._made[place] = self._options
         about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
-        self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
+        self._unsent += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
         self._made_lines += 1
         if isinstance(self._path, StorePath):
             if time.monotonic() - self._sent > SENT_EVERY:
-                self._path.write_bytes(self._held)
+                self._path.write_bytes(self._unsent)
                 self._sent = time.monotonic()
         elif self._path.parent.is_dir():
             with self._path.open("ab", buffering=0) as file:
-                file.write(self._held)
-            self._held = b""
+                file.write(self._unsent)
+            self._unsent = b""
 
     def _name(self, output: Place) -> str:
         if self._path is None:
