@@ -53,6 +53,12 @@ def hint(wrong: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
 
 
+def reason(error: BaseException) -> str:
+    """What a library or the system says went wrong, in one line, without number and file name."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split()).rstrip(".")
+
+
 def memory_ran_out(error: BaseException) -> bool:
     """Whether an error, or one behind it, says that memory is short; each library says it its own way."""
     seen: BaseException | None = error

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from ficgan.errors import InputError
+from ficgan.errors import InputError, reason
 from ficgan.images import MAX_PIXELS
 from ficgan.images.colour import CodePoints, adobe_rgb, clean_icc, named_icc
 from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, space_of, to_rgb, to_uint8
@@ -71,8 +71,8 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
                 why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
             raise InputError(f"{path}: {why}") from None
         except Exception as error:  # a damaged file can raise nearly anything from a decoder
-            detail = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{path}: damaged or truncated, or of a kind that cannot be decoded ({detail})") from error
+            why = f"damaged or truncated, or of a kind that cannot be decoded ({reason(error)})"
+            raise InputError(f"{path}: {why}") from error
 
 
 def _read_bytes(path: Path, max_pixels: int) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ficgan import __version__
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import Place, StorePath, file_digest
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
 
@@ -318,7 +318,7 @@ def _read_record(path: Path, name: str, found: Folder) -> None:
     try:
         data = _read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        found.damaged.append((name, " ".join(str(error).split()) or type(error).__name__))
+        found.damaged.append((name, reason(error)))
         return
     if not isinstance(data, dict) or data.get("tool") != TOOL:
         return  # a stranger's file

@@ -359,7 +359,7 @@ class Identities:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
 
-    def lay(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
+    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
         """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
 
         `kept` are boxes of faces that stay as they are.

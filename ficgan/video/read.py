@@ -16,11 +16,11 @@ from typing import Any
 import av
 import numpy as np
 
-from ficgan.errors import InputError
+from ficgan.errors import InputError, reason
 from ficgan.images import CAMERA, NUMBERED, display_name, is_url
 from ficgan.images.read import read_image
 from ficgan.video.pictures import Image, Orientation, RGBReader, is_full_range, orientation_of
-from ficgan.video.source import Raw, VideoInfo, VideoSource, check_span, locator, reason
+from ficgan.video.source import Raw, VideoInfo, VideoSource, check_span, locator
 
 
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:

@@ -37,7 +37,7 @@ NEARBY = 0.3
 Image = NDArray[np.uint8]
 
 
-def stands(made: FilmFace, coverage: float) -> bool:
+def hides_source(made: FilmFace, coverage: float) -> bool:
     """Whether a new face that was drawn hides the source's."""
     assert made.paste is not None
     face, reading, mask = made.appearance.face, made.reading, made.paste.mask
@@ -113,8 +113,8 @@ class Renderer:
                     self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
                 self.note(job.frame.index, appearance, "kept")
-            elif made and paste and stands(made, coverage):
-                self.identities.lay(made, out, kept)
+            elif made and paste and hides_source(made, coverage):
+                self.identities.paste_onto(made, out, kept)
                 self.note(job.frame.index, appearance, "generated", made)
             else:
                 if paste is not None:

@@ -61,12 +61,6 @@ def locator(path: str | os.PathLike[str]) -> str:
     return f"file:{Path(path).absolute()}"
 
 
-def reason(error: BaseException) -> str:
-    """What FFmpeg or the system says went wrong, without number and file name."""
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split()).rstrip(".")
-
-
 def check_span(start: float | None, end: float | None) -> None:
     """Raise a UsageError where no frame can lie between two times in seconds."""
     for name, value in (("start", start), ("end", end)):

@@ -19,7 +19,7 @@ from ficgan.face_model import FaceModel
 from ficgan.video.decided import SMALL, FilmPlan
 from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
-from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
+from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, hides_source
 from ficgan.video.settings import FilmTask
 from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet, share_in
 
@@ -76,7 +76,7 @@ class TrackSurvey:
         elif last is not None and last[0] == row - 1:
             self.found[last[0]] = last[1]
 
-    def anew(self) -> TrackSurvey:
+    def for_other_faces(self) -> TrackSurvey:
         """The same for another new face: what can be read stays."""
         return TrackSurvey(self.readable, np.zeros(len(self.readable), bool), self.found)
 
@@ -113,7 +113,7 @@ def survey(
     model = task.tools.face_model
     assert model is not None
     surveys = {
-        track.id: TrackSurvey.of(track) if before is None else before[track.id].anew()
+        track.id: TrackSurvey.of(track) if before is None else before[track.id].for_other_faces()
         for track in plan.tracks
         if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people)
     }
@@ -147,7 +147,7 @@ def survey(
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):
                 face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
                 passes, near = identities.tried(face)
-                seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
+                seen.tried(row, every, shown=passes and hides_source(face, task.tools.policy.coverage), near=near)
                 if not passes:
                     seen.known.append(frame.index)
     for seen in surveys.values():
@@ -298,18 +298,18 @@ class _TrackState:
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
-    """The cheapest way through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
+    """The cheapest path through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
     total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
         back[row] = np.where(moved < total, [1, 0], [0, 1])
         total = np.minimum(total, moved) + costs[row]
-    way = np.empty(len(costs), bool)
+    path = np.empty(len(costs), bool)
     state = int(total[1] < total[0])
     for row in range(len(costs) - 1, -1, -1):
-        way[row] = bool(state)
+        path[row] = bool(state)
         state = int(back[row, state])
-    return way
+    return path
 
 
 def _runs(flags: Flags) -> list[tuple[int, int]]:
