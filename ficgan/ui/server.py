@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from importlib.resources import files
 from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -26,6 +27,7 @@ from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.risks import CLOSE
 from ficgan.ui.items import MODES, Controls, Item
 from ficgan.ui.photos import NEW
+from ficgan.ui.project import Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
@@ -48,48 +50,78 @@ def make_app(session: Session) -> Starlette:
     return Starlette(routes=_Routes(session).all())
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A request, and the JSON of its body."""
+
+    request: Request
+    review: Review
+    given: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def item(self) -> Item:
+        """The file of the path; a KeyError where there is none."""
+        return self.review[self.path["id"]]
+
+    @property
+    def path(self) -> dict[str, Any]:
+        return self.request.path_params
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+
 class _Routes:
-    """Handlers get the request and the JSON of its body. They run in threads, but for those that are async."""
+    """Handlers run in threads, but for those that are async."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.review = session, session.review
         self.photos, self.films = session.photos, session.films
 
     def all(self) -> list[Route]:
-        item = "/api/items/{id}"
+        item, photos, films = "/api/items/{id}", self.photos, self.films
         table: list[tuple[str, str, Handler]] = [
             *(("GET", path, self.page) for path in PAGES),
             ("GET", "/api/state", self.state),
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
-            ("POST", "/api/save", self.save_all),
+            ("POST", "/api/save", lambda call: {"begun": self.session.save_all()}),
             ("POST", "/api/items", self.decide_files),
-            ("POST", "/api/undo", self.undo_all),
+            ("POST", "/api/undo", lambda call: {"ids": self.session.undo(redo="redo" in call.query)}),
             ("GET", "/api/decisions.json", self.decisions),
-            ("GET", item, self.item),
+            ("GET", item, lambda call: call.item),
             ("DELETE", item, self.remove),
             ("POST", f"{item}/look", self.look),
             ("GET", f"{item}/picture/{{kind}}", self.picture),
             ("POST", f"{item}/controls", self.controls),
             ("POST", f"{item}/save", self.save),
             ("POST", f"{item}/cancel", self.cancel),
-            ("POST", f"{item}/faces", self.add_face),
-            ("PATCH", f"{item}/faces", self.decide_faces),
+            ("POST", f"{item}/faces", lambda call: photos.add_face(call.item.id, _box(call.given))),
+            (
+                "PATCH",
+                f"{item}/faces",
+                lambda call: photos.decide(call.item.id, None, mode=str(call.given.get("mode", ""))),
+            ),
             ("POST", f"{item}/possible", self.take_possible),
             ("POST", f"{item}/undo", self.undo),
             ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
-            ("GET", "/api/people", self.people),
+            ("GET", "/api/people", lambda call: photos.people.rows()),
             ("POST", "/api/people", self.link),
             ("GET", f"{item}/faces/{{face:int}}/picture", self.face_picture),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
-            ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
-            ("GET", f"{item}/film", self.film),
+            ("DELETE", f"{item}/faces/{{face:int}}", lambda call: photos.remove_face(call.item.id, call.path["face"])),
+            ("GET", f"{item}/film", lambda call: films.describe(call.item.id)),
             ("PATCH", f"{item}/film", self.edit_film),
             ("GET", f"{item}/decisions.json", self.decisions),
             ("GET", f"{item}/video", self.video),
             ("GET", f"{item}/at", self.at),
             ("GET", f"{item}/frame/{{frame:int}}", self.frame),
-            ("GET", f"{item}/track/{{track:int}}", self.track),
+            (
+                "GET",
+                f"{item}/track/{{track:int}}",
+                lambda call: films.strip(call.item.id, call.path["track"], after="after" in call.query),
+            ),
             ("GET", f"{item}/people/{{key}}/{{draw:int}}", self.person_cut),
         ]
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
@@ -100,10 +132,10 @@ class _Routes:
         async def answer(request: Request) -> Response:
             try:
                 if iscoroutinefunction(handler):
-                    made = await handler(request)
+                    made = await handler(_Call(request, self.review))
                 else:
-                    given = {} if request.method == "GET" else await _json(request)
-                    made = await run_in_threadpool(handler, request, given)
+                    call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
+                    made = await run_in_threadpool(handler, call)
                 return await self._response(request, made)
             except KeyError:
                 return _sorry("There is no such file in this review.", 404)
@@ -117,7 +149,7 @@ class _Routes:
     async def _response(self, request: Request, made: Any) -> Response:
         if isinstance(made, Future):
             made = await asyncio.wrap_future(made)
-            made = made if isinstance(made, bytes) else self._item(request)
+            made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
         if isinstance(made, Response):
             return made
         if isinstance(made, bytes):
@@ -128,13 +160,13 @@ class _Routes:
 
     # -- the page, files ----------------------------------------------------------------------------------------------
 
-    def page(self, request: Request, given: dict[str, Any]) -> Answer:
-        name, kind = PAGES[request.url.path]
+    def page(self, call: _Call) -> Answer:
+        name, kind = PAGES[call.request.url.path]
         return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
 
-    def state(self, request: Request, given: dict[str, Any]) -> Answer:
+    def state(self, call: _Call) -> Answer:
         """What changed since a revision: the page asks again and again."""
-        since, items = _number(request, "since", 0), self.review.items()
+        since, items = int(_float(call.query.get("since", 0))), self.review.items()
         about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
         about["output"] = str(self.review.output)
         entry: dict[str, Any] = {
@@ -189,22 +221,16 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    def _item(self, request: Request) -> Item:
-        return self.review[request.path_params["id"]]
-
-    def item(self, request: Request, given: dict[str, Any]) -> Answer:
-        return self._item(request)
-
-    async def upload(self, request: Request) -> Answer:
+    async def upload(self, call: _Call) -> Answer:
         """Take one file as the body of the request, piece by piece."""
-        name = _file_name(request.query_params.get("name", ""))
+        name = _file_name(call.query.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
         number = secrets.token_hex(5)
         upload = f"source-{number}{suffix}"
-        await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
+        await self._receive(call.request, self.review.folder / upload, LIMITS[kind], name)
         item = await run_in_threadpool(self.session.add_upload, name, upload, number)
         return JSONResponse(self._whole(item), 201)
 
@@ -223,156 +249,127 @@ class _Routes:
             if not size:
                 raise InputError(f"{name}: is empty")
 
-    def remove(self, request: Request, given: dict[str, Any]) -> Answer:
-        self.films.cancel(self._item(request).id)
-        self.review.remove(request.path_params["id"])
+    def remove(self, call: _Call) -> Answer:
+        self.films.cancel(call.item.id)
+        self.review.remove(call.path["id"])
         return {}
 
-    def look(self, request: Request, given: dict[str, Any]) -> Answer:
+    def look(self, call: _Call) -> Answer:
         """Try a file again that failed."""
-        item = self._item(request)
+        item = call.item
         self.review.change(item.id, quiet=True, state="waiting", error="")
         self.session.look(item.id)
-        return self._item(request)
+        return call.item
 
-    def picture(self, request: Request, given: dict[str, Any]) -> Answer:
-        kind, item = request.path_params["kind"], self._item(request)
+    def picture(self, call: _Call) -> Answer:
+        kind, item = call.path["kind"], call.item
         if kind not in ("thumb", "before", "after", "result"):
             return _sorry("There is no such picture.", 404)
-        if "whole" in request.query_params and kind in ("before", "after"):
+        if "whole" in call.query and kind in ("before", "after"):
             return self.photos.whole(item.id) if kind == "after" else self.session.whole(item.id)
         return self.review.picture(kind, item.id)
 
-    def save(self, request: Request, given: dict[str, Any]) -> Answer:
-        item = self._item(request)
+    def save(self, call: _Call) -> Answer:
+        item = call.item
         future = self.session.save(item.id)
-        return self._item(request) if item.kind == "film" else future
+        return call.item if item.kind == "film" else future
 
-    def save_all(self, request: Request, given: dict[str, Any]) -> Answer:
-        """Every file with a result that is not written yet, in the background."""
-        return {"begun": self.session.save_all()}
-
-    def cancel(self, request: Request, given: dict[str, Any]) -> Answer:
-        self.films.cancel(self._item(request).id)
+    def cancel(self, call: _Call) -> Answer:
+        self.films.cancel(call.item.id)
         return {}
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
-    def controls(self, request: Request, given: dict[str, Any]) -> Answer:
+    def controls(self, call: _Call) -> Answer:
         """Controls of one photo, or of all."""
-        controls, number = checked(Controls, given, "the settings"), request.path_params.get("id")
+        controls, number = checked(Controls, call.given, "the settings"), call.path.get("id")
         future = self.session.set_controls(controls, number)
-        return (future or self._item(request)) if number else {"controls": controls.model_dump()}
+        return (future or call.item) if number else {"controls": controls.model_dump()}
 
-    def decide(self, request: Request, given: dict[str, Any]) -> Answer:
-        if unknown := set(given) - {"mode", "draw", "drawing"}:
+    def decide(self, call: _Call) -> Answer:
+        if unknown := set(call.given) - {"mode", "draw", "drawing"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        if given.get("drawing") is not None:
-            self.session.check(checked(Drawing, given["drawing"], "the settings"))
-        return self.photos.decide(request.path_params["id"], [request.path_params["face"]], **given)
+        if call.given.get("drawing") is not None:
+            self.session.check(checked(Drawing, call.given["drawing"], "the settings"))
+        return self.photos.decide(call.path["id"], [call.path["face"]], **call.given)
 
-    def decide_faces(self, request: Request, given: dict[str, Any]) -> Answer:
-        """One mode for all faces of a photo."""
-        return self.photos.decide(self._item(request).id, None, mode=str(given.get("mode", "")))
-
-    def take_possible(self, request: Request, given: dict[str, Any]) -> Answer:
+    def take_possible(self, call: _Call) -> Answer:
         """Take `places` that may be faces for faces; without it all that are open."""
-        places = given.get("places")
+        places = call.given.get("places")
         if places is not None and not (isinstance(places, list) and all(type(n) is int for n in places)):
             raise InputError("places is a list of numbers")
-        return self.photos.take_possible(self._item(request).id, places, str(given.get("mode", "plain")))
+        return self.photos.take_possible(call.item.id, places, str(call.given.get("mode", "plain")))
 
-    def decide_files(self, request: Request, given: dict[str, Any]) -> Answer:
+    def decide_files(self, call: _Call) -> Answer:
         """One decision on several files."""
-        ids = given.pop("ids", None)
+        ids = call.given.pop("ids", None)
         if not isinstance(ids, list) or not all(isinstance(number, str) for number in ids):
             raise InputError("ids is a list of files")
-        if unknown := set(given) - {"mode", "possible", "reviewed"}:
+        if unknown := set(call.given) - {"mode", "possible", "reviewed"}:
             raise InputError(f"files have no {', '.join(sorted(unknown))}")
-        if {given.get("mode", ""), given.get("possible", "")} - {"", *MODES}:
+        if {call.given.get("mode", ""), call.given.get("possible", "")} - {"", *MODES}:
             raise InputError(f"a mode is one of {', '.join(MODES)}")
-        self.session.decide(ids, given)
+        self.session.decide(ids, call.given)
         return {"ids": ids}
 
-    def undo_all(self, request: Request, given: dict[str, Any]) -> Answer:
-        """The last action of all; with ?redo what was undone last."""
-        return {"ids": self.session.undo(redo="redo" in request.query_params)}
-
-    def undo(self, request: Request, given: dict[str, Any]) -> Answer:
+    def undo(self, call: _Call) -> Answer:
         """The last decision on a file; with ?redo what was undone last."""
-        item, redo = self._item(request), "redo" in request.query_params
+        item, redo = call.item, "redo" in call.query
         return self.review.undo(item.id, redo=redo) if item.kind == "film" else self.photos.undo(item.id, redo=redo)
 
-    def decisions(self, request: Request, given: dict[str, Any]) -> Answer:
+    def decisions(self, call: _Call) -> Answer:
         """What was decided, as a file: on one photo or film, or on all photos."""
-        tree = self.session.decisions(request.path_params.get("id"))
+        tree = self.session.decisions(call.path.get("id"))
         headers = {"content-disposition": 'attachment; filename="decisions.json"'}
         text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
         return Response(text, media_type="application/json", headers=headers)
 
     # -- photos -------------------------------------------------------------------------------------------------------
 
-    def people(self, request: Request, given: dict[str, Any]) -> Answer:
-        """Who is in several photos."""
-        return self.photos.people.rows()
-
-    async def link(self, request: Request) -> Answer:
+    async def link(self, call: _Call) -> Answer:
         """Compare the faces of all photos."""
         return {"people": await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))}
 
-    def face_picture(self, request: Request, given: dict[str, Any]) -> Answer:
-        item, face = self._item(request), request.path_params["face"]
-        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
+    def face_picture(self, call: _Call) -> Answer:
+        item, face = call.item, call.path["face"]
+        kind: Literal["before", "after"] = "after" if "after" in call.query else "before"
         if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
             return _sorry("There is no such face.", 404)
         return self.photos.face_picture(item, face, kind)
 
-    def cut(self, request: Request, given: dict[str, Any]) -> Answer:
+    def cut(self, call: _Call) -> Answer:
         """A face as an earlier draw showed it."""
-        item, face = self._item(request), request.path_params["face"]
+        item, face = call.item, call.path["face"]
         if face >= len(item.faces):
             return _sorry("There is no such face.", 404)
-        return self.photos.cut(item, face, request.path_params["draw"])
-
-    def add_face(self, request: Request, given: dict[str, Any]) -> Answer:
-        return self.photos.add_face(self._item(request).id, _box(given))
-
-    def remove_face(self, request: Request, given: dict[str, Any]) -> Answer:
-        return self.photos.remove_face(self._item(request).id, request.path_params["face"])
+        return self.photos.cut(item, face, call.path["draw"])
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    def film(self, request: Request, given: dict[str, Any]) -> Answer:
-        return self.films.describe(self._item(request).id)
-
-    def edit_film(self, request: Request, given: dict[str, Any]) -> Answer:
+    def edit_film(self, call: _Call) -> Answer:
         """Change the decisions on a film, in the form of its decisions.json."""
-        self.films.edit(self._item(request).id, given)
-        return self.film(request, {})
+        self.films.edit(call.item.id, call.given)
+        return self.films.describe(call.item.id)
 
-    def track(self, request: Request, given: dict[str, Any]) -> Answer:
-        after = "after" in request.query_params
-        return self.films.strip(self._item(request).id, request.path_params["track"], after=after)
-
-    def video(self, request: Request, given: dict[str, Any]) -> Answer:
+    def video(self, call: _Call) -> Answer:
         """The film, or its last result, for the player; the browser asks for parts of it."""
-        item = self._item(request)
-        path = self.review.result(item) if "after" in request.query_params else self.review.source(item)
+        item = call.item
+        path = self.review.result(item) if "after" in call.query else self.review.source(item)
         return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
 
-    def at(self, request: Request, given: dict[str, Any]) -> Answer:
+    def at(self, call: _Call) -> Answer:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
-        time, frame = request.query_params.get("time"), _number(request, "frame", 0)
-        return self.films.at(self._item(request).id, time=None if time is None else _float(time), frame=frame)
+        time, frame = call.query.get("time"), int(_float(call.query.get("frame", 0)))
+        return self.films.at(call.item.id, time=None if time is None else _float(time), frame=frame)
 
-    def frame(self, request: Request, given: dict[str, Any]) -> Answer:
-        films, query = self.films, request.query_params
+    def frame(self, call: _Call) -> Answer:
+        films, query = self.films, call.query
         draw = films.frame_after if "after" in query else films.frame_of_result if "result" in query else films.frame
-        return draw(self._item(request).id, request.path_params["frame"])
+        return draw(call.item.id, call.path["frame"])
 
-    def person_cut(self, request: Request, given: dict[str, Any]) -> Answer:
+    def person_cut(self, call: _Call) -> Answer:
         """The new face of a person of a film as a draw showed it."""
-        path = self.films.cut(self._item(request).id, request.path_params["key"], request.path_params["draw"])
+        path = self.films.cut(call.item.id, call.path["key"], call.path["draw"])
         return path or _sorry("There is no such person.", 404)
 
 
@@ -416,10 +413,6 @@ def _float(value: Any) -> float:
 def _time_of(path: Path) -> int:
     """When a picture was made; 0 where it is not there."""
     return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
-
-
-def _number(request: Request, name: str, usual: int) -> int:
-    return int(_float(request.query_params.get(name, usual)))
 
 
 def _file_name(name: str) -> str:
