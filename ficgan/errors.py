@@ -1,4 +1,4 @@
-"""The errors a user may meet, each one sentence that says what was wrong, where and what to do; Ctrl-C and SIGTERM.
+"""What long work tells a user: errors (a sentence: what was wrong, where, what to do), progress, Ctrl-C and SIGTERM.
 
 A value that cannot work is a UsageError, an input that cannot be used an InputError. Docstrings name errors only where
 there is more to say.
@@ -11,9 +11,17 @@ import errno
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+# Told how far a long work is: what is done, how much there is in all (None: unknown), and what is being done. What it
+# raises ends the work.
+Progress = Callable[[int, int | None, str], None]
+
+
+def unheard(done: int, total: int | None, stage: str) -> None:
+    """Progress that nobody listens to."""
 
 
 class FicganError(Exception):
@@ -43,6 +51,12 @@ def hint(wrong: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     return f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+
+
+def reason(error: BaseException) -> str:
+    """What a library or the system says went wrong, in one line, without number and file name."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split()).rstrip(".")
 
 
 def memory_ran_out(error: BaseException) -> bool:

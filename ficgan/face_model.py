@@ -153,7 +153,7 @@ class FaceModel(ABC):
         """What `find` would find `share` of the way from one finding to another, moved by `moves` [2,2] px before."""
         return before
 
-    def held(self, reading: FaceReading, found: Any) -> FaceReading:
+    def bridged(self, reading: FaceReading, found: Any) -> FaceReading:
         """A reading as it would look with another finding of `between`: the same light and look, another place."""
         return replace(reading, problem=reading.problem or NO_FACE)
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
-from ficgan.errors import FicganError, InputError, TakenError, UsageError
+from ficgan.errors import FicganError, InputError, TakenError, UsageError, reason
 
 try:
     import fcntl
@@ -211,7 +211,7 @@ class StorePath:
         try:
             return cls(*url_to_fs(url))
         except (ValueError, ImportError) as error:
-            raise UsageError(f"{url.partition('?')[0]}: cannot be opened ({' '.join(str(error).split())})") from error
+            raise UsageError(f"{url.partition('?')[0]}: cannot be opened ({reason(error)})") from error
 
     def __str__(self) -> str:
         return str(self.fs.unstrip_protocol(str(self.pure)))
@@ -299,7 +299,7 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
         try:
             place.write_bytes(data)
         except OSError as error:
-            raise InputError(f"{place}: cannot be written ({' '.join(str(error).split())})") from error
+            raise InputError(f"{place}: cannot be written ({reason(error)})") from error
 
 
 @contextmanager

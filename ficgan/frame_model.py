@@ -194,7 +194,7 @@ class FrameModel(FaceModel):
         points[:, :2] += (1 - share) * moves[0] + share * moves[1]
         return Mesh(points.astype(np.float32), min(before.presence, after.presence))
 
-    def held(self, reading: FaceReading, found: Mesh) -> FaceReading:
+    def bridged(self, reading: FaceReading, found: Mesh) -> FaceReading:
         read, _, problem = self._place(found)
         if read is None or reading.problem:
             return replace(reading, problem=reading.problem or problem)

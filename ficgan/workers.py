@@ -26,7 +26,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out
+from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out, reason
 
 Setup = Callable[[], Callable[[Any], Any]]
 # Whether this system can hold a worker to limits.
@@ -385,6 +385,6 @@ def ray_cluster(address: str, count: int) -> Iterator[Any]:
         cause = getattr(error, "cause", None)
         if isinstance(cause, FicganError):
             raise cause from error
-        raise FicganError(f"--cluster {address}: cannot be used ({' '.join(str(error).split())})") from error
+        raise FicganError(f"--cluster {address}: cannot be used ({reason(error)})") from error
     finally:
         ray.shutdown()  # in order, before the interpreter takes its threads down

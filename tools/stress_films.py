@@ -45,14 +45,16 @@ from ficgan import Deidentifier
 from ficgan.cli.main import handle_errors
 from ficgan.errors import stop_asked
 from ficgan.faces import get_detector
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.video import film as films_module
 from ficgan.video.confirm import independent_detector
+from ficgan.video.covers import face_area
 from ficgan.video.decided import Appearance
 from ficgan.video.film import check_frames
-from ficgan.video.identities import FilmFace
-from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import Renderer, face_area
+from ficgan.video.film_faces import FilmFace
+from ficgan.video.read import open_video
+from ficgan.video.rendered import Renderer
+from ficgan.video.source import Frame
 
 RATES = (1, 2, 5, 10, 15, 24, 25, 30, 50, 60)
 KINDS = ("steady", "fast", "occluded", "cuts", "flashes", "last frame", "turned", "interlaced")
@@ -223,7 +225,7 @@ def treatment(area: Area, done: list[tuple[Appearance, str, FilmFace | None]]) -
     face, made = max(here, key=lambda one: face_area(one[0].face))
     if made is None:
         return "cover", None
-    return face.person, None if made.sight.landmarks is None else made.sight.landmarks.mean(0)
+    return face.person, None if made.reading.landmarks is None else made.reading.landmarks.mean(0)
 
 
 def people_film(number: int, kind: str, given: argparse.Namespace, people: list[Head]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,20 +11,20 @@ from pathlib import Path, PurePath
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import Place, StorePath, is_store, place_of
 from ficgan.images import (
+    CAMERA,
     FILM_SUFFIXES,
+    NUMBERED,
     READABLE_SUFFIXES,
     WRITABLE_FILMS,
     WRITABLE_SUFFIXES,
+    display_name,
     film_suffix,
     is_film,
+    is_url,
     output_suffix,
     unread,
 )
 from ficgan.records.sidecars import MANIFEST, vouches_for
-
-_CAMERA = re.compile(r"camera:\d+|pipe:0?")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")
-_PATTERN = re.compile(r"%0?\d*d")
 
 DEFAULT_SUFFIX = "_anonymized"
 MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
@@ -39,9 +38,9 @@ FOLDER = "folders that are links, hidden, or projects of films; name them to hav
 
 def is_address(name: str) -> bool:
     """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
-    if _CAMERA.fullmatch(name) or _ADDRESS.fullmatch(name):
+    if CAMERA.fullmatch(name) or is_url(name):
         return not is_store(name)
-    return bool(_PATTERN.search(Path(name).name)) and not Path(name).exists()
+    return bool(NUMBERED.search(Path(name).name)) and not Path(name).exists()
 
 
 def mirrored(
@@ -93,13 +92,7 @@ class FileJob:
     @property
     def name(self) -> str:
         """What was given; of an address without password."""
-        return _display_name(self.address) if self.address else str(self.source)
-
-
-def _display_name(address: str) -> str:
-    from ficgan.video.read import display_name
-
-    return display_name(address)
+        return display_name(self.address) if self.address else str(self.source)
 
 
 @dataclass
@@ -116,6 +109,16 @@ class FilePlan:
     jobs: list[FileJob] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
+
+    @property
+    def films(self) -> int:
+        """How many films there are."""
+        return sum(job.film for job in self.jobs)
+
+    @property
+    def photos(self) -> int:
+        """How many photos there are."""
+        return len(self.jobs) - self.films
 
 
 def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False) -> FilePlan:
@@ -145,7 +148,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
         raise UsageError(f"{lost[0]}: no such file; check the name")
     for address in filter(is_address, inputs):
         if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
-            name = _display_name(address)
+            name = display_name(address)
             raise UsageError(f"{name}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4")
         plan.jobs.append(FileJob(Path(address), Path(out), film=True, address=address, place=Path(out).name))
     named, seen = {_real(place_of(name)) for name in paths}, set[str]()

@@ -289,7 +289,7 @@ def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[
 
 
 def _photos(paths: list[str], flag: str, given: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    from ficgan.images.codec import read_image
+    from ficgan.images.read import read_image
 
     try:
         return [read_image(Path(path), max_pixels=max_pixels(given)).rgb for path in paths]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.cli._files import FileJob
-from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.errors import FicganError, InputError, Progress, TakenError, unheard
 from ficgan.files import Place, StorePath, file_digest, local_file, new_local_file
 from ficgan.records.sidecars import film_record
 
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.deidentify.review import PhotoDecisions
     from ficgan.records.credentials import Credentials
-    from ficgan.video.rendered import VideoResult
+    from ficgan.video.result import VideoResult
     from ficgan.workers import Limits
 
 # Seconds that an interruption waits for the photos in work; their threads die with the process.
 PATIENCE = 2.0
-Report = Callable[[int, int | None, str], None]
 # A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
 Done = tuple[FileJob, Callable[[], Any]]
 
@@ -105,10 +104,10 @@ class FileWork:
 
         return deciding(self._engine, self._setup.decisions)
 
-    def __call__(self, job: FileJob, report: Report | None = None) -> tuple[NewPhoto | NewFilm, float]:
+    def __call__(self, job: FileJob, progress: Progress = unheard) -> tuple[NewPhoto | NewFilm, float]:
         """The result, and the seconds it took."""
         began = time.monotonic()
-        made = self._film(job, report) if job.film else self._photo(job)
+        made = self._film(job, progress) if job.film else self._photo(job)
         return made, time.monotonic() - began
 
     def _photo(self, job: FileJob) -> NewPhoto:
@@ -124,13 +123,13 @@ class FileWork:
             made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
         return made
 
-    def _film(self, job: FileJob, report: Report | None) -> NewFilm:
+    def _film(self, job: FileJob, progress: Progress) -> NewFilm:
         setup, process = self._setup, self._engine.process_video
         if setup.project is not None:
             process = partial(self._engine.render_video, setup.project)
         with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
             digest = file_digest(source) if not job.address and source.is_file() else None
-            result = process(job.address or source, output, progress=report, **setup.film)
+            result = process(job.address or source, output, progress=progress, **setup.film)
             if setup.credentials is not None and (result.tracks or result.objects):
                 setup.credentials.film(output, result.faces)
             record = None

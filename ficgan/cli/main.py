@@ -151,7 +151,7 @@ def refuse_existing(*paths: Path | None, overwrite: bool) -> None:
 _OFTEN, _SELDOM = 0.5, 60.0
 
 
-class Progress:
+class Console:
     """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
 
     Args:
@@ -173,14 +173,14 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, done: int, total: int, stage: str = "") -> None:
+    def __call__(self, done: int, total: int | None, stage: str = "") -> None:
         """Step `done` of `total` is reached; `stage` says what was worked on."""
         self._film = ""
         if self._mode == "jsonl":
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
         elif self._mode == "auto" and not sys.stderr.isatty():
-            if done < total:
-                self._line(f"{done} of {total} done{f', {stage}' if stage else ''}")
+            if done != total:
+                self._line(f"{_of(done, total)} done{f', {stage}' if stage else ''}")
         elif self._mode == "auto":
             self._move(done, total, "")
 
@@ -198,7 +198,7 @@ class Progress:
                 self._spoken = time.monotonic()
                 self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
             return
-        text = f"{label}, frame {done}{'' if total is None else f' of {total}'}"
+        text = f"{label}, frame {_of(done, total)}"
         if self._mode == "auto" and not sys.stderr.isatty():
             self._line(text)
         elif self._mode == "auto":
@@ -240,6 +240,10 @@ class Progress:
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False), err=True)
+
+
+def _of(done: int, total: int | None) -> str:
+    return f"{done}" if total is None else f"{done} of {total}"
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -356,7 +360,7 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 
 
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Add --progress and --quiet, and give the command `report`, a `Progress`, in their place.
+    """Add --progress and --quiet, and give the command `report`, a `Console`, in their place.
 
     The command returns its summary, or (summary, whether something failed): it is printed with its seconds when the
     bar is closed, and a failure makes the exit code 3. Errors are handled as `handle_errors` does.
@@ -366,7 +370,7 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
         @functools.wraps(command)
         def run(*args: Any, progress: Any, quiet: bool, **values: Any) -> None:
             started = time.monotonic()
-            with Progress(progress, unit=unit, quiet=quiet) as report:
+            with Console(progress, unit=unit, quiet=quiet) as report:
                 done = command(*args, report=report, **values)
             summary, failed = done if isinstance(done, tuple) else (done, False)
             seconds = summary.pop("seconds", round(time.monotonic() - started, 2))
@@ -399,7 +403,7 @@ COMMANDS = {
     "train-attributes": ("train:train_attributes", "Train the classifier that judges attributes."),
     "measure": ("evaluate:measure", "Measure a model: first figures, or all its bars."),
     "eval": ("evaluate:evaluate", "Compare anonymisers: attackers, metrics, one report."),
-    "attack": ("evaluate:attack", "Train attackers on one's own anonymisation, and try them."),
+    "attack": ("attack:attack", "Train attackers on one's own anonymisation, and try them."),
     "pointcloud": ("pointcloud:pointcloud", "Anonymise faces in 3D scans, draw and measure them."),
     "doctor": ("main:doctor", "Show what is installed, what works, and what is missing."),
 }

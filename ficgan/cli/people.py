@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ficgan.cli import main as shared
-from ficgan.cli.main import EXIT_SOME_FAILED, Progress, Summary, count, handle_errors, many, named, path
+from ficgan.cli.main import EXIT_SOME_FAILED, Console, Summary, count, handle_errors, many, named, path
 from ficgan.errors import InputError, UsageError
 
 
@@ -23,7 +23,7 @@ def annotate() -> None:
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
 @shared.options(shared.DETECTOR, shared.THRESHOLD, shared.DEVICE)
 @shared.reporting("image")
-def detect(images: Path, out: Path, detector: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
+def detect(images: Path, out: Path, detector: str, report: Console, **given: Any) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
     Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
@@ -48,7 +48,7 @@ def detect(images: Path, out: Path, detector: str, report: Progress, **given: An
 @count("--gold-count", 3, "Gold ones among them.", low=0)
 @shared.reporting("image")
 def page(
-    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Progress
+    images: Path, boxes: Path, out: Path, gold: Path | None, batch: int, gold_count: int, report: Console
 ) -> tuple[Summary, bool]:
     """Make pages on which people correct BOXES (of `detect`, or any annotations) of IMAGES.
 
@@ -74,7 +74,7 @@ def page(
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
 @shared.output("JSON of corrected boxes; every change is listed in OUTPUT with .log.json.", kind=shared.NEW_FILE)
 @shared.reporting("export")
-def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Progress) -> tuple[Summary, bool]:
+def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) -> tuple[Summary, bool]:
     """Check EXPORTS of the pages against their KEY and merge them; of several people's boxes, those of at least half.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
@@ -121,7 +121,7 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
     click.echo(score_text(counted))
 
 
-def _end(summary: Summary, problems: list[str], report: Progress) -> tuple[Summary, bool]:
+def _end(summary: Summary, problems: list[str], report: Console) -> tuple[Summary, bool]:
     for problem in problems:
         report.error(problem)
     return summary, bool(problems)
@@ -148,7 +148,7 @@ def survey() -> None:
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(shared.DETECTOR, shared.SEED)
 @shared.reporting("condition")
-def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Progress, **given: Any) -> Summary:
+def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Console, **given: Any) -> Summary:
     """Draw pairs (or photos to be rated), make their pictures, and write the page.
 
     Kinds: "same person" is Fantômas's appendix D; "likert" its section 8, agreement with three statements: the picture

@@ -13,7 +13,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.main import Finite, Progress, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli.main import Console, Finite, Summary, count, flag, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def anonymise(
     rest: Any,
     points: int,
     unit: str,
-    report: Progress,
+    report: Console,
     **given: Any,
 ) -> tuple[Summary, bool]:
     """Replace the face of every scan: what lies within 14 cm of the nose tip.
@@ -129,7 +129,7 @@ def anonymise(
 @named("--yaw", "Degrees the head is turned.", type=Finite(), default=0.0)
 @shared.options(_READ)
 @shared.reporting("scan")
-def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Progress, **given: Any) -> tuple[Summary, bool]:
+def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> tuple[Summary, bool]:
     """Draw scans: PNG pictures of 389×515 pixels, without a display.
 
     INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
@@ -160,7 +160,7 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Progress, *
 @click.argument("anonymised", type=shared.PATH)
 @shared.options(_READ)
 @shared.reporting("scan")
-def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, report: Progress) -> Summary:
+def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, report: Console) -> Summary:
     """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
 
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
@@ -189,7 +189,7 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
 @shared.options(shared.OTHER_JUDGES, shared.JOBS, shared.DRY_RUN)
 @shared.reporting("task")
 def evaluate(
-    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Progress, **given: Any
+    config: str, overrides: tuple[str, ...], out: Path, jobs: int, dry_run: bool, report: Console, **given: Any
 ) -> Summary:
     """Measure what the six methods hide and what they leave, at all strengths, in pictures and in 3D.
 
@@ -260,7 +260,7 @@ class ScanTask:
 def _plan(
     inputs: Sequence[Path],
     ending: str,
-    report: Progress,
+    report: Console,
     *,
     out: Path,
     landmarks: Path | None,
@@ -314,7 +314,7 @@ def _plan(
 
 
 def _over_all(
-    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Progress, **facts: Any
+    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console, **facts: Any
 ) -> tuple[dict[str, Any], bool]:
     """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
 
@@ -344,7 +344,7 @@ def _over_all(
     return {**facts, **summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
 
 
-def _read(file: Path, unit: str, report: Progress, notes: list[str] | None = None) -> Cloud:
+def _read(file: Path, unit: str, report: Console, notes: list[str] | None = None) -> Cloud:
     """A scan; what could not be kept of it is printed, and added to `notes`."""
     from ficgan.pointcloud.cloud import read_cloud
 

@@ -18,8 +18,9 @@ from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
 from ficgan.cli._files import FileJob
+from ficgan.cli._run import DeidRun
 from ficgan.cli._work import FileSetup, FileWork
-from ficgan.cli.main import NEW_FILE, PATH, Progress, Summary, handle_errors, named, options, output
+from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
 from ficgan.records.sidecars import RunManifest
@@ -32,7 +33,7 @@ from ficgan.records.sidecars import RunManifest
 @options(opts.MODEL)
 @shared.OVERWRITE
 @shared.reporting("frame")
-def analyse(film: str, out: Path, mode: str, overwrite: bool, report: Progress, **given: Any) -> Summary:
+def analyse(film: str, out: Path, mode: str, overwrite: bool, report: Console, **given: Any) -> Summary:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
     OUT gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge` removes
@@ -100,8 +101,8 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
         raise InputError(f"{project}: the settings in its project.json are damaged; analyse the film again") from None
     engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
     film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
-    with Progress(given["progress"], quiet=given["quiet"]) as report:
-        run = _deid.DeidRun(report, RunManifest(), overwrite=overwrite)
+    with Console(given["progress"], quiet=given["quiet"]) as report:
+        run = DeidRun(report, RunManifest(), overwrite=overwrite)
         run.counts["inputs"] = 1
         job = FileJob(Path(film), out, film=True, place=out.name)
 
@@ -124,7 +125,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
 @shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
 @shared.DRY_RUN
 @shared.reporting("folder")
-def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Progress) -> tuple[Summary, bool]:
+def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Console) -> tuple[Summary, bool]:
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
 
     Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
@@ -169,7 +170,7 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Pro
 @options(shared.OVERWRITE)
 @shared.reporting("file")
 def report(
-    folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Progress
+    folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Console
 ) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
@@ -209,7 +210,7 @@ def report(
     return summary, line.fit == "no"
 
 
-def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary, bool]:
+def _still_signed(folder: Path, signed: str, report: Console) -> tuple[Summary, bool]:
     """Whether the records are those of a page with this sha256, and the results those of the records."""
     from ficgan.records import read_folder
 
@@ -234,7 +235,7 @@ def _still_signed(folder: Path, signed: str, report: Progress) -> tuple[Summary,
 @output("The file to write.", kind=NEW_FILE)
 @options(shared.OVERWRITE)
 @shared.reporting("file")
-def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Progress) -> tuple[Summary, bool]:
+def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Console) -> tuple[Summary, bool]:
     """Boxes of faces for annotation tools, as COCO (JSON).
 
     FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ficgan.cli import main as shared
-from ficgan.cli.main import Progress, Summary, count, flag, handle_errors, many, named, path, refuse_existing
+from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
 from ficgan.errors import FicganError, UsageError, stop_asked
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
 @shared.DEVICE
 @shared.reporting("photo")
-def align(photos: tuple[Path, ...], out: Path, which: str, report: Progress, **how: Any) -> tuple[Summary, bool]:
+def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
     A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
@@ -116,7 +116,7 @@ def train(
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
 def train_verifier(
-    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], save_every: int, report: Progress, **read: Any
+    data: tuple[Path, ...], out: Path, changes: tuple[str, ...], save_every: int, report: Console, **read: Any
 ) -> Summary:
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
@@ -161,7 +161,7 @@ def _training(changes: tuple[str, ...]) -> VerifierTraining:
     return replace(usual, **given)
 
 
-def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Progress) -> float | None:
+def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Console) -> float | None:
     loss, steps = None, trainer.config.steps
     with stop_asked() as stop:
         while trainer.step < steps and not stop.is_set():
@@ -182,7 +182,7 @@ def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Pr
 @count("--epochs", 25, "Passes through the faces.")
 @shared.options(shared.SEED, shared.DEVICE, shared.OVERWRITE)
 @shared.reporting("step")
-def train_attributes(data: Path, out: Path, overwrite: bool, report: Progress, **how: Any) -> Summary:
+def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
     """Train a classifier of face attributes on DATA, such as CelebA.
 
     DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
@@ -212,7 +212,7 @@ def train_attributes(data: Path, out: Path, overwrite: bool, report: Progress, *
 @shared.OVERWRITE
 @shared.reporting("face")
 def fit_appearance(
-    data: tuple[Path, ...], size: int, out: Path, bank: Path | None, overwrite: bool, report: Progress, **given: Any
+    data: tuple[Path, ...], size: int, out: Path, bank: Path | None, overwrite: bool, report: Console, **given: Any
 ) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
@@ -234,8 +234,8 @@ def fit_appearance(
     if fine is not None:
         check_size(fine)
     began = time.monotonic()
-    mesh, config, say = MediaPipeMesh(), FitConfig(size=size), _stages(report)
-    learnt = learn(faces, mesh, config, say)
+    mesh, config = MediaPipeMesh(), FitConfig(size=size)
+    learnt = learn(faces, mesh, config, report)
     model, record = learnt.model, learnt.record
     if fine is not None:
         model, record["lenders"] = lend(model, fine, mesh)
@@ -252,12 +252,8 @@ def fit_appearance(
 
         stored = load_appearance(out)[0]  # its numbers are rounded: the bank's codes are what it reads
         made = save_bank(bank, out, faces, learnt.codes(stored), given["licence"], learnt.rows)
-        done["people"] = len(with_showing(made, bank, out, faces, say))
+        done["people"] = len(with_showing(made, bank, out, faces, report))
     return done
-
-
-def _stages(report: Progress) -> Any:
-    return lambda stage, done, total: report(done, total, stage)
 
 
 @click.group()
@@ -271,9 +267,7 @@ def bank() -> None:
 @shared.output("Bank to write (.safetensors).", kind=shared.NEW_FILE)
 @shared.options(shared.DEVICE, shared.OVERWRITE)
 @shared.reporting("face")
-def build(
-    checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, report: Progress, **how: Any
-) -> Summary:
+def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
@@ -287,7 +281,7 @@ def build(
     kind, header = file_header(checkpoint)
     resolution = header["model"]["resolution"] if kind == "model" else SIDE
     faces = open_faces(data, resolution=resolution, labels=how.pop("labels"), split=how.pop("split"))
-    made = build_bank(checkpoint, faces, out, progress=_stages(report), **how)
+    made = build_bank(checkpoint, faces, out, progress=report, **how)
     facts = made.provenance
     if facts["images"] < len(faces):
         report.info(f"{len(faces) - facts['images']} of {len(faces)} faces are not clear enough and left out.")

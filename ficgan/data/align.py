@@ -127,7 +127,7 @@ def _where(photo: Path | Blob) -> Path | str:
 
 
 def _read(photo: Path | Blob) -> NDArray[np.uint8]:
-    from ficgan.images.codec import read_image
+    from ficgan.images.read import read_image
 
     return np.array(decode_rgb(photo)) if isinstance(photo, Blob) else read_image(photo).rgb
 

@@ -30,7 +30,7 @@ from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import parse_parts
-from ficgan.images.codec import Picture, as_photo
+from ficgan.images.read import Picture, as_photo
 from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
 from ficgan.policy import Attempt, FaceResult, Policy, Result
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ficgan.faces.objects import ObjectDetector
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
-    from ficgan.video.rendered import VideoResult
+    from ficgan.video.result import VideoResult
     from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 log = logging.getLogger(__name__)
@@ -336,23 +336,21 @@ class Deidentifier:
     def films(self) -> FilmEngine:
         """The settings, networks and people that all films share; made once for these controls."""
         if self._films is None:
-            from ficgan.video.settings import FilmEngine
+            from ficgan.video.settings import FilmEngine, VideoTools
 
-            self._films = FilmEngine(
-                self.photos.model,
+            base = VideoTools(
                 self.detector,
                 self.recognizer,
+                self.photos.model,
                 self.policy,
-                self.mode,
-                self.methods,
-                self.mask_scale,
                 self.layer,
-                None if self.psi == "auto" else float(self.psi),
-                self._thorough,
-                self.gate,
-                self.photos.objects,
-                lambda drawing: drawing.applied(self).films,
+                methods=self.methods,
+                gate=self.gate,
+                objects=self.photos.objects,
             )
+            psi = None if self.psi == "auto" else float(self.psi)
+            redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
+            self._films = FilmEngine(base, self.mode, self.mask_scale, psi, self._thorough, redrawn)
         return self._films
 
     def video_settings(self, **changes: Any) -> VideoSettings:

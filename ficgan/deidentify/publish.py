@@ -13,7 +13,8 @@ import numpy as np
 
 from ficgan.errors import InputError
 from ficgan.files import content_key, file_digest
-from ficgan.images.codec import conversions, encode_image, read_image
+from ficgan.images.read import read_image
+from ficgan.images.write import conversions, encode_image
 from ficgan.policy import Result
 
 # What a generative model did to a face; only these earn the synthetic-media tag.

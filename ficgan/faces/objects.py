@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.detection import Face, Image, check_image
 from ficgan.faces.models import onnx_session
 
@@ -78,7 +78,7 @@ class ObjectDetector:
         try:
             made = self._run(trial)
         except Exception as error:  # onnxruntime raises many private classes
-            self._refuse(f"it cannot look at a picture ({' '.join(str(error).split())[:120]})")
+            self._refuse(f"it cannot look at a picture ({reason(error)[:120]})")
         if made.ndim != 3 or made.shape[0] != 1:
             self._refuse(f"its output has the shape {list(made.shape)}")
         self._end_to_end = made.shape[2] == _END_TO_END

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import ridge
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 
 Floats = NDArray[np.float32]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def fit_appearance(
     kept: NDArray[Any],
     names: Sequence[str],
     config: FitConfig,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> AppearanceModel:
     """The appearance model.
 
@@ -94,7 +93,6 @@ def fit_appearance(
     count, wanted = len(textures), config.lights + config.textures
     if count < 4 * wanted:
         raise InputError(f"{count} faces are too few for {wanted} components: give at least four times as many.")
-    say = progress or (lambda stage, done, total: None)
     looks = _looks(look_features(textures, read), kept)
     rng = np.random.default_rng(config.seed)
     sample = np.sort(rng.permutation(count)[: config.sample])
@@ -123,7 +121,7 @@ def fit_appearance(
     light_mean, light_sd = light.mean(0), light.std(0)
     features = half.features(read.numbers, shape.turn(read.pose), (light - light_mean) / light_sd)
     strata = _strata([groups[row] for row in sample], light[:, :3].mean(1))
-    predict, axes, coefficients, use = _explained(half, features, weighted, weight, strata, config, rng, say)
+    predict, axes, coefficients, use = _explained(half, features, weighted, weight, strata, config, rng, progress)
     del weighted
     spread = coefficients.std(0)
     read, textures = read.take(use), textures[use]
@@ -159,7 +157,7 @@ def _explained(
     strata: NDArray[np.int64],
     config: FitConfig,
     rng: np.random.Generator,
-    say: Progress,
+    progress: Progress,
 ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
     """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of the M rows
     that count, and which these are.
@@ -169,7 +167,7 @@ def _explained(
     use, rest = np.ones(len(weighted), bool), np.empty_like(weighted)
     rounds = 3 if config.trim else 1
     for number in range(1, rounds + 1):
-        say("fitting", number - 1, rounds)
+        progress(number - 1, rounds, "fitting")
         predict = _regression(features * use[:, None], weighted, config.ridge)
         for rows in _chunks(len(weighted)):  # in place, since each of these arrays has gigabytes
             np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
@@ -178,7 +176,7 @@ def _explained(
         if number < rounds:
             error = np.einsum("ij,ij->i", rest, rest) - np.einsum("ij,ij->i", coefficients, coefficients)
             use = _kept(error, strata, 1 - config.trim)
-    say("fitting", rounds, rounds)
+    progress(rounds, rounds, "fitting")
     return predict, axes, coefficients[use], use
 
 

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.device import cpus
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import FrameNetwork
-from ficgan.frame.fit import FitConfig, Progress, fit_appearance, fit_shape
+from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import Readings, Warp
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ class Learnt:
         return np.stack([_banked(model, self.textures[row], self.read.take([row]))[0] for row in rows])
 
 
-def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Progress | None = None) -> Learnt:
+def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Progress = unheard) -> Learnt:
     """Fit geometry and appearance to aligned faces at 128² by the default template, with labels where there are any."""
-    say = progress or (lambda stage, done, total: None)
-    points, presence = meshes_of(data, mesh, say)
+    points, presence = meshes_of(data, mesh, progress)
     clear = np.flatnonzero(presence >= config.presence)
     needed = 4 * (config.lights + config.textures)
     if len(clear) < needed:
@@ -66,11 +65,11 @@ def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Prog
     def texture(row: int, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return read_texture(image, read.upright[row], read.points[row], warp)
 
-    for row, found in _each(data.subset(clear), texture, "reading textures", say):
+    for row, found in _each(data.subset(clear), texture, "reading textures", progress):
         textures[row] = found
     labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
     names, kept = kept_attributes(labels, len(clear))
-    model = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, say)
+    model = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, progress)
     record = {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
     return Learnt(model, record, clear, read, textures)
 
@@ -81,14 +80,13 @@ def codes_of(
     mesh: MediaPipeMesh,
     presence: float,
     network: FrameNetwork | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M].
 
     Faces with much before them (glasses, hands) are left out: a mean of old people would wear spectacles.
     """
-    say = progress or (lambda stage, done, total: None)
-    points, sure = meshes_of(data, mesh, say)
+    points, sure = meshes_of(data, mesh, progress)
     clear = np.flatnonzero(sure >= presence)
     if not len(clear):
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
@@ -98,7 +96,7 @@ def codes_of(
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         return _banked(model, texture, read, network)
 
-    found = [one for _, one in _each(data.subset(clear), code_of, "encoding", say)]
+    found = [one for _, one in _each(data.subset(clear), code_of, "encoding", progress)]
     bare = np.array([covered < _COVERED for _, covered in found])
     return np.stack([code for code, _ in found])[bare], clear[bare]
 
@@ -151,7 +149,7 @@ def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
 
 
-def meshes_of(data: FaceData, mesh: MediaPipeMesh, progress: Progress | None = None) -> tuple[Floats, Floats]:
+def meshes_of(data: FaceData, mesh: MediaPipeMesh, progress: Progress = unheard) -> tuple[Floats, Floats]:
     """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128²."""
     template = Alignment().points(SIDE)[None]
 
@@ -159,19 +157,19 @@ def meshes_of(data: FaceData, mesh: MediaPipeMesh, progress: Progress | None = N
         found = find_meshes(mesh, image, template)[0]
         return found.points, found.presence
 
-    found = [one for _, one in _each(data, read, "reading meshes", progress or (lambda stage, done, total: None))]
+    found = [one for _, one in _each(data, read, "reading meshes", progress)]
     return np.stack([points for points, _ in found]), np.array([presence for _, presence in found], np.float32)
 
 
 def _each(
-    data: FaceData, work: Callable[[int, NDArray[np.uint8]], Found], stage: str, say: Progress
+    data: FaceData, work: Callable[[int, NDArray[np.uint8]], Found], stage: str, progress: Progress
 ) -> Iterator[tuple[int, Found]]:
     """Row and work(row, crop) of every face, in order; as many at once as there are cores, a few hundred in memory."""
     with ThreadPoolExecutor(cpus()) as pool:
         for begin in range(0, len(data), _IN_MEMORY):
             rows = range(begin, min(begin + _IN_MEMORY, len(data)))
             yield from zip(rows, pool.map(work, rows, _crops(data, rows)), strict=True)
-            say(stage, rows.stop, len(data))
+            progress(rows.stop, len(data), stage)
 
 
 def images_of(data: FaceData) -> Iterator[NDArray[np.uint8]]:

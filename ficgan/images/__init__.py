@@ -1,6 +1,6 @@
 """Still images in and out: orientation applied, depth, alpha, colours and quality kept, metadata left behind.
 
-Here are the formats of photos and films, by their names and first bytes; this loads neither NumPy nor Pillow.
+Here are the kinds of photos and films, by their names and first bytes; this loads neither NumPy nor Pillow.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import urlsplit, urlunsplit
 
 # Largest photo that is decoded, pixels.
 MAX_PIXELS = 100_000_000
@@ -40,6 +41,10 @@ _READ_FILMS = (
 )
 FILM_SUFFIXES = (WRITABLE_FILMS - {".gif"}) | frozenset(re.findall(r"\S+", _READ_FILMS))
 
+# Sources of films that are no single file: cameras, addresses, and numbered images such as frames/%05d.png.
+CAMERA, NUMBERED = re.compile(r"camera:(\d+)"), re.compile(r"%0?(\d*)d")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
+
 _PICTURES_THAT_MOVE = frozenset({".gif", ".webp", ".png"})
 
 _PHOTO = re.compile(rb"\xff\xd8\xff|II\*\0|MM\0\*|BM.{4}\0{4}|.{4}ftyp(avif|hei|mif1)", re.S)
@@ -49,6 +54,19 @@ _FILM = re.compile(
     rb".{4}(moov|mdat|wide|ftyp(?!avif|hei|hev|mif1|msf1))",
     re.S,
 )
+
+
+def is_url(source: str) -> bool:
+    """Whether a source or target is an address (`rtsp://…`, `pipe:`), not a file of this machine."""
+    return bool(_ADDRESS.match(source))
+
+
+def display_name(source: str) -> str:
+    """A source as it may stand in a message: addresses without user, password and query."""
+    if not is_url(source) or source.startswith("pipe:"):
+        return source
+    parts = urlsplit(source)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def output_suffix(path: str | os.PathLike[str]) -> str:

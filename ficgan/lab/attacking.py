@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.anonymizers import Faces
 from ficgan.device import first_process
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.lab.attackers import WEIGHTS, titles
 from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
@@ -27,7 +27,7 @@ from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, Meth
 from ficgan.lab.pages import png, read_json, write_json
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results
-from ficgan.lab.run import Progress, Store, digest, files_digest
+from ficgan.lab.run import Store, digest, files_digest
 from ficgan.lab.sets import open_set
 
 EVALUATION = "evaluation.json"
@@ -40,7 +40,7 @@ def train_attacker(
     source = _placed(config.set, data, given)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
-    report = progress or (lambda done, total, what: None)
+    report = progress or unheard
     say = lambda text: report(0, 1, text)  # noqa: E731
     say("preparing faces")
     prepared, parts = divided_set(source, config.detector, out, say)

@@ -325,7 +325,7 @@ def prepared_set(
 ) -> Prepared:
     """A set with its faces cut, from the store where it is there; a detector may be given by name."""
 
-    def report(done: int, total: int, text: str) -> None:
+    def report(done: int, total: int | None, text: str) -> None:
         if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 

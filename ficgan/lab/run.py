@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.device import first_process
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, Progress
 from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
 from ficgan.workers import ray_cluster
 
 VERSION = 3  # Raised where code that makes what is kept changes its results
-Progress = Callable[[int, int, str], None]  # Called as progress(done, total, text)
 Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
 _POLL = 0.5  # Seconds between two looks at the messages of the processes
 _queue: Any = None  # In a process of the pool: carries its messages

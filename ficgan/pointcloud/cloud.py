@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, UsageError, reason
 from ficgan.files import atomic_write
 
 Floats = NDArray[np.float64]
@@ -331,8 +331,7 @@ def _need_count(says: int, holds: int | None = None) -> None:
 
 
 def _damaged(kind: str, error: BaseException) -> InputError:
-    reason = " ".join(str(error).split())[:80] or type(error).__name__
-    return InputError(f"it is damaged or cut off, or no {kind} file ({reason}); copy it again")
+    return InputError(f"it is damaged or cut off, or no {kind} file ({reason(error)[:80]}); copy it again")
 
 
 def _eight_bit(values: Numbers) -> Colors:

@@ -275,7 +275,7 @@ def _pictures(faces: list[AtRisk]) -> list[str]:
 def _image(face: AtRisk) -> Any:
     if face.record.problem:
         return None
-    from ficgan.images.codec import read_image
+    from ficgan.images.read import read_image
     from ficgan.video.read import open_video
 
     try:

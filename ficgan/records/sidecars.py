@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ficgan import __version__
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import Place, StorePath, file_digest
 from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
-    from ficgan.video.rendered import VideoResult
+    from ficgan.video.result import VideoResult
 
 
 TOOL = "ficgan-deid"
@@ -122,7 +122,7 @@ class RunManifest:
 
     def __init__(self, folder: Place | None = None, options: str = "") -> None:
         self._path = None if folder is None else folder / MANIFEST
-        self._options, self._held = options, b""
+        self._options, self._unsent = options, b""
         self._made: dict[str, str] = {}
         self._sent = time.monotonic()
         self.foreign = False
@@ -134,7 +134,7 @@ class RunManifest:
 
     def __exit__(self, *_: object) -> None:
         if isinstance(self._path, StorePath) and self._made_lines:
-            self._path.write_bytes(self._held)
+            self._path.write_bytes(self._unsent)
 
     def refresh(self) -> None:
         """Read what other runs have written meanwhile."""
@@ -147,9 +147,10 @@ class RunManifest:
         data = self._path.read_bytes()
         entries = list(_entries(data))
         self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
-        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in entries if _is_result(entry)}
+        made = [entry for entry in entries if entry.get("state") == "written"]
+        self._made = {str(entry.get("output")): str(entry.get("options")) for entry in made}
         cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
-        self._held = data if isinstance(self._path, StorePath) else cut if data else b""
+        self._unsent = data if isinstance(self._path, StorePath) else cut if data else b""
 
     def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
@@ -167,16 +168,16 @@ class RunManifest:
         if record.get("state") == "written":
             self._made[place] = self._options
         about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
-        self._held += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
+        self._unsent += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
         self._made_lines += 1
         if isinstance(self._path, StorePath):
             if time.monotonic() - self._sent > SENT_EVERY:
-                self._path.write_bytes(self._held)
+                self._path.write_bytes(self._unsent)
                 self._sent = time.monotonic()
         elif self._path.parent.is_dir():
             with self._path.open("ab", buffering=0) as file:
-                file.write(self._held)
-            self._held = b""
+                file.write(self._unsent)
+            self._unsent = b""
 
     def _name(self, output: Place) -> str:
         if self._path is None:
@@ -193,10 +194,6 @@ def _entries(manifest: bytes) -> Iterator[dict[str, Any]]:
         with suppress(ValueError, RecursionError):
             entry = json.loads(line)
             yield entry if isinstance(entry, dict) else {}
-
-
-def _is_result(entry: Mapping[str, Any]) -> bool:
-    return entry.get("state") == "written"
 
 
 @dataclass(frozen=True)
@@ -321,7 +318,7 @@ def _read_record(path: Path, name: str, found: Folder) -> None:
     try:
         data = _read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        found.damaged.append((name, " ".join(str(error).split()) or type(error).__name__))
+        found.damaged.append((name, reason(error)))
         return
     if not isinstance(data, dict) or data.get("tool") != TOOL:
         return  # a stranger's file
@@ -345,7 +342,7 @@ def _undone(path: Path) -> Iterator[tuple[str, str, str]]:
     for entry in _entries(path.read_bytes()):
         if isinstance(name := entry.get("input"), str):
             state, output = str(entry.get("state", "")), str(entry.get("output") or name)
-            if _is_result(entry):
+            if state == "written":
                 last[output] = {}
             else:
                 last.setdefault(output, {})[name] = state, str(entry.get("error") or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from ficgan.array_files import ModelInfo, file_header
 from ficgan.data import FaceData, check_alignment
+from ficgan.errors import Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance
@@ -23,7 +23,6 @@ from ficgan.models import load_checkpoint
 from ficgan.models.io import encode_faces
 from ficgan.training.frame_faces import MOST_K, learn_showing
 
-Progress = Callable[[str, int, int], None]
 # Decoded pictures in memory: 200 MB at 256².
 _AT_ONCE = 1024
 
@@ -35,29 +34,27 @@ def build_bank(
     *,
     licence: str = "",
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> IdentityBank:
     """Encode the clear faces of a set with a model and write the bank of its people.
 
     Args:
         faces: of the model's resolution; with an appearance model 128².
         licence: of the set; "": the model's where the set is what it was made from.
-        progress: called as progress(stage, done, total).
     """
-    say = progress or (lambda stage, done, total: None)
     info = ModelInfo.of(checkpoint)
     check_alignment(faces, Alignment.from_dict(info.alignment), str(checkpoint))
     if file_header(checkpoint)[0] == "appearance":
         model, _, _, network = load_appearance(checkpoint)
         presence = info.training.get("fit", {}).get("presence", FitConfig().presence)
-        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, say)
-        return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, say)
+        codes, rows = codes_of(model, faces, MediaPipeMesh(device), presence, network, progress)
+        return with_showing(save_bank(out, checkpoint, faces, codes, licence, rows), out, checkpoint, faces, progress)
     crops, _ = load_checkpoint(checkpoint, device)
     parts = []
     for begin in range(0, len(faces), _AT_ONCE):
         end = min(begin + _AT_ONCE, len(faces))
         parts.append(encode_faces(crops, faces.subset(range(begin, end)).resident(), device=device))
-        say("encoding", end, len(faces))
+        progress(end, len(faces), "encoding")
     return save_bank(out, checkpoint, faces, np.concatenate(parts), licence)
 
 
@@ -97,7 +94,7 @@ def save_bank(
 
 
 def with_showing(
-    bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData, progress: Progress | None = None
+    bank: IdentityBank, out: Path, checkpoint: Path, faces: FaceData, progress: Progress = unheard
 ) -> IdentityBank:
     """The bank of a model in the frame with how its new faces show their kind, written to `out`.
 

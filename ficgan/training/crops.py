@@ -18,11 +18,12 @@ from torch import Generator, Tensor
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
+from ficgan.errors import Progress, unheard
 from ficgan.faces.crops import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import Say, save_grid, unheard
+from ficgan.training.stats import save_grid
 from ficgan.training.task import (
     Swap,
     TrainingTask,
@@ -68,8 +69,8 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
     def __len__(self) -> int:
         return len(self.faces)
 
-    def prepare(self, out: Path, models: Sequence[FICGAN], say: Say = unheard) -> None:
-        self.images = decoded_images(self.faces, out, say)
+    def prepare(self, out: Path, models: Sequence[FICGAN], progress: Progress = unheard) -> None:
+        self.images = decoded_images(self.faces, out, progress)
         if isinstance(self.images, Tensor):
             self.images = self.images.to(self.device)
 
@@ -203,7 +204,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor | NDArray[np.uint8]:
+def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) -> Tensor | NDArray[np.uint8]:
     """All images of a set, uint8 [N,3,R,R]: in memory, or where they are many in a file that is written once."""
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
@@ -216,7 +217,7 @@ def decoded_images(faces: FaceData, folder: Path, say: Say = unheard) -> Tensor 
                 for begin in range(0, len(faces), CHUNK):
                     end = min(begin + CHUNK, len(faces))
                     file.write(faces.subset(range(begin, end)).resident().numpy().data)
-                    say("decoding images", end, len(faces))
+                    progress(end, len(faces), "decoding images")
     return np.load(path, mmap_mode="r")
 
 

@@ -19,7 +19,7 @@ from ficgan import losses, pretrained
 from ficgan.arrays import luminance
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, check_size, open_faces
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
@@ -35,7 +35,7 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import Say, save_grid, unheard
+from ficgan.training.stats import save_grid
 from ficgan.training.task import TrainingTask, Weights, read_once
 
 _State = TrainingState[DetailNetwork, DetailDiscriminator]
@@ -65,16 +65,16 @@ class DetailFaces:
 
     @classmethod
     def prepare(
-        cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, say: Say = unheard
+        cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, progress: Progress = unheard
     ) -> DetailFaces:
         """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, say))
+        read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, progress))
         photos, made, seen = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "seen"))
         return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
 
 
-def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say: Say) -> None:
+def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, progress: Progress) -> None:
     size, count, first = model.resolution, len(data), Attempt(0)
     shapes = {
         "photos": (count, 2 * size, 2 * size, 3),
@@ -89,7 +89,7 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, say
     face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
     gate, embeddings, clear = get_recognizer("dlib"), [], []
     for number, image in enumerate(images_of(data)):
-        say("reading faces", number + 1, count)
+        progress(number + 1, count, "reading faces")
         embeddings.append(gate.embed(image, points[None])[0])
         found = model.find([(image, face)])
         reading = model.see([(image, face)], found)[0]
@@ -190,10 +190,10 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, models: Sequence[DetailNetwork], say: Say = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[DetailNetwork], progress: Progress = unheard) -> None:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
         key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
-        self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, say)
+        self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, progress)
         rows, labels = self.set.rows, self.faces.labels
         if self.split is not None and labels is not None and labels.splits is not None:
             held_out = np.array(labels.splits)[rows] != self.split

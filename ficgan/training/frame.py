@@ -19,7 +19,7 @@ from ficgan import losses
 from ficgan.arrays import ridge
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
@@ -33,7 +33,7 @@ from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
-from ficgan.training.stats import Say, save_grid, unheard
+from ficgan.training.stats import save_grid
 from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 from ficgan.verification import Verifier
 
@@ -190,10 +190,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prepare(self, out: Path, models: Sequence[FrameFICGAN], say: Say = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[FrameFICGAN], progress: Progress = unheard) -> None:
         """As of `TrainingTask`; an untrained E gets its linear part fitted, and the last model says the codes."""
         key = f"{_digest(self.model)}/{self.verify.name}/{PRESENCE}"
-        self.set = FrameFaces.prepare(self.faces, self.model, self.verify, out / "faces", key, say)
+        self.set = FrameFaces.prepare(self.faces, self.model, self.verify, out / "faces", key, progress)
         every = np.arange(len(self.set))
         held_out = every % HELD_OUT == HELD_OUT - 1  # never trained on: snapshots are judged on them
         self.rows, self.held_out = every[~held_out], every[held_out]
@@ -215,7 +215,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         self.memory = CodeMemory()
         untrained = [one.encoder.reader for one in models if not one.encoder.reader.weight.any()]
         if self.config.loss.code and untrained:
-            self._fit(untrained, say)
+            self._fit(untrained, progress)
         with torch.no_grad():
             for begin in range(0, min(self.memory.size, len(self.rows)), 64):
                 rows = self.rows[begin : begin + 64]
@@ -224,7 +224,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
                 )
 
     @torch.no_grad()
-    def _fit(self, readers: Sequence[Linear], say: Say) -> None:
+    def _fit(self, readers: Sequence[Linear], progress: Progress) -> None:
         """Ridge regression of what V sees on small copies of the textures: E's part of the code at the start."""
         size = readers[0].weight.shape[1] + 1
         both = torch.zeros(size, size + len(readers[0].bias), dtype=torch.float64)
@@ -233,7 +233,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             look = F.pad(even_look(self.mixes.textures(rows)).cpu(), (0, 1), value=1.0)  # a column for the bias
             wanted = self.losses.seen(torch.from_numpy(self.set.identity[rows]).to(self.device)).cpu()
             both += look.T.double() @ torch.cat([look, wanted], 1).double()
-            say("fitting the encoder's linear part", min(begin + 256, len(self.rows)), len(self.rows))
+            progress(min(begin + 256, len(self.rows)), len(self.rows), "fitting the encoder's linear part")
         square, product = both.split([size, both.shape[1] - size], 1)
         penalty = _RIDGE * square.diagonal().mean() * torch.eye(size, dtype=torch.float64)
         found = torch.linalg.solve(square + penalty, product).T.float().to(self.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.data import FaceData
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.compose import read_texture, sharpness_of
@@ -25,7 +24,6 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.policy import Attempt
-from ficgan.training.stats import Say
 from ficgan.training.task import read_once
 
 Floats = NDArray[np.float32]
@@ -59,11 +57,11 @@ class FrameFaces:
 
     @classmethod
     def prepare(
-        cls, data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, key: str, say: Say
+        cls, data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, key: str, progress: Progress
     ) -> FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, say))
+        read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
         names = ("points", "light", "kept", "grey", "codes", "sharpness", "identity", "rows")
         points, light, kept, grey, codes, sharpness, identity, rows = (
             np.load(folder / f"{name}.npy") for name in names
@@ -80,8 +78,8 @@ class FrameFaces:
         return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
 
 
-def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, say: Say) -> None:
-    points, presence = meshes_of(data, MediaPipeMesh(), say)
+def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, progress: Progress) -> None:
+    points, presence = meshes_of(data, MediaPipeMesh(), progress)
     clear = np.flatnonzero(presence >= PRESENCE)
     side, count = data.resolution, len(clear)
     if not count:
@@ -99,7 +97,7 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
             kept[name].append(np.asarray(value, np.float32))
         images[row], textures[row] = image, texture
         if row % 100 == 99 or row == count - 1:
-            say("reading faces", row + 1, count)
+            progress(row + 1, count, "reading faces")
     for name, parts in kept.items():
         np.save(folder / f"{name}.npy", np.concatenate(parts))
     identity = []
@@ -107,7 +105,7 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         for begin in range(0, count, 64):
             x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
             identity.append(verify(x.float() / 127.5 - 1).numpy())
-            say("reading identities", min(begin + 64, count), count)
+            progress(min(begin + 64, count), count, "reading identities")
     np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
     np.save(folder / "rows.npy", clear)
     images.flush()
@@ -262,9 +260,7 @@ MOST_K = 3000
 OWN, OTHERS = 3, 2
 
 
-def learn_showing(
-    model: FrameModel, data: FaceData, progress: Callable[[str, int, int], None] | None = None
-) -> Showing | None:
+def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unheard) -> Showing | None:
     """How new faces of a bank without it show their kind, from faces made in the places of some of a set, 128².
 
     None where the bank does not know its people's kinds, or too few of the faces are clear.
@@ -279,8 +275,7 @@ def learn_showing(
     rows = np.linspace(0, len(data) - 1, min(FACES, len(data))).astype(int)
     codes, kinds, found, own_kinds, own = [], [], [], [], []
     for number, image in enumerate(images_of(data.subset(rows))):
-        if progress is not None:
-            progress("looking at new faces", number + 1, len(rows))
+        progress(number + 1, len(rows), "looking at new faces")
         reading = model.see([(image, place)])[0]
         if reading.problem:
             continue

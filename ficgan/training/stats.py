@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ficgan.errors import Progress, unheard
 from ficgan.files import atomic_write
 
 
@@ -39,14 +40,7 @@ class Means:
         return dict(zip(names, (float(v) for v in values), strict=True))
 
 
-# Called as say(stage, done, total) while a set is read.
-Say = Callable[[str, int, int], None]
-
-
-def unheard(stage: str, done: int, total: int) -> None: ...
-
-
-def reading_lines(progress: str, every: float = 30.0) -> Say:
+def reading_lines(progress: str, every: float = 30.0) -> Progress:
     """A line on stderr when a stage begins, every so many seconds, and when it ends; none if `progress` is none."""
     if progress == "none":
         return unheard
@@ -54,14 +48,14 @@ def reading_lines(progress: str, every: float = 30.0) -> Say:
 
     last, at = "", 0.0
 
-    def say(stage: str, done: int, total: int) -> None:
+    def line(done: int, total: int | None, stage: str) -> None:
         nonlocal last, at
         now = time.monotonic()
         if stage != last or done == total or now - at >= every:
             tqdm.write(f"{stage}: {done} of {total}", file=sys.stderr)
             last, at = stage, now
 
-    return say
+    return line
 
 
 class Reporter:

@@ -17,11 +17,10 @@ from torch import Generator, Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
-from ficgan.training.stats import Say, unheard
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 
 
@@ -167,7 +166,7 @@ class TrainingTask(ABC, Generic[M, D, J]):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def prepare(self, out: Path, models: Sequence[M], say: Say = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[M], progress: Progress = unheard) -> None:
         """Read the faces, or take what an earlier run in `out` has read; `models` are trained and averaged one."""
 
     @abstractmethod

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
@@ -208,64 +210,21 @@ class DeskFilms:
 
     def describe(self, number: str) -> dict[str, Any]:
         """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
-        film, plan, item = self.load(number), self.plan(number), self.review[number]
-        times, decisions = film.times, film.decisions
-        ends = np.append(times[1:], _length(film))
-
-        def about(track: Track) -> dict[str, Any]:
-            return {
-                "id": track.id,
-                "first": track.first,
-                "last": track.last,
-                "notes": track.notes,
-                "kind": track.kind,
-                "from": float(times[track.first]),
-                "to": float(ends[track.last]),
-                "score": round(float(track.scores.max()), 2),
-                "best": track.first + int(track.scores.argmax()),
-                "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
-                "after": self.strip(number, track.id, after=True).exists(),
-            }
-
-        def spans(track: Track) -> list[list[Any]]:
-            modes = plan.modes[track.id]
-            starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist()]
-            last = [*(start - 1 for start in starts[1:]), len(modes) - 1]
-            return [
-                [float(times[track.first + a]), float(ends[track.first + b]), _shown(str(modes[a]))]
-                for a, b in zip(starts, last, strict=True)
-            ]
-
-        people = []
-        for person, tracks in film.people.items():
-            # Somebody who is not known is decided on track by track.
-            for group in [tracks] if person else [[track] for track in tracks]:
-                choice = decisions.people.get(person) if person else decisions.tracks.get(group[0].id)
-                key = str(person or -group[0].id)
-                draw = 0 if choice is None else choice.draw or 0
-                people.append(
-                    {
-                        "person": person,
-                        "key": key,
-                        "mode": "" if choice is None else _shown(choice.mode or ""),
-                        "draw": draw,
-                        "draws": item.draws.get(key, (draw,)),
-                        "pictures": [
-                            n for n in item.draws.get(key, (draw,)) if self._cut(number, group[0], n).exists()
-                        ],
-                        "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
-                        "tracks": list(map(about, group)),
-                        "spans": [span for track in group for span in spans(track)],
-                    }
-                )
+        film = self.load(number)
+        times, ends = film.times, _ends(film)
         return {
             "width": film.source.width,
             "height": film.source.height,
             "frames": len(film.pts),
             "rate": film.rate,
             "duration": _length(film),
-            "default": _shown(decisions.default),
-            "people": people,
+            "default": _shown(film.decisions.default),
+            # Somebody who is not known is decided on track by track.
+            "people": [
+                self._person(number, person, group)
+                for person, tracks in film.people.items()
+                for group in ([tracks] if person else [[track] for track in tracks])
+            ],
             "regions": [
                 region.model_dump(mode="json") | {"from": float(times[region.first]), "to": float(ends[region.last])}
                 for region in film.regions
@@ -273,6 +232,49 @@ class DeskFilms:
             "cuts": [float(times[cut]) for cut in film.cuts],
             "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
+
+    def _person(self, number: str, person: int, tracks: Sequence[Track]) -> dict[str, Any]:
+        """One person, or (0) one track of nobody known."""
+        decisions, key = self.load(number).decisions, str(person or -tracks[0].id)
+        choice = decisions.people.get(person) if person else decisions.tracks.get(tracks[0].id)
+        draw = 0 if choice is None else choice.draw or 0
+        draws = self.review[number].draws.get(key, (draw,))
+        return {
+            "person": person,
+            "key": key,
+            "mode": "" if choice is None else _shown(choice.mode or ""),
+            "draw": draw,
+            "draws": draws,
+            "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
+            "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
+            "tracks": [self._track(number, track) for track in tracks],
+            "spans": [span for track in tracks for span in self._spans(number, track)],
+        }
+
+    def _track(self, number: str, track: Track) -> dict[str, Any]:
+        film = self.load(number)
+        return {
+            "id": track.id,
+            "first": track.first,
+            "last": track.last,
+            "notes": track.notes,
+            "kind": track.kind,
+            "from": float(film.times[track.first]),
+            "to": float(_ends(film)[track.last]),
+            "score": round(float(track.scores.max()), 2),
+            "best": track.first + int(track.scores.argmax()),
+            "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
+            "after": self.strip(number, track.id, after=True).exists(),
+        }
+
+    def _spans(self, number: str, track: Track) -> Iterator[list[Any]]:
+        """Begin, end and mode of each run of frames that a track has one mode in."""
+        film, modes = self.load(number), self.plan(number).modes[track.id]
+        ends = _ends(film)
+        starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist(), len(modes)]
+        for first, after in pairwise(starts):
+            begin, end = film.times[track.first + first], ends[track.first + after - 1]
+            yield [float(begin), float(end), _shown(str(modes[first]))]
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:
         """Places that a person should look at: of the analysis, and of the check of the last result."""
@@ -388,6 +390,11 @@ class DeskFilms:
 def _stamp(path: Path) -> tuple[int, ...]:
     status = path.stat()
     return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _ends(film: Project) -> NDArray[np.float64]:
+    """Second at which each frame ends."""
+    return np.append(film.times[1:], _length(film))
 
 
 def _length(film: Project) -> float:

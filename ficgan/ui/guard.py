@@ -90,14 +90,12 @@ def open_socket(port: int = 0) -> socket.socket:
     Raises:
         InputError: the port is taken.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.bind(("127.0.0.1", port))
-        listener.listen(100)  # whoever reads the address may be faster than the server
+        return socket.create_server(
+            ("127.0.0.1", port), backlog=100
+        )  # who reads the address may be faster than the server
     except OSError as error:
-        listener.close()
         raise InputError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out") from None
-    return listener
 
 
 def serve(app: ASGIApp, listener: socket.socket, token: str) -> None:

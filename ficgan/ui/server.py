@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from importlib.resources import files
+from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
@@ -24,6 +27,7 @@ from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.risks import CLOSE
 from ficgan.ui.items import MODES, Controls, Item
 from ficgan.ui.photos import NEW
+from ficgan.ui.project import Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
@@ -36,7 +40,9 @@ PAGES = {
     if Path(path.name).suffix in _KINDS
 }
 
-Handler = Callable[[Request], Awaitable[Response]]
+# What a handler may give: a file's entry, a picture (its bytes or file), JSON, a response, or one of these in its turn.
+Answer = Item | bytes | Path | dict[str, Any] | list[Any] | Response | Future[Any]
+Handler = Callable[..., Answer | Awaitable[Answer]]
 
 
 def make_app(session: Session) -> Starlette:
@@ -44,59 +50,123 @@ def make_app(session: Session) -> Starlette:
     return Starlette(routes=_Routes(session).all())
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A request, and the JSON of its body."""
+
+    request: Request
+    review: Review
+    given: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def item(self) -> Item:
+        """The file of the path; a KeyError where there is none."""
+        return self.review[self.path["id"]]
+
+    @property
+    def path(self) -> dict[str, Any]:
+        return self.request.path_params
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query_params
+
+
 class _Routes:
+    """Handlers run in threads, but for those that are async."""
+
     def __init__(self, session: Session) -> None:
         self.session, self.review = session, session.review
         self.photos, self.films = session.photos, session.films
 
     def all(self) -> list[Route]:
-        item = "/api/items/{id}"
+        item, photos, films = "/api/items/{id}", self.photos, self.films
         table: list[tuple[str, str, Handler]] = [
             *(("GET", path, self.page) for path in PAGES),
             ("GET", "/api/state", self.state),
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
-            ("POST", "/api/save", self.save_all),
+            ("POST", "/api/save", lambda call: {"begun": self.session.save_all()}),
             ("POST", "/api/items", self.decide_files),
-            ("POST", "/api/undo", self.undo_all),
+            ("POST", "/api/undo", lambda call: {"ids": self.session.undo(redo="redo" in call.query)}),
             ("GET", "/api/decisions.json", self.decisions),
-            ("GET", item, self.item),
+            ("GET", item, lambda call: call.item),
             ("DELETE", item, self.remove),
             ("POST", f"{item}/look", self.look),
             ("GET", f"{item}/picture/{{kind}}", self.picture),
             ("POST", f"{item}/controls", self.controls),
             ("POST", f"{item}/save", self.save),
             ("POST", f"{item}/cancel", self.cancel),
-            ("POST", f"{item}/faces", self.add_face),
-            ("PATCH", f"{item}/faces", self.decide_faces),
+            ("POST", f"{item}/faces", lambda call: photos.add_face(call.item.id, _box(call.given))),
+            (
+                "PATCH",
+                f"{item}/faces",
+                lambda call: photos.decide(call.item.id, None, mode=str(call.given.get("mode", ""))),
+            ),
             ("POST", f"{item}/possible", self.take_possible),
             ("POST", f"{item}/undo", self.undo),
             ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
-            ("GET", "/api/people", self.people),
+            ("GET", "/api/people", lambda call: photos.people.rows()),
             ("POST", "/api/people", self.link),
             ("GET", f"{item}/faces/{{face:int}}/picture", self.face_picture),
             ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
-            ("DELETE", f"{item}/faces/{{face:int}}", self.remove_face),
-            ("GET", f"{item}/film", self.film),
+            ("DELETE", f"{item}/faces/{{face:int}}", lambda call: photos.remove_face(call.item.id, call.path["face"])),
+            ("GET", f"{item}/film", lambda call: films.describe(call.item.id)),
             ("PATCH", f"{item}/film", self.edit_film),
             ("GET", f"{item}/decisions.json", self.decisions),
             ("GET", f"{item}/video", self.video),
             ("GET", f"{item}/at", self.at),
             ("GET", f"{item}/frame/{{frame:int}}", self.frame),
-            ("GET", f"{item}/track/{{track:int}}", self.track),
+            (
+                "GET",
+                f"{item}/track/{{track:int}}",
+                lambda call: films.strip(call.item.id, call.path["track"], after="after" in call.query),
+            ),
             ("GET", f"{item}/people/{{key}}/{{draw:int}}", self.person_cut),
         ]
-        return [Route(path, _telling(handler), methods=[method]) for method, path, handler in table]
+        return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
+
+    def _answering(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """A handler whose answer becomes a response, and what it raises one sentence."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                if iscoroutinefunction(handler):
+                    made = await handler(_Call(request, self.review))
+                else:
+                    call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
+                    made = await run_in_threadpool(handler, call)
+                return await self._response(request, made)
+            except KeyError:
+                return _sorry("There is no such file in this review.", 404)
+            except FicganError as error:
+                return _sorry(sentence(error), 422)
+            except OSError as error:
+                return _sorry(f"It could not be written or read: {sentence(error)}", 507)
+
+        return answer
+
+    async def _response(self, request: Request, made: Any) -> Response:
+        if isinstance(made, Future):
+            made = await asyncio.wrap_future(made)
+            made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
+        if isinstance(made, Response):
+            return made
+        if isinstance(made, bytes):
+            return Response(made, media_type="image/jpeg")
+        if isinstance(made, Path):
+            return FileResponse(made, media_type="image/jpeg") if made.exists() else _sorry("Not drawn yet.", 404)
+        return JSONResponse(self._whole(made) if isinstance(made, Item) else made)
 
     # -- the page, files ----------------------------------------------------------------------------------------------
 
-    async def page(self, request: Request) -> Response:
-        name, kind = PAGES[request.url.path]
+    def page(self, call: _Call) -> Answer:
+        name, kind = PAGES[call.request.url.path]
         return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
 
-    async def state(self, request: Request) -> Response:
+    def state(self, call: _Call) -> Answer:
         """What changed since a revision: the page asks again and again."""
-        since, items = _number(request, "since", 0), self.review.items()
+        since, items = int(_float(call.query.get("since", 0))), self.review.items()
         about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
         about["output"] = str(self.review.output)
         entry: dict[str, Any] = {
@@ -113,7 +183,7 @@ class _Routes:
             "undo": self.review.undoable() is not None,
             "redo": self.review.undoable(redo=True) is not None,
         }
-        return JSONResponse(entry | self.session.about | ({} if since else about))
+        return entry | self.session.about | ({} if since else about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
@@ -151,28 +221,16 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    async def item(self, request: Request) -> Response:
-        return JSONResponse(self._whole(self._item(request)))
-
-    def _item(self, request: Request) -> Item:
-        return self.review[request.path_params["id"]]
-
-    async def _done(self, request: Request, future: Any = None) -> Response:
-        """The file after a change was drawn."""
-        if future is not None:
-            await asyncio.wrap_future(future)
-        return JSONResponse(self._whole(self._item(request)))
-
-    async def upload(self, request: Request) -> Response:
+    async def upload(self, call: _Call) -> Answer:
         """Take one file as the body of the request, piece by piece."""
-        name = _file_name(request.query_params.get("name", ""))
+        name = _file_name(call.query.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
         number = secrets.token_hex(5)
         upload = f"source-{number}{suffix}"
-        await self._receive(request, self.review.folder / upload, LIMITS[kind], name)
+        await self._receive(call.request, self.review.folder / upload, LIMITS[kind], name)
         item = await run_in_threadpool(self.session.add_upload, name, upload, number)
         return JSONResponse(self._whole(item), 201)
 
@@ -191,198 +249,128 @@ class _Routes:
             if not size:
                 raise InputError(f"{name}: is empty")
 
-    async def remove(self, request: Request) -> Response:
-        self.films.cancel(self._item(request).id)
-        await run_in_threadpool(self.review.remove, request.path_params["id"])
-        return JSONResponse({})
+    def remove(self, call: _Call) -> Answer:
+        self.films.cancel(call.item.id)
+        self.review.remove(call.path["id"])
+        return {}
 
-    async def look(self, request: Request) -> Response:
+    def look(self, call: _Call) -> Answer:
         """Try a file again that failed."""
-        item = self._item(request)
+        item = call.item
         self.review.change(item.id, quiet=True, state="waiting", error="")
         self.session.look(item.id)
-        return JSONResponse(self._whole(self._item(request)))
+        return call.item
 
-    async def picture(self, request: Request) -> Response:
-        kind, item = request.path_params["kind"], self._item(request)
+    def picture(self, call: _Call) -> Answer:
+        kind, item = call.path["kind"], call.item
         if kind not in ("thumb", "before", "after", "result"):
             return _sorry("There is no such picture.", 404)
-        if "whole" in request.query_params and kind in ("before", "after"):
-            whole = self.photos.whole if kind == "after" else self.session.whole
-            future = await run_in_threadpool(whole, item.id)
-            return Response(await asyncio.wrap_future(future), media_type="image/jpeg")
-        path = self.review.picture(kind, item.id)
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not drawn yet.", 404)
+        if "whole" in call.query and kind in ("before", "after"):
+            return self.photos.whole(item.id) if kind == "after" else self.session.whole(item.id)
+        return self.review.picture(kind, item.id)
 
-    # -- decisions on photos ------------------------------------------------------------------------------------------
+    def save(self, call: _Call) -> Answer:
+        item = call.item
+        future = self.session.save(item.id)
+        return call.item if item.kind == "film" else future
 
-    async def controls(self, request: Request) -> Response:
+    def cancel(self, call: _Call) -> Answer:
+        self.films.cancel(call.item.id)
+        return {}
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def controls(self, call: _Call) -> Answer:
         """Controls of one photo, or of all."""
-        controls = checked(Controls, await _json(request), "the settings")
-        number = request.path_params.get("id")
-        future = await run_in_threadpool(self.session.set_controls, controls, number)
-        return await self._done(request, future) if number else JSONResponse({"controls": controls.model_dump()})
+        controls, number = checked(Controls, call.given, "the settings"), call.path.get("id")
+        future = self.session.set_controls(controls, number)
+        return (future or call.item) if number else {"controls": controls.model_dump()}
 
-    async def decide(self, request: Request) -> Response:
-        given = await _json(request)
-        if unknown := set(given) - {"mode", "draw", "drawing"}:
+    def decide(self, call: _Call) -> Answer:
+        if unknown := set(call.given) - {"mode", "draw", "drawing"}:
             raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        number, face = request.path_params["id"], request.path_params["face"]
-        if given.get("drawing") is not None:
-            drawing = checked(Drawing, given["drawing"], "the settings")
-            await run_in_threadpool(self.session.check, drawing)
-        return await self._done(request, await run_in_threadpool(self.photos.decide, number, [face], **given))
+        if call.given.get("drawing") is not None:
+            self.session.check(checked(Drawing, call.given["drawing"], "the settings"))
+        return self.photos.decide(call.path["id"], [call.path["face"]], **call.given)
 
-    async def people(self, request: Request) -> Response:
-        """Who is in several photos."""
-        return JSONResponse(self.photos.people.rows())
-
-    async def link(self, request: Request) -> Response:
-        """Compare the faces of all photos."""
-        count = await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))
-        return JSONResponse({"people": count})
-
-    async def face_picture(self, request: Request) -> Response:
-        item, face = self._item(request), request.path_params["face"]
-        kind: Literal["before", "after"] = "after" if "after" in request.query_params else "before"
-        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
-            return _sorry("There is no such face.", 404)
-        return Response(await run_in_threadpool(self.photos.face_picture, item, face, kind), media_type="image/jpeg")
-
-    async def decide_faces(self, request: Request) -> Response:
-        """One mode for all faces of a photo."""
-        mode = str((await _json(request)).get("mode", ""))
-        number = self._item(request).id
-        return await self._done(request, await run_in_threadpool(self.photos.decide, number, None, mode=mode))
-
-    async def take_possible(self, request: Request) -> Response:
+    def take_possible(self, call: _Call) -> Answer:
         """Take `places` that may be faces for faces; without it all that are open."""
-        given, number = await _json(request), self._item(request).id
-        places = given.get("places")
+        places = call.given.get("places")
         if places is not None and not (isinstance(places, list) and all(type(n) is int for n in places)):
             raise InputError("places is a list of numbers")
-        mode = str(given.get("mode", "plain"))
-        return await self._done(request, await run_in_threadpool(self.photos.take_possible, number, places, mode))
+        return self.photos.take_possible(call.item.id, places, str(call.given.get("mode", "plain")))
 
-    async def decide_files(self, request: Request) -> Response:
+    def decide_files(self, call: _Call) -> Answer:
         """One decision on several files."""
-        given = await _json(request)
-        ids = given.pop("ids", None)
+        ids = call.given.pop("ids", None)
         if not isinstance(ids, list) or not all(isinstance(number, str) for number in ids):
             raise InputError("ids is a list of files")
-        if unknown := set(given) - {"mode", "possible", "reviewed"}:
+        if unknown := set(call.given) - {"mode", "possible", "reviewed"}:
             raise InputError(f"files have no {', '.join(sorted(unknown))}")
-        if {given.get("mode", ""), given.get("possible", "")} - {"", *MODES}:
+        if {call.given.get("mode", ""), call.given.get("possible", "")} - {"", *MODES}:
             raise InputError(f"a mode is one of {', '.join(MODES)}")
-        await run_in_threadpool(self.session.decide, ids, given)
-        return JSONResponse({"ids": ids})
+        self.session.decide(ids, call.given)
+        return {"ids": ids}
 
-    async def undo_all(self, request: Request) -> Response:
-        """The last action of all; with ?redo what was undone last."""
-        redo = "redo" in request.query_params
-        return JSONResponse({"ids": await run_in_threadpool(lambda: self.session.undo(redo=redo))})
-
-    async def undo(self, request: Request) -> Response:
+    def undo(self, call: _Call) -> Answer:
         """The last decision on a file; with ?redo what was undone last."""
-        item, redo = self._item(request), "redo" in request.query_params
-        if item.kind == "film":
-            await run_in_threadpool(lambda: self.review.undo(item.id, redo=redo))
-            return await self._done(request)
-        return await self._done(request, await run_in_threadpool(lambda: self.photos.undo(item.id, redo=redo)))
+        item, redo = call.item, "redo" in call.query
+        return self.review.undo(item.id, redo=redo) if item.kind == "film" else self.photos.undo(item.id, redo=redo)
 
-    async def cut(self, request: Request) -> Response:
+    def decisions(self, call: _Call) -> Answer:
+        """What was decided, as a file: on one photo or film, or on all photos."""
+        tree = self.session.decisions(call.path.get("id"))
+        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
+        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
+        return Response(text, media_type="application/json", headers=headers)
+
+    # -- photos -------------------------------------------------------------------------------------------------------
+
+    async def link(self, call: _Call) -> Answer:
+        """Compare the faces of all photos."""
+        return {"people": await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))}
+
+    def face_picture(self, call: _Call) -> Answer:
+        item, face = call.item, call.path["face"]
+        kind: Literal["before", "after"] = "after" if "after" in call.query else "before"
+        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
+            return _sorry("There is no such face.", 404)
+        return self.photos.face_picture(item, face, kind)
+
+    def cut(self, call: _Call) -> Answer:
         """A face as an earlier draw showed it."""
-        item, face = self._item(request), request.path_params["face"]
+        item, face = call.item, call.path["face"]
         if face >= len(item.faces):
             return _sorry("There is no such face.", 404)
-        path = self.photos.cut(item, face, request.path_params["draw"])
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("Not kept.", 404)
-
-    async def add_face(self, request: Request) -> Response:
-        return await self._done(request, self.photos.add_face(self._item(request).id, _box(await _json(request))))
-
-    async def remove_face(self, request: Request) -> Response:
-        return await self._done(request, self.photos.remove_face(self._item(request).id, request.path_params["face"]))
-
-    async def save(self, request: Request) -> Response:
-        item = self._item(request)
-        future = self.session.save(item.id)
-        return await self._done(request, None if item.kind == "film" else future)
-
-    async def save_all(self, request: Request) -> Response:
-        """Every file with a result that is not written yet, in the background."""
-        return JSONResponse({"begun": self.session.save_all()})
-
-    async def cancel(self, request: Request) -> Response:
-        self.films.cancel(self._item(request).id)
-        return JSONResponse({})
+        return self.photos.cut(item, face, call.path["draw"])
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    async def film(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(self.films.describe, self._item(request).id))
-
-    async def track(self, request: Request) -> Response:
-        number, track = self._item(request).id, request.path_params["track"]
-        path = self.films.strip(number, track, after="after" in request.query_params)
-        return FileResponse(path, media_type="image/jpeg") if path.exists() else _sorry("No picture of it.", 404)
-
-    async def edit_film(self, request: Request) -> Response:
+    def edit_film(self, call: _Call) -> Answer:
         """Change the decisions on a film, in the form of its decisions.json."""
-        given, number = await _json(request), self._item(request).id
-        await run_in_threadpool(self.films.edit, number, given)
-        return await self.film(request)
+        self.films.edit(call.item.id, call.given)
+        return self.films.describe(call.item.id)
 
-    async def decisions(self, request: Request) -> Response:
-        """What was decided, as a file: on one photo or film, or on all photos."""
-        number = request.path_params.get("id")
-        tree = await run_in_threadpool(self.session.decisions, number)
-        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
-        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
-        return Response(text, media_type="application/json", headers=headers)
-
-    async def video(self, request: Request) -> Response:
+    def video(self, call: _Call) -> Answer:
         """The film, or its last result, for the player; the browser asks for parts of it."""
-        item = self._item(request)
-        if "after" not in request.query_params:
-            return FileResponse(self.review.source(item))
-        path = self.review.result(item)
+        item = call.item
+        path = self.review.result(item) if "after" in call.query else self.review.source(item)
         return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
 
-    async def at(self, request: Request) -> Response:
+    def at(self, call: _Call) -> Answer:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
-        time, frame = request.query_params.get("time"), _number(request, "frame", 0)
-        place = {"frame": frame} if time is None else {"time": _float(time)}
-        return JSONResponse(await run_in_threadpool(lambda: self.films.at(self._item(request).id, **place)))
+        time, frame = call.query.get("time"), int(_float(call.query.get("frame", 0)))
+        return self.films.at(call.item.id, time=None if time is None else _float(time), frame=frame)
 
-    async def frame(self, request: Request) -> Response:
-        number, at = self._item(request).id, request.path_params["frame"]
-        films, query = self.films, request.query_params
+    def frame(self, call: _Call) -> Answer:
+        films, query = self.films, call.query
         draw = films.frame_after if "after" in query else films.frame_of_result if "result" in query else films.frame
-        picture = await asyncio.wrap_future(await run_in_threadpool(draw, number, at))
-        return Response(picture, media_type="image/jpeg")
+        return draw(call.item.id, call.path["frame"])
 
-    async def person_cut(self, request: Request) -> Response:
+    def person_cut(self, call: _Call) -> Answer:
         """The new face of a person of a film as a draw showed it."""
-        number, given = self._item(request).id, request.path_params
-        path = await run_in_threadpool(self.films.cut, number, given["key"], given["draw"])
-        return FileResponse(path, media_type="image/jpeg") if path and path.exists() else _sorry("Not drawn yet.", 404)
-
-
-def _telling(handler: Handler) -> Handler:
-    """What a handler raises becomes one sentence."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except KeyError:
-            return _sorry("There is no such file in this review.", 404)
-        except FicganError as error:
-            return _sorry(sentence(error), 422)
-        except OSError as error:
-            return _sorry(f"It could not be written or read: {sentence(error)}", 507)
-
-    return handle
+        path = self.films.cut(call.item.id, call.path["key"], call.path["draw"])
+        return path or _sorry("There is no such person.", 404)
 
 
 def _sorry(sentence: str, status: int) -> Response:
@@ -425,10 +413,6 @@ def _float(value: Any) -> float:
 def _time_of(path: Path) -> int:
     """When a picture was made; 0 where it is not there."""
     return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
-
-
-def _number(request: Request, name: str, usual: int) -> int:
-    return int(_float(request.query_params.get(name, usual)))
 
 
 def _file_name(name: str) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError
 from ficgan.files import atomic_write, content_key
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.workers import is_cancelled, report
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ficgan.deidentify.found import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
     from ficgan.video.preview import Preview
-    from ficgan.video.read import VideoSource
+    from ficgan.video.source import VideoSource
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
@@ -331,7 +331,7 @@ class ModelTasks(PictureTasks):
         if kept.stamp != stamp:
             kept.preview.decide(Project.load(folder))
             kept.stamp = stamp
-        image, plan = kept.preview(at, lambda done, total: report(done, total, "drawing this frame")), kept.preview.plan
+        image, plan = kept.preview(at, report), kept.preview.plan
         faces = {
             str(track.id): jpeg(around(image, track.boxes[row]), CUT)
             for track, row in plan.tracks.at(at)

@@ -1,4 +1,4 @@
-"""Faces followed from sighting to sighting, and joined once more over ways that nobody saw.
+"""Faces followed from sighting to sighting, and joined once more over gaps between the detector's looks.
 
 Source of the association: Bewley et al., "Simple online and realtime tracking", 2016 (Kalman filter, assignment).
 """
@@ -19,14 +19,12 @@ from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
 from ficgan.video.tracks import LOG_SIZE, PLACE, KalmanState, Sighting, Tracklet, measured
 
-__all__ = ["ONCE", "Associator", "Chain", "chains", "half_seen", "lost"]
-
 Floats = NDArray[np.float64]
 
 # Note of a tracklet with one sighting.
 ONCE = "seen once"
 # Note of a tracklet of weaker finds, or of what joins them to others.
-HALF = "half seen"
+WEAK = "weak find"
 # Reasons for a person to look at a place of the result.
 CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
 
@@ -176,17 +174,17 @@ def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
 BEGUN = 0.2
 # How much faster than it was seen to be a face may be where it is not seen.
 FASTER = 1.5
-# Standard deviation of a place after a way that nobody saw: sizes, and a share of how far the face usually gets.
+# Standard deviation of a place after a gap: sizes, and a share of how far the face usually gets.
 VAGUE, STRAY = 0.5, 0.3
 # Standard deviation of the logarithm of the size after it. Of a face that is half hidden the detector may see the
 # free half as a face, with one side as long as it was: then that side counts, and both together may differ by so
 # much.
 ALIKE, HIDDEN = 0.25, 1.0
-# What speaks for a way between two sightings of one tracklet, in the units of `NEAR` and `FAR`.
+# Bonus of a link between two sightings of one tracklet, in the units of `NEAR` and `FAR`.
 OWN = 2.0
-# Greatest cost of a way from one look to the next or next but one, and of others: -2 log of its likelihood.
+# Greatest cost of a link from one look to the next or next but one, and of others: -2 log of its likelihood.
 NEAR, FAR = 8.0, 16.0
-# How often chains are joined over longer ways: so many weaker finds may lie apart between two sightings.
+# How often chains are joined over longer gaps: so many weaker finds may lie apart between two sightings.
 PASSES = 3
 
 
@@ -222,30 +220,30 @@ class Chain:
     @cached_property
     def is_face(self) -> bool:
         """Whether it holds a sighting."""
-        return any(HALF not in owner.notes for owner in self.owners)
+        return any(WEAK not in owner.notes for owner in self.owners)
 
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
         first = self.owners[0]
-        people = {owner.person for owner in self.owners if HALF not in owner.notes}
-        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[HALF])
+        people = {owner.person for owner in self.owners if WEAK not in owner.notes}
+        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[WEAK])
 
 
 def chains(
-    sure: Sequence[Tracklet], faint: Sequence[Tracklet], looks: Sequence[int], times: Floats, patience: float
+    sure: Sequence[Tracklet], weak: Sequence[Tracklet], looks: Sequence[int], times: Floats, patience: float
 ) -> list[Chain]:
-    """Sightings and weaker finds, joined from look to look and then over ways of up to `patience` that nobody saw.
+    """Sightings and weaker finds, joined from look to look and then over gaps of up to `patience`.
 
-    On the longer ways a weaker find may follow a face, but not another weaker find. `looks` are frames.
+    Over the longer gaps a weaker find may follow a face, but not another weaker find. `looks` are frames.
 
     Source: Huang, Wu and Nevatia, "Robust object tracking by hierarchical association of detection responses", 2008,
     with the likeliest pair first in place of the best assignment.
     """
-    for tracklet in faint:
-        tracklet.notes.append(HALF)
+    for tracklet in weak:
+        tracklet.notes.append(WEAK)
     found = [
         Chain.of(list(part), [tracklet] * len(part), times)
-        for tracklet in (*sure, *faint)
+        for tracklet in (*sure, *weak)
         for part in _unbroken(tracklet.sightings, looks)
     ]
     between = float(np.diff(times[np.asarray(looks, np.int64)]).max(initial=0.0))
@@ -267,15 +265,15 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *,
     if not parts:
         return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
-    begins = _Begins(parts)
+    starts = _ChainStarts(parts)
     links: list[tuple[float, int, int]] = []
     for a, chain in enumerate(parts):
         end = chain.times[-1]
-        first, last = (int(n) for n in np.searchsorted(begins.times, [end, end + reach + 1e-6], side="right"))
+        first, last = (int(n) for n in np.searchsorted(starts.times, [end, end + reach + 1e-6], side="right"))
         if first < last:
-            costs = begins.costs(chain, first, last)
+            costs = starts.costs(chain, first, last)
             if faces and not chain.is_face:
-                costs[~begins.faces[first:last]] = np.inf
+                costs[~starts.faces[first:last]] = np.inf
             links += [(float(costs[n]), a, first + int(n)) for n in np.flatnonzero(costs < most)]
     after: dict[int, int] = {}
     before: dict[int, int] = {}
@@ -295,7 +293,7 @@ def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *,
     return joined
 
 
-class _Begins:
+class _ChainStarts:
     """Where chains begin, in the order of time."""
 
     def __init__(self, found: Sequence[Chain]) -> None:
@@ -306,7 +304,7 @@ class _Begins:
         self.velocities = np.array([chain.velocities[0] for chain in found])
         self.speeds = np.array([chain.speed for chain in found])
         self.scenes = np.array([owner.scene for owner in self.owners])
-        self.half = np.array([HALF in owner.notes for owner in self.owners])
+        self.weak = np.array([WEAK in owner.notes for owner in self.owners])
         """Whether it is a weaker find."""
         self.faces = np.array([chain.is_face for chain in found])
 
@@ -314,22 +312,22 @@ class _Begins:
         """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
         rows, owner = slice(first, last), a.owners[-1]
         sides = np.abs(self.log_sizes[rows] - a.log_sizes[-1])
-        half = self.half[rows] | (HALF in owner.notes)
-        change = np.where(half, sides.min(1), sides.mean(1))
+        weak = self.weak[rows] | (WEAK in owner.notes)
+        change = np.where(weak, sides.min(1), sides.mean(1))
         gap, size = self.times[rows] - a.times[-1], np.exp((self.log_sizes[rows] + a.log_sizes[-1]).mean(1) / 2)
-        way = self.centres[rows] - a.centres[-1]
+        path = self.centres[rows] - a.centres[-1]
         usual = np.maximum(np.maximum(self.speeds[rows], a.speed), PLACE.speed * size) * gap
-        away = np.stack([way, way - a.velocities[-1] * gap[:, None], way - self.velocities[rows] * gap[:, None]])
+        away = np.stack([path, path - a.velocities[-1] * gap[:, None], path - self.velocities[rows] * gap[:, None]])
         off = np.linalg.norm(away, axis=-1)  # from the place itself, and from where either motion leads
         loose = VAGUE + STRAY * usual / size
-        owned = np.array([other is owner for other in self.owners[rows]]) & ~half
+        owned = np.array([other is owner for other in self.owners[rows]]) & ~weak
         cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
         never = (self.scenes[rows] != owner.scene) | (off[0] > _dash(gap) * size + FASTER * usual)
-        never |= (change > RESIZE) | (sides.mean(1) > np.where(half, HIDDEN, RESIZE))
+        never |= (change > RESIZE) | (sides.mean(1) > np.where(weak, HIDDEN, RESIZE))
         return np.where(never, np.inf, cost)
 
 
-def half_seen(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
+def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
     """Of the chains those with weaker finds that are likely faces, blurred by motion, half hidden or in a flash.
 
     Weaker finds prolong faces and lead from one sighting to the next, but begin none, unless a scene begins with fewer
@@ -384,10 +382,10 @@ def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Seque
     return here < before
 
 
-def lost(
+def abrupt_ends(
     found: Sequence[Chain], cuts: Sequence[int], looks: Sequence[int], times: Floats, pad: float, size: tuple[int, int]
 ) -> list[tuple[Sighting, str]]:
-    """Sightings at which a face that moves fast comes from nowhere or gets lost in mid-picture, with the reason.
+    """Sightings with which a track of a fast face begins or ends in mid-picture, with the reason.
 
     As it moved, it would have left its cover before the pad ends, and it was not seen in the next look.
     """

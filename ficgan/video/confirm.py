@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from ficgan.faces import DetectAt, Face, FaceDetector, detector_missing, get_detector
 from ficgan.faces.detection import overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
-from ficgan.video.association import HALF, Chain
+from ficgan.video.association import WEAK, Chain
 from ficgan.video.tracks import UNCONFIRMED, Tracklet
-
-__all__ = ["FindConfirmer", "independent_detector", "is_unconfirmed"]
 
 # Presence of a mesh from which on there is a face. Of 608 finds on annotated faces of groups and crowds, at three
 # sizes, 9 had less, a score below `CenterFace.sure` and no second detector: all of 17 px or less.
@@ -74,5 +72,5 @@ class FindConfirmer:
 
 def is_unconfirmed(chain: Chain) -> bool:
     """Whether a chain holds faces, and none of them is confirmed."""
-    notes = [owner.notes for owner in chain.owners if HALF not in owner.notes]
+    notes = [owner.notes for owner in chain.owners if WEAK not in owner.notes]
     return bool(notes) and all(UNCONFIRMED in note for note in notes)

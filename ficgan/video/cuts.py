@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces.detection import check_image
-from ficgan.video.read import Frame
-
-__all__ = ["CutFrame", "is_cut", "with_cuts"]
+from ficgan.video.source import Frame
 
 Floats32 = NDArray[np.float32]
 

@@ -21,22 +21,9 @@ from ficgan.faces.smoothing import SmoothConfig
 from ficgan.video.decisions import Drawing
 from ficgan.video.people import frontality
 from ficgan.video.project import Project
-from ficgan.video.read import Frame
 from ficgan.video.settings import HOLD, VideoSettings
+from ficgan.video.source import Frame
 from ficgan.video.tracks import PADDED, SEEN, UNSURE, Track, TrackSet
-
-__all__ = [
-    "DRAW",
-    "Appearance",
-    "CheckReport",
-    "FilmFinding",
-    "FilmPlan",
-    "FoundFaces",
-    "FrameJob",
-    "cover_findings",
-    "decide",
-    "effective_modes",
-]
 
 # Sides in pixels below which a face counts as too small to generate.
 SMALL = 24.0
@@ -56,8 +43,8 @@ class Appearance:
     """One face of one frame, and what shall happen to it.
 
     `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
-    is a row of `FaceModel.row`, where one is known; `held` stands for what the model finds where it cannot read the
-    face.
+    is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it
+    cannot read the face.
     """
 
     track: int
@@ -65,7 +52,7 @@ class Appearance:
     face: Face
     mode: str
     kind: str = ""
-    held: Any = None
+    bridged: Any = None
     found: NDArray[np.float32] | None = None
 
 
@@ -156,7 +143,7 @@ class FilmPlan:
         people: track → key of its person in the k-same draw.
         drawings: such key → how the person's new face is drawn, where that is not as all others.
         fallbacks: why faces fall back → rows.
-        held: track → row → what stands for what the model would find there, where it cannot read the face.
+        bridged: track → row → what stands for what the model would find there, where it cannot read the face.
         found: what the model found so far.
     """
 
@@ -166,7 +153,7 @@ class FilmPlan:
     people: Mapping[int, str]
     fallbacks: Mapping[str, int]
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
-    held: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
+    bridged: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
     found: FoundFaces | None = None
 
     @property
@@ -182,7 +169,7 @@ class FilmPlan:
                 track.face(frame.index),
                 str(self.modes[track.id][row]),
                 track.kind,
-                self.held.get(track.id, {}).get(row),
+                self.bridged.get(track.id, {}).get(row),
                 None if self.found is None else self.found.at(track, row),
             )
             for track, row in self.tracks.at(frame.index)
@@ -190,12 +177,12 @@ class FilmPlan:
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
     def read_before(self, frame: int) -> dict[int, int]:
-        """Track → last frame before this one in which its face is read, of faces that are held next."""
+        """Track → last frame before this one in which its face is read, where a bridge follows."""
         found = {}
         for track, row in self.tracks.at(frame):
-            rows, held = np.flatnonzero(self.modes[track.id] == "ficgan"), self.held.get(track.id, {})
-            known, later = [n for n in rows[rows < row] if n not in held], rows[rows >= row]
-            if known and len(later) and int(later[0]) in held:
+            rows, bridged = np.flatnonzero(self.modes[track.id] == "ficgan"), self.bridged.get(track.id, {})
+            known, later = [n for n in rows[rows < row] if n not in bridged], rows[rows >= row]
+            if known and len(later) and int(later[0]) in bridged:
                 found[track.id] = track.first + int(known[-1])
         return found
 
@@ -299,8 +286,8 @@ def effective_modes(
     def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Dilate, then close short gaps: a mode that flips from frame to frame is unwatchable."""
         beyond = 2 * hold + 1
-        held = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
-        closed = np.asarray(windows(np.asarray(windows(held, hold).any(1)), hold).all(1))
+        dilated = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
+        closed = np.asarray(windows(np.asarray(windows(dilated, hold).any(1)), hold).all(1))
         return closed[beyond:-beyond]
 
     sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)

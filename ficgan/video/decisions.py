@@ -38,8 +38,6 @@ from ficgan.identity.kind import PARTS, parse_parts
 from ficgan.options import COVERS, HIDING, OPAQUE, check_cover
 from ficgan.video.tracks import Track
 
-__all__ = ["BoxKey", "BoxRule", "Decider", "Decision", "Decisions", "Drawing", "Region", "SpanRule", "edits_of"]
-
 
 def _hiding(mode: str) -> str:
     try:

@@ -16,14 +16,12 @@ import numpy as np
 from av.codec import find_best_pix_fmt_of_list
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, UsageError, reason
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
 from ficgan.video.pictures import exact_reformat, is_full_range, matrix_of
-from ficgan.video.read import Frame, VideoInfo, locator, reason
 from ficgan.video.settings import EncodeOptions
-
-__all__ = ["Encoding", "VideoWriter", "container_of", "holds", "muxer_options", "plan_encoding", "reporting"]
+from ficgan.video.source import Frame, VideoInfo, locator
 
 # FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
@@ -27,21 +27,13 @@ from ficgan.video.found import find_faces
 from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
-from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import (
-    JobState,
-    Renderer,
-    VideoResult,
-    choose_faces,
-    film_account,
-    film_notes,
-    render_segments,
-)
-from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Progress, Rules, VideoSettings, VideoTools
+from ficgan.video.read import open_video
+from ficgan.video.rendered import JobState, Renderer, choose_faces, render_segments
+from ficgan.video.result import VideoResult, film_account, film_notes
+from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
-
-__all__ = ["analyse_film", "check_frames", "process_film", "render_film"]
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
@@ -59,7 +51,7 @@ def process_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> VideoResult:
     """Redact a film.
 
@@ -68,7 +60,7 @@ def process_film(
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.
-        progress: called with frames done, in all (None: unknown) and the stage; what it raises ends the job.
+        progress: hears of frames; its stages are analysing, choosing faces, rendering and checking.
     """
     encode, rules = encode or EncodeOptions(), rules or Rules()
     tools.prepare({settings.mode})
@@ -105,7 +97,7 @@ def analyse_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Project:
     """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
@@ -136,7 +128,7 @@ def render_film(
     decisions: PathLike | None = None,
     force: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,15 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.objects import ObjectDetector
-from ficgan.video.association import Associator, chains, half_seen, lost
+from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.confirm import FindConfirmer, is_unconfirmed
 from ficgan.video.cuts import with_cuts
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
-from ficgan.video.read import Frame
 from ficgan.video.settings import FilmTask, Rules
-from ficgan.video.tracks import Tracklet, fill_half_seen, fill_tracks, measured, without_double_pads
-
-__all__ = ["DetectionLog", "FieldSearch", "find_faces", "look"]
+from ficgan.video.source import Frame
+from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 Floats32 = NDArray[np.float32]
 
@@ -40,76 +38,98 @@ Floats32 = NDArray[np.float32]
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
-    pace, size = settings.at(source.info.rate), (source.info.width, source.info.height)
     search = FieldSearch(DetectAt(task.tools.detector, (settings.detect_size,) * 2, enlarge=False))
     photos = {**rules.keep, **rules.only}
     references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
-    confirm = FindConfirmer(task.tools.detector, settings.detect_size)
-    follow, doubt = Associator(pace.patience), Associator(pace.patience)
-    step = task.step("analysing", source.info.frames)
-    pts, times, cuts, looks = list[int](), list[float](), list[int](), list[int]()
-    seen, faint = list[Tracklet](), list[Tracklet]()
-    followed = {detector.name: Associator(pace.patience) for detector in task.tools.objects}
-    objects: dict[str, list[Tracklet]] = {name: [] for name in followed}
+    seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
     with closing(DetectionLog(search, log, task.tools.objects)) as detections:
-        for frame, faces, cut in look(source.frames(quick=True), detections.detect, pace.stride):
-            pts.append(frame.pts)
-            times.append(frame.time)
-            cuts += [frame.index] if cut else []
-            looks += [] if faces is None else [frame.index]
-            ids, ended = follow.step(frame.index, frame.time, faces, cut)
-            seen += ended
-            faint += doubt.step(frame.index, frame.time, detections.faint.pop(frame.index, None), cut)[1]
-            others = detections.objects.pop(frame.index, {})
-            for name, associator in followed.items():
-                objects[name] += associator.step(frame.index, frame.time, others.get(name), cut)[1]
-            reader(frame.index, frame.image, faces or (), ids)
-            confirm(frame.image, faces or (), ids)
+        for frame, faces, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
+            seen.take(frame, faces, cut, detections)
             step(frame.index)
-    if not pts:
+    if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
-    seen, faint, clock = [*seen, *follow.finish()], [*faint, *doubt.finish()], np.array(times)
-    confirm.mark(seen)
-    seen = reader.hand_over(seen)
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    tracklets = link_tracklets(seen, people, clock)
-    found = chains(tracklets, faint, looks, clock, pace.patience)
-    gone = {id(owner): owner for chain in found if is_unconfirmed(chain) for owner in chain.owners}
-    stay = {id(owner) for chain in found if not is_unconfirmed(chain) for owner in chain.owners}
-    dropped = [tracklet for tracklet in tracklets if id(tracklet) in gone.keys() - stay]
-    tracklets = [tracklet for tracklet in tracklets if id(tracklet) not in gone.keys() - stay]
-    found = [chain for chain in found if not is_unconfirmed(chain)]
-    tracks = without_double_pads(fill_tracks(tracklets, cuts, clock, pace.pad))
-    likely = [chain.tracklet() for chain in half_seen(found, tracklets, cuts, clock)]
-    tracks += fill_half_seen(likely, tracks, cuts, clock, pace.pad)
-    for name, ended in objects.items():
-        lines = fill_tracks([*ended, *followed[name].finish()], cuts, clock, pace.pad)
-        tracks += [replace(track, id=len(tracks) + track.id, kind=name) for track in lines]
-    review = [
-        {
-            "frame": sighting.frame,
-            "time": round(times[sighting.frame], 3),
-            "reason": reason,
-            "box": [round(float(value), 1) for value in sighting.face.box],
-        }
-        for sighting, reason in lost(found, cuts, looks, clock, pace.pad, size)
-    ]
-    lost_finds = [_dropped(tracklet, times) for tracklet in dropped]
+    found = seen.joined(people)
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
-    decisions = _decisions(settings.mode, rules, references, tracklets, recognizer)
-    film = Source.of(task.path, source.info)
     return Project(
-        film,
-        np.array(pts, np.int64),
-        tracks,
-        {**facts, "review": review, "dropped": lost_finds},
-        tuple(cuts),
-        decisions,
+        Source.of(task.path, source.info),
+        np.array(seen.pts, np.int64),
+        found.tracks,
+        {**facts, "review": found.review, "dropped": found.dropped},
+        tuple(seen.cuts),
+        _decisions(settings.mode, rules, references, found.tracklets, recognizer),
     )
+
+
+class _Found(NamedTuple):
+    """What was found: `review` are places to look at, `dropped` finds that nothing confirms."""
+
+    tracklets: list[Tracklet]
+    tracks: list[Track]
+    review: list[dict[str, Any]]
+    dropped: list[dict[str, Any]]
+
+
+class _SeenFilm:
+    """The frames of a film as they were searched, and the faces and objects in them, followed."""
+
+    def __init__(self, task: FilmTask, reader: EmbeddingReader) -> None:
+        info, tools = task.source.info, task.tools
+        self.pace, self._size = task.settings.at(info.rate), (info.width, info.height)
+        self.pts, self.times = list[int](), list[float]()
+        # Frames that begin scenes, and frames in which the detector looked.
+        self.cuts, self.looks = list[int](), list[int]()
+        self._read, self._confirm = reader, FindConfirmer(tools.detector, task.settings.detect_size)
+        kinds = ("", "weak", *(detector.name for detector in tools.objects))  # "": faces
+        self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
+        self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
+
+    def take(self, frame: Frame, faces: list[Face] | None, cut: bool, detections: DetectionLog) -> None:
+        """Take the next frame and what was found in it; `cut`: a scene begins with it."""
+        self.pts.append(frame.pts)
+        self.times.append(frame.time)
+        self.cuts += [frame.index] if cut else []
+        self.looks += [] if faces is None else [frame.index]
+        others = {"": faces, "weak": detections.weak.pop(frame.index, None), **detections.objects.pop(frame.index, {})}
+        for kind, follow in self._follow.items():
+            ids, ended = follow.step(frame.index, frame.time, others.get(kind), cut)
+            self._ended[kind] += ended
+            if not kind:
+                self._read(frame.index, frame.image, faces or (), ids)
+                self._confirm(frame.image, faces or (), ids)
+
+    def joined(self, people: People) -> _Found:
+        """The end of the film: tracklets joined by person and by motion, and filled to tracks."""
+        tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
+        faces, weak, clock, pad = tracklets.pop(""), tracklets.pop("weak"), np.array(self.times), self.pace.pad
+        self._confirm.mark(faces)
+        faces = link_tracklets(self._read.hand_over(faces), people, clock)
+        found = chains(faces, weak, self.looks, clock, self.pace.patience)
+        confirmed = [chain for chain in found if not is_unconfirmed(chain)]
+        stay = {id(owner) for chain in confirmed for owner in chain.owners}
+        dropped = [_dropped(tracklet, self.times) for tracklet in faces if id(tracklet) not in stay]
+        faces = [tracklet for tracklet in faces if id(tracklet) in stay]
+        tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
+        likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
+        tracks += fill_weak(likely, tracks, self.cuts, clock, pad)
+        for kind, others in tracklets.items():
+            lines = fill_tracks(others, self.cuts, clock, pad)
+            tracks += [replace(track, id=len(tracks) + track.id, kind=kind) for track in lines]
+        ends = abrupt_ends(confirmed, self.cuts, self.looks, clock, pad, self._size)
+        review = [
+            {
+                "frame": sighting.frame,
+                "time": round(self.times[sighting.frame], 3),
+                "reason": reason,
+                "box": [round(float(value), 1) for value in sighting.face.box],
+            }
+            for sighting, reason in ends
+        ]
+        return _Found(faces, tracks, review, dropped)
 
 
 def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
@@ -162,11 +182,11 @@ LEAST = 24.0
 # Grey levels of one colour by which a cell of a thumbnail (1/64 of the width) differs.
 DIFFERENT = 24
 # Frames kept at most until it is known whether to look at them.
-HELD = 32
+PENDING = 32
 
 
 @dataclass(eq=False)
-class _Held:
+class _Pending:
     """A frame of which it is not yet known whether to look at it."""
 
     frame: Frame
@@ -180,33 +200,33 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
     the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
     """
-    held: list[_Held] = []  # since the last look
+    pending: list[_Pending] = []  # since the last look
     since = 0
-    last: _Held | None = None
+    last: _Pending | None = None
     for frame, thumbnail, cut in with_cuts(frames):
         if cut and last is not None:
-            yield from _settled(last, held, find)
-            last, held = None, []
-        now = _Held(frame, thumbnail)
+            yield from _settled(last, pending, find)
+            last, pending = None, []
+        now = _Pending(frame, thumbnail)
         if last is None:
             now.faces, last, since = find(frame), now, 0
             yield frame, now.faces, cut
             continue
-        held.append(now)
+        pending.append(now)
         since += 1
         if since >= stride:
-            yield from _settled(last, held, find)
-            last, held, since = now, [], 0
-        elif len(held) > HELD:
-            yield held.pop(0).frame, None, False
+            yield from _settled(last, pending, find)
+            last, pending, since = now, [], 0
+        elif len(pending) > PENDING:
+            yield pending.pop(0).frame, None, False
     if last is not None:
-        yield from _settled(last, held, find)
+        yield from _settled(last, pending, find)
 
 
-def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
-    if not held:
+def _settled(last: _Pending, pending: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+    if not pending:
         return
-    line = [last, *held]
+    line = [last, *pending]
 
     def see(number: int) -> None:
         line[number].faces = find(line[number].frame)
@@ -222,18 +242,18 @@ def _settled(last: _Held, held: Sequence[_Held], find: Callable[[Frame], list[Fa
             see(middle)
             spans += [(middle, b), (a, middle)]
 
-    see(len(held))
-    between(0, len(held))
-    looks = [number for number, waiting in enumerate(line) if waiting.faces is not None]
+    see(len(pending))
+    between(0, len(pending))
+    looks = [number for number, one in enumerate(line) if one.faces is not None]
     for a, b in pairwise(looks):
-        odd = [_transient(line[a].thumbnail, waiting.thumbnail, line[b].thumbnail) for waiting in line[a + 1 : b]]
+        odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
         if max(odd, default=0):
             most = a + 1 + int(np.argmax(odd))
             see(most)
             between(a, most)
             between(most, b)
-    for waiting in held:
-        yield waiting.frame, waiting.faces, False
+    for one in pending:
+        yield one.frame, one.faces, False
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
@@ -284,13 +304,13 @@ class FieldSearch:
 
     def detect_and_doubt(self, image: NDArray[np.uint8]) -> tuple[list[Face], list[Face]]:
         """The same, and weaker finds elsewhere."""
-        faces, faint = detect_and_doubt(self.detector, image)
+        faces, weak = detect_and_doubt(self.detector, image)
         if not _is_combed(image):
-            return faces, faint
+            return faces, weak
         rows = np.arange(len(image)) // 2 * 2
         for first in (0, 1):
-            more, fainter = detect_and_doubt(self.detector, image[np.minimum(rows + first, len(image) - 1)])
-            faint += fainter
+            more, weaker = detect_and_doubt(self.detector, image[np.minimum(rows + first, len(image) - 1)])
+            weak += weaker
             for face in more:
                 same = next((number for number, other in enumerate(faces) if _same(face, other)), None)
                 if same is None:
@@ -299,7 +319,7 @@ class FieldSearch:
                     best = max(face, faces[same], key=lambda found: found.score)
                     low, high = np.minimum(face.box[:2], faces[same].box[:2]), np.maximum(face.box, faces[same].box)[2:]
                     faces[same] = replace(best, box=np.concatenate([low, high]))
-        return faces, [face for face in faint if not any(_same(face, other) for other in faces)]
+        return faces, [face for face in weak if not any(_same(face, other) for other in faces)]
 
 
 def _same(a: Face, b: Face) -> bool:
@@ -319,13 +339,13 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 class DetectionLog:
     """Detects faces and logs them as JSON lines, to resume from.
 
-    `faint` are the weaker finds of a frame, `objects` those of other detectors by name, both to be taken away.
+    `weak` are the weaker finds of a frame, `objects` those of other detectors by name, both to be taken away.
     """
 
     def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
         self._detector, self._others, self._file = detector, others, None
         self._found: dict[int, str] = {}
-        self.faint: dict[int, list[Face]] = {}
+        self.weak: dict[int, list[Face]] = {}
         self.objects: dict[int, dict[str, list[Face]]] = {}
         if path is None:
             return
@@ -357,7 +377,7 @@ class DetectionLog:
                 self._file.write(line + "\n")
                 self._file.flush()
                 _, found, objects = _read_line(line)  # as a later run reads them
-        faces, self.faint[frame.index] = found
+        faces, self.weak[frame.index] = found
         self.objects[frame.index] = objects
         return faces
 
@@ -367,9 +387,9 @@ class DetectionLog:
 
 
 def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]], dict[str, list[Face]]]:
-    number, sure, faint, objects = json.loads(line)
+    number, sure, weak, objects = json.loads(line)
     others = {name: [_face(row) for row in rows] for name, rows in objects.items()}
-    return int(number), ([_face(row) for row in sure], [_face(row) for row in faint]), others
+    return int(number), ([_face(row) for row in sure], [_face(row) for row in weak]), others
 
 
 def _row(face: Face) -> list[float]:

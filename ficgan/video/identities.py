@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.face_model import FaceModel, FaceReading, read_kinds
-from ficgan.faces import DlibRecognizer, Paste, matching
+from ficgan.face_model import FaceModel, read_kinds
+from ficgan.faces import DlibRecognizer, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
-from ficgan.video.decided import DRAW, Appearance, FrameJob
+from ficgan.video.decided import DRAW, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.read import Frame
+from ficgan.video.film_faces import FaceKey, FaceReader, FilmFace
 from ficgan.video.settings import HOLD, VideoTools
-
-__all__ = ["FaceReader", "FilmFace", "FilmIdentity", "Identities"]
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.
@@ -86,110 +84,6 @@ class FilmIdentity:
         return {**plain, **tracks, "z_id": self.z_id.tolist(), "kind": kind}
 
 
-# Track and frame.
-FaceKey = tuple[int, int]
-
-
-@dataclass(eq=False)
-class FilmFace:
-    """A face that shall be generated.
-
-    Args:
-        paste, made: the new face on the source's frame, and as the model has drawn it.
-        known: what the gate reads of the source, at each of `landmarks`.
-    """
-
-    frame: Frame
-    appearance: Appearance
-    sight: FaceReading
-    paste: Paste | None = None
-    made: Any = None
-    known: NDArray[np.float32] | None = None
-
-    @property
-    def track(self) -> int:
-        return self.appearance.track
-
-    @property
-    def person(self) -> str:
-        return self.appearance.person
-
-    @property
-    def key(self) -> FaceKey:
-        return self.track, self.frame.index
-
-    @property
-    def landmarks(self) -> NDArray[np.float32]:
-        """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
-        and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
-        own, found = self.appearance.face.landmarks, self.sight.landmarks
-        return own[None] if found is None else np.stack([own, found])
-
-
-class FaceReader:
-    """Source faces of a film as the model sees them, smoothed over `reach` frames on either side."""
-
-    def __init__(self, model: FaceModel, reach: int) -> None:
-        self.model, self.reach = model, reach
-        self._found: dict[FaceKey, Any] = {}
-        self._sights: dict[FaceKey, FaceReading] = {}
-        # Track → the last reading of the face itself, which is held over moments that cannot be read.
-        self._last: dict[int, FaceReading] = {}
-
-    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
-        """The faces of the jobs that shall be generated."""
-        first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
-        shown = {
-            (appearance.track, job.frame.index): (job.frame, appearance)
-            for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
-            for appearance in job.appearances
-            if appearance.mode == "ficgan"
-        }
-        faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
-        held = {key: appearance.held for key, (_, appearance) in shown.items() if appearance.held is not None}
-        kept = {key: self.model.of_row(a.found) for key, (_, a) in shown.items() if a.found is not None}
-        new = [key for key in faces if key not in self._found and key not in held and key not in kept]
-        self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
-        self._found |= kept | held
-        new = [key for key in faces if key not in self._sights and first - reach <= key[1] <= last + reach]
-        smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
-        for key, sight, found in zip(new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True):
-            known = self._last.get(key[0])
-            if known is not None and key in held:
-                sight = self.model.held(known, found)
-            elif not sight.problem:
-                self._last[key[0]] = sight
-            self._sights[key] = sight
-        wanted = [
-            FilmFace(frame, appearance, self.model.steadied(*self._window(self._sights, key)))
-            for key, (frame, appearance) in shown.items()
-            if first <= key[1] <= last
-        ]
-        end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
-        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
-        self._sights = {key: sight for key, sight in self._sights.items() if last - reach < key[1] <= end}
-        return wanted
-
-    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read faces that are held in the frames that come next; `around` are the frames within the reach."""
-        self.read([job], around)
-        self._found, self._sights = {}, {}
-
-    def restart(self) -> None:
-        """Forget the faces of a film that is drawn again."""
-        self._found, self._sights, self._last = {}, {}, {}
-
-    def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
-        """What is known of a track without a gap around a frame, and the place of the frame in it."""
-        track, frame = key
-        first = last = frame
-        while frame - first < self.reach and (track, first - 1) in rows:
-            first -= 1
-        while last - frame < self.reach and (track, last + 1) in rows:
-            last += 1
-        return [rows[track, n] for n in range(first, last + 1)], frame - first
-
-
 @dataclass(eq=False)
 class _FaceTrial:
     """A new identity that is tried on single frames, all in the same order."""
@@ -228,7 +122,7 @@ class _TrialFaces:
         for job in self._jobs(people):
             size += job.frame.image.nbytes
             for face in reader.read([job]):
-                if not face.sight.problem:
+                if not face.reading.problem:
                     kept += [face] if size <= KEPT else []
                     yield face
         if self._kept is None:
@@ -285,7 +179,7 @@ class Identities:
         self.tools, self.causes, self._mask_scale = tools, causes, mask_scale
         self.people: dict[str, FilmIdentity] = {}
         # Track → second at which it could last not be read.
-        self.lost: dict[int, float] = {}
+        self.unread: dict[int, float] = {}
         # Whether a survey has chosen the faces that can be read.
         self.surveyed = False
         self._usual, self._drawings = _DrawPlan(tools), drawings or {}
@@ -338,7 +232,7 @@ class Identities:
 
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
-        self.lost.clear()
+        self.unread.clear()
         for one in self.people.values():
             one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
 
@@ -394,14 +288,14 @@ class Identities:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         model = self._model
         if len(trials) <= attempts[0]:
-            z_id = trials[0].identity.z_id if trials else face.sight.z_id[None]
+            z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
             kind = trials[0].identity.kind if trials else _mean(kinds)
             trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
         for trial in _in_play(trials):
             if trial.identity.attempt in attempts:
                 assert trial.identity.styles is not None
-                made = model.render(trial.identity.styles, [face.sight])[0]
-                face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+                made = model.render(trial.identity.styles, [face.reading])[0]
+                face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
                 trial.ratios.append(self._read(face, trial.identity)[1])
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
@@ -435,10 +329,10 @@ class Identities:
         Returns whether the gate does not know it, and whether it comes so near that the next frames should be tried.
         """
         identity = self.people[face.person]
-        if identity.styles is None or face.sight.problem:
+        if identity.styles is None or face.reading.problem:
             return False, False
-        made = self._model.render(identity.styles, [face.sight])[0]
-        face.paste = self._model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+        made = self._model.render(identity.styles, [face.reading])[0]
+        face.paste = self._model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
         ratio = self._read(face, identity)[1]
         return ratio >= 1, ratio < NEAR
 
@@ -449,14 +343,14 @@ class Identities:
         for person in dict.fromkeys(face.person for face in faces):
             if person not in self.people:
                 theirs = [face for face in faces if face.person == person]
-                z_id = np.stack([face.sight.z_id for face in theirs]).mean(0, keepdims=True)
+                z_id = np.stack([face.reading.z_id for face in theirs]).mean(0, keepdims=True)
                 self.people[person] = self.identity(person, z_id, kind=self._kind(theirs))
         pending: list[FilmFace] = list(faces)
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
-            for face, made in zip(pending, model.render(styles, [face.sight for face in pending]), strict=True):
+            for face, made in zip(pending, model.render(styles, [face.reading for face in pending]), strict=True):
                 face.made = made
-                face.paste = model.paste(face.frame.image, face.sight, made, mask_scale=self._mask_scale)
+                face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
             # A person the gate still knows gets another face, and all their faces of this chunk are made again.
             known = self._recognised(faces)
             self.replace(known)
@@ -465,7 +359,7 @@ class Identities:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
 
-    def lay(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
+    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
         """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
 
         `kept` are boxes of faces that stay as they are.
@@ -473,27 +367,24 @@ class Identities:
         paste = face.paste
         assert paste is not None
         if not np.array_equal(paste.region(out), paste.region(paste.photo)):
-            paste = self._model.paste(out, face.sight, face.made, mask_scale=self._mask_scale)
+            paste = self._model.paste(out, face.reading, face.made, mask_scale=self._mask_scale)
         paste.onto(out, kept=kept)
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
         """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of
         them."""
-        if self.surveyed:
-            kept = [face for face in seen if not face.sight.problem]
-            self.causes += Counter(unread=len(seen) - len(kept))
-            return kept
-        lost: dict[int, list[float]] = {track: [time] for track, time in self.lost.items()}
-        for face in seen:
-            if face.sight.problem:
-                lost.setdefault(face.track, []).append(face.frame.time)
-        kept = [
-            face
-            for face in seen
-            if not face.sight.problem and all(abs(face.frame.time - time) > HOLD for time in lost.get(face.track, ()))
-        ]
+        unread = {track: [time] for track, time in self.unread.items()}
+        for face in () if self.surveyed else seen:
+            if face.reading.problem:
+                unread.setdefault(face.track, []).append(face.frame.time)
+
+        def steady(face: FilmFace) -> bool:
+            moments = unread.get(face.track, ())
+            return not face.reading.problem and all(abs(face.frame.time - time) > HOLD for time in moments)
+
+        kept = [face for face in seen if steady(face)]
         self.causes += Counter(unread=len(seen) - len(kept))
-        self.lost = {track: times[-1] for track, times in lost.items()}
+        self.unread = {track: times[-1] for track, times in unread.items()}
         return kept
 
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:

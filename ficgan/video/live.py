@@ -28,13 +28,12 @@ from ficgan.video.cuts import with_cuts
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
-from ficgan.video.read import Frame
-from ficgan.video.rendered import Renderer, VideoResult
+from ficgan.video.rendered import Renderer
+from ficgan.video.result import VideoResult
 from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
-
-__all__ = ["Stream", "StreamResult", "record_live", "stream"]
 
 # Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
@@ -310,8 +309,7 @@ def record_live(task: FilmTask, output: PathLike, encode: EncodeOptions, *, over
                 for result in flow:
                     writer.write(result.frame, result.image)
                     seconds = result.frame.time
-                    if task.progress is not None:
-                        task.progress(result.frame.index + 1, None, "recording")
+                    task.progress(result.frame.index + 1, None, "recording")
             except KeyboardInterrupt:  # the usual end of a recording
                 source.end_pts = None  # it was read farther than written
                 notes.append("The recording was ended by an interrupt.")

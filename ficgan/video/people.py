@@ -16,9 +16,7 @@ from ficgan.faces.recognition import embed_largest
 from ficgan.options import Link
 from ficgan.video.association import ONCE
 from ficgan.video.cuts import NEAR, CutFrame, is_cut
-from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, smooth
-
-__all__ = ["EmbeddingReader", "People", "frontality", "join_tracklets", "likeness", "link_tracklets", "readable"]
+from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]
 
@@ -255,12 +253,6 @@ def readable(face: Face) -> bool:
     return bool(np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST_READ)
 
 
-def _touch(face: Face, other: Face) -> bool:
-    """Whether a face lies in part in the box of another one."""
-    common = np.minimum(face.box[2:], other.box[2:]) - np.maximum(face.box[:2], other.box[:2])
-    return bool(common.min() > 0 and common.prod() >= TOUCH * (face.box[2:] - face.box[:2]).prod())
-
-
 def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
     """Eye distance over eye–mouth distance of faces [n,5,2]: about 1 from the front, small in profile: float64 [n]."""
     points = np.asarray(landmarks, np.float64)
@@ -344,7 +336,7 @@ class EmbeddingReader:
             if self._recognizer is not None and number and readable(face):
                 seen = self._followed[number]
                 missed = bool(seen.look) and self._looks - seen.look > 1
-                touches = any(other is not face and _touch(face, other) for other in faces)
+                touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)
                 seen.unsure |= missed or touches
                 seen.elsewhere |= seen.surroundings.change(image, face)
                 seen.look = self._looks

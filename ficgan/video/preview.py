@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Face, colour_beside
 from ficgan.faces.covers import Colour
+from ficgan.video.covers import colour_views, without_landmarks
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.project import Project
-from ficgan.video.read import Frame, open_video
-from ficgan.video.rendered import Renderer, chunks, colour_views, job_of, without_landmarks
+from ficgan.video.read import open_video
+from ficgan.video.rendered import Renderer, chunks, job_of
 from ficgan.video.settings import CHUNK, FilmTask, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.tracks import Track
 from ficgan.video.treatment import treated_people
 
-__all__ = ["Preview"]
-
+# What is being done, as progress names it.
+DRAWING = "drawing this frame"
 # Seconds that are drawn before a frame that is jumped to: the gate then reads faces where it does in the film.
 RUN_IN = 1.0
 # Faces of people who were chosen, their treatments, and colours of covers, that are kept.
@@ -63,8 +65,8 @@ class Preview:
         self.close()
         self._plan = decide(film, replace(self.settings, mode=film.decisions.default))
 
-    def __call__(self, frame: int, progress: Callable[[int, int], object] = lambda done, total: None) -> Image:
-        """A frame by its number; `progress` hears of the frames done and to do."""
+    def __call__(self, frame: int, progress: Progress = unheard) -> Image:
+        """A frame by its number; `progress` hears of the frames it needs."""
         begin = frame - frame % CHUNK
         if frame not in self._images:
             if self._drawing is None or not self._next <= begin <= self._next + self._run_in:
@@ -72,7 +74,7 @@ class Preview:
             while frame not in self._images:
                 assert self._drawing is not None
                 self._images = next(self._drawing)
-                progress(max(self._images), frame)
+                progress(max(self._images), frame, DRAWING)
         return self._images[frame]
 
     def close(self) -> None:
@@ -88,7 +90,7 @@ class Preview:
     def _run_in(self) -> int:
         return CHUNK * math.ceil(RUN_IN * self.plan.film.rate / CHUNK)
 
-    def _start(self, begin: int, progress: Callable[[int, int], object]) -> None:
+    def _start(self, begin: int, progress: Progress) -> None:
         """Begin to draw a little before a frame that begins a chunk."""
         self.close()
         plan, start = self.plan, max(0, begin - self._run_in)
@@ -126,9 +128,7 @@ class Preview:
 
     # -- what the film settles once ------------------------------------------------------------------------------------
 
-    def _choose(
-        self, renderer: Renderer, people: Collection[str], progress: Callable[[int, int], object]
-    ) -> dict[str, Any]:
+    def _choose(self, renderer: Renderer, people: Collection[str], progress: Progress) -> dict[str, Any]:
         """Give people the new faces that they have in the whole film; returns by what each is kept."""
         plan, identities = self.plan, renderer.identities
         if self.tools.face_model is None or self.settings.verify == "off" or not self.tools.verifies:
@@ -148,7 +148,7 @@ class Preview:
                 for frame in tried[person]:
                     frames.setdefault(frame, set()).add(person)
             for done, (frame, shown) in enumerate(sorted(frames.items())):
-                progress(done, len(frames))
+                progress(done, len(frames), DRAWING)
                 for read in self._read(frame, 1):
                     yield job_of(plan, read, shown)
 
@@ -158,15 +158,12 @@ class Preview:
         return names
 
     def _treated(
-        self, renderer: Renderer, people: Collection[str], names: dict[str, Any], progress: Callable[[int, int], object]
+        self, renderer: Renderer, people: Collection[str], names: dict[str, Any], progress: Progress
     ) -> FilmPlan:
         """The plan with the treatments of these people's heads, as the film gets them; keeps their faces."""
         film, identities, shown = self.plan.film, renderer.identities, self.plan
         start, end = film.settings.get("start"), film.settings.get("end")
         whole = len(film.pts) <= WHOLE
-
-        def step(done: int, total: int | None, stage: str) -> None:
-            progress(done, total or done)
 
         for again in (True, False):
             group = {one for one in people if (names.get(one) not in self._faces) == again}
@@ -177,7 +174,7 @@ class Preview:
                 continue
             if key not in self._treatments or (again and names):
                 with open_video(self.path, start=start, end=end) as source:
-                    task = FilmTask(self.tools, self.path, source, self.settings, step)
+                    task = FilmTask(self.tools, self.path, source, self.settings, progress)
                     plan = treated_people(task, self.plan, identities, group if whole else (), again=again and whole)
                 _keep(self._treatments, key, plan)
             plan = self._treatments[key]
@@ -185,7 +182,7 @@ class Preview:
             shown = replace(
                 shown,
                 modes={**shown.modes, **{number: plan.modes[number] for number in mine}},
-                held={**shown.held, **{number: plan.held[number] for number in mine & plan.held.keys()}},
+                bridged={**shown.bridged, **{number: plan.bridged[number] for number in mine & plan.bridged.keys()}},
             )
         identities.surveyed = whole
         for person in names:

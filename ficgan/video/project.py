@@ -46,9 +46,7 @@ from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
 from ficgan.video.tracks import SEEN, UNSURE, Track, moved
 
 if TYPE_CHECKING:
-    from ficgan.video.read import VideoInfo, VideoSource
-
-__all__ = ["PROJECT_FILE", "Project", "Source", "faces_of_tracks", "fingerprint", "save_thumbnails", "thumbnail"]
+    from ficgan.video.source import VideoInfo, VideoSource
 
 TRACKS_SCHEMA = "ficgan-video-tracks/2"
 PROJECT_SCHEMA = "ficgan-video-project/1"

@@ -7,8 +7,8 @@ the same job goes on where it stopped.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,135 +18,36 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from ficgan.anonymizers import Images
-from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement, shown
-from ficgan.errors import InputError, UsageError
-from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, public_name, solid_mask
-from ficgan.faces.covers import Colour
+from ficgan.errors import InputError
+from ficgan.faces import Face
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
-from ficgan.policy import covered
-from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
+from ficgan.video.covers import Covers, colour_views, face_area, hides, without_landmarks
+from ficgan.video.decided import Appearance, FilmFinding, FilmPlan, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
+from ficgan.video.film_faces import FaceKey, FaceReader, FilmFace
+from ficgan.video.identities import Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
-from ficgan.video.read import Frame
 from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
-__all__ = [
-    "Covers",
-    "JobState",
-    "Renderer",
-    "VideoResult",
-    "as_analysed",
-    "audition",
-    "choose_faces",
-    "chunks",
-    "colour_views",
-    "hides",
-    "job_of",
-    "render_segments",
-    "stands",
-    "without_landmarks",
-]
-
-# Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
-# 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
-LEAST_FACE = 0.9
-# Most dropped finds whose frames a note names.
-NAMED = 8
-# Standard deviation of the blur as a fraction of the face's longer side.
-BLUR = 0.15
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
-# Area of a detector's box over the square of its landmarks' larger extent.
-BOX_OVER_LANDMARKS = 5.0
 Image = NDArray[np.uint8]
 
 
-class Covers:
-    """Covers faces of frames.
-
-    All that is drawn for a person is drawn once: fresh noise would average out over the film. A plain cover has one
-    colour in all of a track. `coverage` is the least weight of a method's mask at the landmarks and in the middle.
-    """
-
-    def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
-        self._methods, self._settings, self._coverage = methods, settings, coverage
-        self._scale = max(1.0, settings.mask_scale)
-        self._quick: dict[str, Callable[..., Paste]] = {
-            "blur": partial(blur_face, strength=BLUR),
-            "mosaic": mosaic_face,
-            "black": solid_mask,
-            "solid": solid_mask,
-        }
-        # Mode and person → the crop that stands for the person.
-        self.stills: dict[tuple[str, str], Images] = {}
-        # Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added.
-        self.colours: dict[int, Colour] = {}
-
-    def __call__(
-        self,
-        out: Images,
-        face: Face,
-        mode: str,
-        track: int,
-        person: str = "",
-        views: Callable[[], Iterable[tuple[Images, Face]]] = tuple,
-    ) -> str:
-        """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
-
-        `views` gives frames with the face, to find its colour in.
-        """
-        if mode == "plain":
-            if track not in self.colours:
-                self.colours[track] = colour_beside(views() or [(out, face)])
-            plain_mask(out, face, colour=self.colours[track], mask_scale=self._scale).onto(out)
-            return mode
-        if mode in self._quick:
-            self._quick[mode](out, face, mask_scale=self._scale).onto(out)
-            return mode
-        method = self._methods(mode)
-        try:
-            paste = self._applied(out, face, mode, person)
-        except (InputError, UsageError):
-            if method.traits.family == "external":
-                raise
-            paste = None
-        if paste is None or not hides(paste.mask, face, self._coverage):
-            return self(out, face, self._settings.fallback, track, views=views)
-        paste.onto(out)
-        return method.name
-
-    def _applied(self, out: Images, face: Face, mode: str, person: str) -> Paste:
-        method = self._methods(mode)
-        name = self._methods.name(person)
-        if placement(method) != "aligned":
-            return cover(method, out, face, name=name, mask_scale=self._scale, stepped=True)
-        if (mode, person) not in self.stills:
-            self.stills[mode, person] = aligned_crop(method, out, face, name=name)
-        return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
-
-
-def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None) -> bool:
-    """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
-    centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
-    box = centre + LEAST_FACE * (face.box - centre)
-    return covered(mask, face.landmarks, box, coverage, outline)
-
-
-def stands(made: FilmFace, coverage: float) -> bool:
+def hides_source(made: FilmFace, coverage: float) -> bool:
     """Whether a new face that was drawn hides the source's."""
     assert made.paste is not None
-    face, sight, mask = made.appearance.face, made.sight, made.paste.mask
-    outline = None if made.appearance.held is not None else sight.outline
+    face, reading, mask = made.appearance.face, made.reading, made.paste.mask
+    outline = None if made.appearance.bridged is not None else reading.outline
     if hides(mask, face, coverage, outline):
         return True
-    if face.score or not sight.sure or outline is None or sight.landmarks is None:
+    if face.score or not reading.sure or outline is None or reading.landmarks is None:
         return False
     # Where nobody saw the face in this frame, a sure mesh knows its place better than a box between two sightings.
-    own = Face(np.concatenate([outline.min(0), outline.max(0)]), sight.landmarks, 0.0)
+    own = Face(np.concatenate([outline.min(0), outline.max(0)]), reading.landmarks, 0.0)
     return overlaps(own.box, face.box)[0, 0] >= NEARBY and hides(mask, own, coverage, outline)
 
 
@@ -180,7 +81,7 @@ class Renderer:
         return [self._compose(job, new, [*jobs, *around]) for job in jobs]
 
     def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read faces of a frame that are held in the frames that are drawn next; `around` as far as the reach."""
+        """Read the faces before a bridge that the next frames go on with; `around` as far as the reach."""
         if self._reader is not None:
             self._reader.recall(job, around)
 
@@ -212,8 +113,8 @@ class Renderer:
                     self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
             elif appearance.mode == "keep":
                 self.note(job.frame.index, appearance, "kept")
-            elif made and paste and stands(made, coverage):
-                self.identities.lay(made, out, kept)
+            elif made and paste and hides_source(made, coverage):
+                self.identities.paste_onto(made, out, kept)
                 self.note(job.frame.index, appearance, "generated", made)
             else:
                 if paste is not None:
@@ -223,38 +124,13 @@ class Renderer:
                 self.note(job.frame.index, appearance, done)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
-            self.covers(out, face, mode, -1 - number, views=partial(_alone, source, face))
+            self.covers(out, face, mode, -1 - number, views=partial(list, [(source, face)]))
             self.counts["region"] += 1
         return out
 
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
         self.counts[done] += 1
-
-
-def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
-    """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
-    return [
-        (job.frame.image, appearance.face)
-        for job in jobs
-        if job.frame.index >= frame
-        for appearance in job.appearances
-        if appearance.track == track
-    ]
-
-
-def _alone(source: Image, face: Face) -> list[tuple[Image, Face]]:
-    return [(source, face)]
-
-
-def without_landmarks(box: NDArray[np.float32]) -> Face:
-    return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
-
-
-def face_area(face: Face) -> float:
-    """Of a face by its landmarks: a box between two finds is larger than the face. Of one without landmarks its box."""
-    extent = float(np.ptp(face.landmarks, axis=0).max())
-    return BOX_OVER_LANDMARKS * extent**2 if np.isfinite(extent) else float(np.prod(face.box[2:] - face.box[:2]))
 
 
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------
@@ -314,7 +190,7 @@ class JobState:
             drawn={
                 "frames": frames,
                 "people": {person: identity.to_dict() for person, identity in people.items()},
-                "lost": list(renderer.identities.lost.items()),
+                "unread": list(renderer.identities.unread.items()),
                 "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
                 "colours": list(covers.colours.items()),
                 "counts": dict(renderer.counts),
@@ -327,7 +203,7 @@ class JobState:
         drawn, identities, covers = self.facts.drawn, renderer.identities, renderer.covers
         if drawn is not None:
             identities.people = {person: identities.restored(person, tree) for person, tree in drawn["people"].items()}
-            identities.lost = dict(drawn["lost"])
+            identities.unread = dict(drawn["unread"])
             covers.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}
             covers.colours = {track: tuple(colour) for track, colour in drawn["colours"]}
             renderer.counts.update(drawn["counts"])
@@ -432,7 +308,7 @@ def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, w
 
 
 def _recall(task: FilmTask, plan: FilmPlan, renderer: Renderer, begin: int) -> None:
-    """Where an interrupted film goes on while faces are held, read them as they were before."""
+    """Where an interrupted film goes on within a bridge, read the faces before it."""
     reach = plan.reach
     for track, frame in plan.read_before(max(0, begin - reach)).items():
         first, around = max(0, frame - reach), list[FrameJob]()
@@ -459,123 +335,3 @@ def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iter
                 "written, or has `start` of the project been edited? Analyse it again"
             )
         yield frame
-
-
-# -- the account -------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class VideoResult:
-    """What was done to a film, ready for its side-car.
-
-    Args:
-        faces: faces of single frames by what was done to them: generated, a cover's or method's name, region, kept.
-        fallbacks: why faces were not generated although asked for: reason → faces of single frames.
-        masked_people: people who were recognised with every setting, and so were covered.
-        exemptions: see `Decider.exemptions`.
-        edits: what the project of a reviewed film says beyond its default, a sentence each.
-        review: places a person should look at: `frame`, `time` in seconds, `box` and `reason` of each.
-        dropped: finds that nothing confirmed and that stay as they are: `first` and `last` frame, `time` in seconds,
-            `box` and `score` of the best sighting of each.
-        objects: of what is no face, by name: `tracks` that are covered, finds of single frames `covered` and `kept`.
-        notes, damage: what is worth knowing; where the source was cut or damaged; each a sentence.
-        account: of the k-same draws and the model, as for a photo.
-        synthetic: whether the file says that it was made with a generative model.
-    """
-
-    output: Path | None
-    frames: int
-    seconds: float
-    tracks: int
-    people: int
-    faces: Mapping[str, int]
-    fallbacks: Mapping[str, int] = field(default_factory=dict)
-    masked_people: int = 0
-    exemptions: list[dict[str, Any]] = field(default_factory=list)
-    edits: tuple[str, ...] = ()
-    check: CheckReport | None = None
-    review: Sequence[Mapping[str, Any]] = ()
-    dropped: Sequence[Mapping[str, Any]] = ()
-    objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    damage: tuple[str, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
-    account: dict[str, Any] = field(default_factory=dict)
-    has_audio: bool = False
-    synthetic: bool = False
-
-    @property
-    def reidentified(self) -> int | None:
-        """Faces that the check still recognises; None where there was no check, or nothing follows from it."""
-        if self.check is None or (self.check.unchecked and not self.check.findings):
-            return None
-        return len(self.check.findings)
-
-    @property
-    def ok(self) -> bool:
-        """The check recognised nobody, no place is to be reviewed, and the source was read to its end."""
-        return not (self.reidentified or self.review or self.damage)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.account,
-            "frames": self.frames,
-            "duration": round(self.seconds, 3),
-            "tracks": self.tracks,
-            "people": self.people,
-            "faces_by_action": dict(self.faces),
-            "fallbacks": dict(self.fallbacks),
-            "masked_people": self.masked_people,
-            "exemptions": self.exemptions,
-            "edits": list(self.edits),
-            "check": None if self.check is None else self.check.to_dict(),
-            "review": list(self.review),
-            **({"dropped": list(self.dropped)} if self.dropped else {}),
-            **({"objects": {name: dict(found) for name, found in self.objects.items()}} if self.objects else {}),
-            "audio": "copied" if self.has_audio else "none",
-            "synthetic_tag": self.synthetic,
-            "notes": list(self.notes),
-            "damage": list(self.damage),
-            "settings": self.settings,
-        }
-
-
-def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None) -> tuple[str, ...]:
-    """What is worth knowing of a film, each a sentence."""
-    notes, total = list(file.notes), len(plan.film.pts)
-    causes = Counter(plan.fallbacks) + renderer.causes
-    if rows := causes.total() - causes["pad"]:
-        notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
-    if dropped := plan.film.settings.get("dropped", ()):
-        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
-        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
-        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
-    if report is not None and report.unchecked:
-        notes.append(f"The result was not checked: {report.unchecked}.")
-    if file.frames != total:
-        notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
-    return tuple(dict.fromkeys(notes))
-
-
-def film_account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
-    """Who drew the new faces, and how, for the side-car."""
-    tools, settings, people = renderer.tools, renderer.settings, renderer.identities.people
-    account: dict[str, Any] = {
-        "mode": shown(settings.mode),
-        **tools.methods.accounts(plan.film.decisions.modes),
-        "detector": tools.detector.name,
-        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
-    }
-    if tools.face_model is not None and people:
-        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
-        account |= tools.face_model.account(layer=tools.layer, psi=psi)
-        account["draws"] = [
-            {
-                "person": key.rpartition("/")[2],
-                **identity.draw,
-                "distance": None if identity.distance is None else round(identity.distance, 4),
-                **({"matched_by": identity.matched_by} if identity.matched_by else {}),
-            }
-            for key, identity in sorted(people.items())
-        ]
-    return account

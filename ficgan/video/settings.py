@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import Methods, check_mode, shown
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.options import HIDING, FilmEncoding, FilmSearch, Hiding, check, check_cover, option
 from ficgan.policy import Policy
 
@@ -22,13 +22,9 @@ if TYPE_CHECKING:
     from ficgan.faces.objects import ObjectDetector
     from ficgan.video.decisions import Drawing
     from ficgan.video.people import People
-    from ficgan.video.read import VideoSource
-
-__all__ = ["EncodeOptions", "FilmEngine", "FilmTask", "Rules", "VideoSettings", "VideoTools"]
+    from ficgan.video.source import VideoSource
 
 PathLike = str | os.PathLike[str]
-# progress(frames done, frames in all or None, "analysing" | "choosing faces" | "rendering" | "checking")
-Progress = Callable[[int, int | None, str], None]
 # Person → source's code, number of the attempt and kind in earlier films of a job.
 JobIdentities = dict[str, tuple[NDArray[np.float32], int, NDArray[np.float32] | None]]
 
@@ -155,27 +151,24 @@ class VideoTools:
 
 @dataclass(eq=False)
 class FilmEngine:
-    """What all films of one `Deidentifier` share, with its names: tools, and the people known from earlier films."""
+    """What all films of one `Deidentifier` share, with its names.
 
-    model: FaceModel | None
-    detector: FaceDetector
-    recognizer: Recognizer | None
-    policy: Policy
+    Args:
+        base: tools as photos have them; `recognizer` may still be None.
+        psi: None: what suits a film.
+    """
+
+    base: VideoTools
     mode: str
-    methods: Methods
     mask_scale: float
-    layer: int
     psi: float | None
     thorough: bool = False
-    gate: Recognizer | None = None
-    objects: Sequence[ObjectDetector] = ()
     redrawn: Callable[[Drawing], FilmEngine] | None = None
     _people: People | None = None
-    _identities: JobIdentities = field(default_factory=dict)
 
     def settings(self, **changes: Any) -> VideoSettings:
         """The usual settings with this mode, and what is changed."""
-        verify = "sampled" if self.policy.verify else "off"
+        verify = "sampled" if self.base.policy.verify else "off"
         return VideoSettings(**{"mode": self.mode, "mask_scale": self.mask_scale, "verify": verify, **changes})
 
     def tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
@@ -183,29 +176,19 @@ class FilmEngine:
         from ficgan.faces import get_recognizer
         from ficgan.faces.detection import PyramidDetector
 
-        if self.recognizer is None:  # people are told apart even where results are not verified
-            self.recognizer = get_recognizer("auto")
-        if generate and settings.mode == "ficgan" and self.model is None:
+        if self.base.recognizer is None:  # people are told apart even where results are not verified
+            self.base = replace(self.base, recognizer=get_recognizer("auto"))
+        model, detector, methods, other = self.base.face_model, self.base.detector, self.base.methods, self.redrawn
+        if generate and settings.mode == "ficgan" and model is None:
             raise UsageError(f"this Deidentifier was made for mode {self.mode} and has no model; make one for ficgan")
-        psi = self.psi if self.psi is not None else 0.0 if self.model is None else self.model.auto_psi(2)
+        psi = self.psi if self.psi is not None else 0.0 if model is None else model.auto_psi(2)
         # A photo is searched at several scales; a film has many looks at the same face.
-        detector = self.detector
         if isinstance(detector, PyramidDetector) and not self.thorough:
             detector = detector.once()
-        methods, other = self.methods.trusting(settings.mode) if trusted else self.methods, self.redrawn
-        return VideoTools(
-            detector,
-            self.recognizer,
-            self.model,
-            self.policy,
-            self.layer,
-            psi,
-            methods,
-            self.gate,
-            self._identities,
-            self.objects,
-            None if other is None else lambda drawing: other(drawing).tools(settings, generate=generate),
-        )
+        if trusted:
+            methods = methods.trusting(settings.mode)
+        redrawn = None if other is None else lambda drawing: other(drawing).tools(settings, generate=generate)
+        return replace(self.base, detector=detector, psi=psi, methods=methods, redrawn=redrawn)
 
     def linked(self, settings: VideoSettings) -> People | None:
         """People known from the earlier films, where they are to be linked."""
@@ -228,13 +211,12 @@ class FilmTask:
     path: PathLike
     source: VideoSource
     settings: VideoSettings
-    progress: Progress | None = None
+    progress: Progress = unheard
 
     def step(self, stage: str, total: int | None) -> Callable[[int], None]:
         """To be called with the number of each frame done; reports progress."""
 
         def step(frame: int) -> None:
-            if self.progress is not None:
-                self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
+            self.progress(frame + 1, None if total is None else max(total, frame + 1), stage)
 
         return step

@@ -21,22 +21,6 @@ from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.smoothing import smooth_landmarks
 
-__all__ = [
-    "FILLED",
-    "LOG_SIZE",
-    "PADDED",
-    "PLACE",
-    "SEEN",
-    "UNCONFIRMED",
-    "UNSURE",
-    "KalmanState",
-    "Sighting",
-    "Track",
-    "TrackSet",
-    "Tracklet",
-    "moved",
-]
-
 Floats = NDArray[np.float64]
 
 
@@ -315,8 +299,8 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
         return bool(track.origin[row] == PADDED) and any(
             other.id != track.id
             and other.origin[n] <= FILLED
-            and _share(other.boxes[n], box) >= COVERED
-            and _share(box, other.boxes[n]) >= COVERED / 2
+            and share_in(other.boxes[n], box) >= COVERED
+            and share_in(box, other.boxes[n]) >= COVERED / 2
             for other, n in known.at(track.first + row)
         )
 
@@ -333,7 +317,7 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
     return trimmed
 
 
-def fill_half_seen(
+def fill_weak(
     tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
     """Tracks of tracklets with weaker finds, where `tracks` do not cover them; all their rows are unsure."""
@@ -343,7 +327,7 @@ def fill_half_seen(
         bare = [
             row
             for row, box in enumerate(track.boxes)
-            if all(_share(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
+            if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
         ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
             found.append(
@@ -360,7 +344,7 @@ def fill_half_seen(
     return found
 
 
-def _share(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
+def share_in(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
     """Share of a box that lies in another."""
     common = (np.minimum(box[2:], of[2:]) - np.maximum(box[:2], of[:2])).clip(0)
     return float(common.prod() / max(float((box[2:] - box[:2]).prod()), 1e-6))
@@ -407,15 +391,13 @@ def fill_track(
     half = np.exp(np.maximum(logs, between)) / 2
     straight = _interpolated(clock, at, centre)
 
-    origin = np.full(len(frames), FILLED, np.uint8)
-    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
-    origin[numbers - start] = SEEN
+    origin = _origin(frames, numbers)
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
     cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
     margin = np.minimum(GROWTH * spread, cap)
     margin[origin == SEEN] = 0.0
-    margin = _held(margin, clock, STEADY)
+    margin = _running_maximum(margin, clock, STEADY)
     grown = half + margin[:, None]
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
@@ -447,6 +429,13 @@ def _span(
     return frames, clock[frames]
 
 
+def _origin(frames: NDArray[np.int64], seen: NDArray[np.int64]) -> NDArray[np.uint8]:
+    origin = np.full(len(frames), FILLED, np.uint8)
+    origin[(frames < seen[0]) | (frames > seen[-1])] = PADDED
+    origin[seen - frames[0]] = SEEN
+    return origin
+
+
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
     return np.stack([np.interp(clock, at, column) for column in values.T], 1)
 
@@ -457,7 +446,7 @@ def _carried(clock: Floats, at: Floats, shape: Floats, middle: Floats, size: Flo
     return middle[:, None] + inside * size[:, None]
 
 
-def _held(margin: Floats, clock: Floats, reach: float) -> Floats:
+def _running_maximum(margin: Floats, clock: Floats, reach: float) -> Floats:
     """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
     if len(clock) < 3 or reach <= 0:
         return margin

@@ -1,8 +1,8 @@
 """One treatment a head: within a shot a track has a new face in all of its frames, or a cover in all of them.
 
 A survey reads, before anything is drawn, where a new face could stand on each track. Where it could not for a moment
-only, the face of before and after is held; else a track changes its treatment only where that spares many seconds of
-the worse one.
+only, a face between those of before and after bridges it. Else a track changes its treatment only where that spares
+many seconds of the worse one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
 from ficgan.video.decided import SMALL, FilmPlan
-from ficgan.video.identities import FilmFace, Identities
-from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
+from ficgan.video.film_faces import FilmFace
+from ficgan.video.identities import Identities
+from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, hides_source
 from ficgan.video.settings import FilmTask
-from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet
-
-__all__ = ["TrackSurvey", "survey", "treated"]
+from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
 CHANGE = 3.0
-# Seconds over which a new face is held where the source's cannot be read, with both sides known, and with one.
-HELD, HELD_END = 1.0, 0.4
-# What a second costs in which a held face is shown, and in which a face is covered that could be drawn small.
-HELD_COST, COVER_COST = 0.5, 1.0
+# Seconds that are bridged where the source's face cannot be read, with both sides known, and with one.
+GAP, GAP_AT_END = 1.0, 0.4
+# What a second costs that is bridged, and one in which a face is covered that could be drawn small.
+BRIDGE_COST, COVER_COST = 0.5, 1.0
 # Seconds between two frames on which the survey tries a person's new face.
 TRIED = 0.5
 # Rows between two tries on a track on which one came near.
@@ -77,7 +76,7 @@ class TrackSurvey:
         elif last is not None and last[0] == row - 1:
             self.found[last[0]] = last[1]
 
-    def anew(self) -> TrackSurvey:
+    def for_other_faces(self) -> TrackSurvey:
         """The same for another new face: what can be read stays."""
         return TrackSurvey(self.readable, np.zeros(len(self.readable), bool), self.found)
 
@@ -114,7 +113,7 @@ def survey(
     model = task.tools.face_model
     assert model is not None
     surveys = {
-        track.id: TrackSurvey.of(track) if before is None else before[track.id].anew()
+        track.id: TrackSurvey.of(track) if before is None else before[track.id].for_other_faces()
         for track in plan.tracks
         if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people)
     }
@@ -148,7 +147,7 @@ def survey(
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):
                 face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
                 passes, near = identities.tried(face)
-                seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
+                seen.tried(row, every, shown=passes and hides_source(face, task.tools.policy.coverage), near=near)
                 if not passes:
                     seen.known.append(frame.index)
     for seen in surveys.values():
@@ -211,7 +210,7 @@ def _one_treatment(
     plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Mapping[int, TrackSurvey] | None = None
 ) -> FilmPlan:
     """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
-    modes, held, reasons = dict(plan.modes), dict[int, dict[int, Any]](), Counter(plan.fallbacks)
+    modes, bridged, reasons = dict(plan.modes), dict[int, dict[int, Any]](), Counter(plan.fallbacks)
     for track in plan.tracks:
         wanted = modes[track.id] == "ficgan"
         if track.kind or not wanted.any():
@@ -224,8 +223,8 @@ def _one_treatment(
         modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
         reasons.update(state.reasons(wanted & ~shown))
         if seen is not None and model is not None:
-            held[track.id] = _held_places(track, shown & state.held, seen, model)
-    return replace(plan, modes=modes, held=held, fallbacks=reasons)
+            bridged[track.id] = _bridges(track, shown & state.bridged, seen, model)
+    return replace(plan, modes=modes, bridged=bridged, fallbacks=reasons)
 
 
 @dataclass(eq=False)
@@ -236,14 +235,14 @@ class _TrackState:
         wanted: shall be new.
         small: is smaller than `SMALL`.
         bare: cannot be read, and nobody saw a face: most likely there is none, or another hides it.
-        held: cannot be read for a moment, and the face of before or after can be held.
+        bridged: cannot be read for a moment, and a face between those of before and after can stand there.
         never: else.
     """
 
     wanted: Flags
     small: Flags
     bare: Flags
-    held: Flags
+    bridged: Flags
     never: Flags
     padded: Flags
 
@@ -251,35 +250,37 @@ class _TrackState:
     def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
-        bare, held = np.zeros(len(track), bool), np.zeros(len(track), bool)
+        bare, bridged = np.zeros(len(track), bool), np.zeros(len(track), bool)
         if seen is not None:
             never |= wanted & seen.refused & (seen.readable | ~padded)
-            lost = wanted & ~seen.readable & ~never
+            unread = wanted & ~seen.readable & ~never
             crossed = np.zeros(len(track), bool)
-            for row in np.flatnonzero((lost | padded) & wanted):
+            for row in np.flatnonzero((unread | padded) & wanted):
                 crossed[row] = _is_crossed(track, int(row), tracks)
-            bare = (padded & (lost | crossed) & ~never) | (lost & crossed)
-            for first, last in _runs(lost & ~bare):
+            bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
+            for first, last in _runs(unread & ~bare):
                 known = [
                     0 <= row < len(track) and wanted[row] and seen.readable[row] and not never[row]
                     for row in (first - 1, last + 1)
                 ]
                 length = (last - first + 1) / rate
-                if any(known) and length <= (HELD if all(known) else HELD_END):
-                    held[first : last + 1] = True
+                if any(known) and length <= (GAP if all(known) else GAP_AT_END):
+                    bridged[first : last + 1] = True
                 elif (track.origin[first : last + 1] == FILLED).all():
                     bare[first : last + 1] = True
                 else:
                     never[first : last + 1] = True
-        return cls(wanted, small, bare, held, never, padded)
+        return cls(wanted, small, bare, bridged, never, padded)
 
     def solved(self, rate: float) -> Flags:
-        """[n], whether a new face is shown, with the least cost of covers, held faces and changes (Viterbi)."""
+        """[n], whether a new face is shown, with the least cost of covers, bridges and changes (Viterbi)."""
         shown = np.zeros(len(self.wanted), bool)
         free = ~self.wanted | self.bare
         costs = np.zeros((len(shown), 2))  # of a cover, of a new face
-        costs[:, 0] = np.where(free | self.never | self.small, 0.0, np.where(self.held, HELD_COST, COVER_COST)) / rate
-        costs[:, 1] = np.where(free, 0.0, np.where(self.small, COVER_COST, np.where(self.held, HELD_COST, 0.0))) / rate
+        bridge = np.where(self.bridged, BRIDGE_COST, 0.0)
+        costs[:, 0] = np.where(free | self.never | self.small, 0.0, np.where(self.bridged, BRIDGE_COST, COVER_COST))
+        costs[:, 1] = np.where(free, 0.0, np.where(self.small, COVER_COST, bridge))
+        costs /= rate
         costs[self.never, 1] = _NEVER
         for first, last in _runs(self.wanted):
             shown[first : last + 1] = _cheapest(costs[first : last + 1])
@@ -290,25 +291,25 @@ class _TrackState:
         rows = {
             "pad": self.padded & ~self.small,
             "small": self.small,
-            "unread": (self.bare | self.never | self.held) & ~self.padded & ~self.small,
+            "unread": (self.bare | self.never | self.bridged) & ~self.padded & ~self.small,
         }
         rows["with its track"] = ~(rows["pad"] | rows["small"] | rows["unread"])
         return {reason: int((flags & covered).sum()) for reason, flags in rows.items() if (flags & covered).any()}
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
-    """The cheapest way through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
+    """The cheapest path through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
     total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
         back[row] = np.where(moved < total, [1, 0], [0, 1])
         total = np.minimum(total, moved) + costs[row]
-    way = np.empty(len(costs), bool)
+    path = np.empty(len(costs), bool)
     state = int(total[1] < total[0])
     for row in range(len(costs) - 1, -1, -1):
-        way[row] = bool(state)
+        path[row] = bool(state)
         state = int(back[row, state])
-    return way
+    return path
 
 
 def _runs(flags: Flags) -> list[tuple[int, int]]:
@@ -319,17 +320,16 @@ def _runs(flags: Flags) -> list[tuple[int, int]]:
 
 def _is_crossed(track: Track, row: int, tracks: TrackSet) -> bool:
     """Whether another face that was found lies before this one."""
-    box = track.boxes[row]
-    area = max(float((box[2:] - box[:2]).prod()), 1e-6)
-    for other, there in tracks.at(track.first + row):
-        if other.id != track.id and not other.kind and other.origin[there] <= FILLED:
-            common = (np.minimum(box[2:], other.boxes[there][2:]) - np.maximum(box[:2], other.boxes[there][:2])).clip(0)
-            if float(common.prod()) >= HIDDEN * area:
-                return True
-    return False
+    return any(
+        other.id != track.id
+        and not other.kind
+        and other.origin[there] <= FILLED
+        and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+        for other, there in tracks.at(track.first + row)
+    )
 
 
-def _held_places(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:
+def _bridges(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:
     """Row → what the model would have found, from before and after; both move with the track's box."""
     places: dict[int, Any] = {}
     middles = (track.boxes[:, :2] + track.boxes[:, 2:]) / 2

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from PIL import Image
 from texture_world import judged_by_textures, write_people
 
-from ficgan.cli.evaluate import NOTICE, attack
-from ficgan.cli.main import Progress
+from ficgan.cli.attack import NOTICE, attack
+from ficgan.cli.main import Console
 from ficgan.errors import UsageError
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
@@ -108,16 +108,16 @@ def test_an_interrupted_training_says_how_to_go_on(
 ) -> None:
     """Stopped within the second epoch and gone on with, it ends where the uninterrupted one did."""
     words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path, "--progress", "jsonl")
-    say, steps = Progress.__call__, []
+    say, steps = Console.__call__, []
 
-    def stop(self: Progress, done: int, total: int, stage: str = "") -> None:
+    def stop(self: Console, done: int, total: int, stage: str = "") -> None:
         say(self, done, total, stage)
         if stage.startswith("training"):
             steps.append(done)
             if len(steps) == 9:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(Progress, "__call__", stop)
+    monkeypatch.setattr(Console, "__call__", stop)
     monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
     code, said, record = call(*words)
     assert code == 130 and not said and "go on with: " in record.splitlines()[-1]
@@ -190,7 +190,7 @@ def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Pa
 def test_the_evaluation_tests_people_it_never_saw(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ficgan.cli.evaluate.write_pages", lambda results, out: [out / "report.html"])
+    monkeypatch.setattr("ficgan.cli.attack.write_pages", lambda results, out: [out / "report.html"])
     out, weights = tmp_path / "out", trained[0] / "attacker.safetensors"
     words = ("evaluate", weights, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--resamples", "50")
     code, said, err = call(*words)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ficgan.cli.review import purge
 from ficgan.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.project import Project, Source, thumbnail
-from ficgan.video.read import VideoInfo
+from ficgan.video.source import VideoInfo
 from ficgan.video.tracks import Track
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ficgan.images.codec import encode_image, read_image
 from ficgan.images.photo import Photo
+from ficgan.images.read import read_image
+from ficgan.images.write import encode_image
 
 SIZE = (61, 40)  # width, height: odd, and not square
 BOX = (slice(8, 24), slice(16, 40))

@@ -17,9 +17,10 @@ from PIL import Image
 from stills import GREY, ORIENTED, PROFILES, SIZE, SPACES, encoded, icc, noise, png, rewrite, shown, smooth, tags_of
 
 from ficgan.errors import InputError
-from ficgan.images.codec import as_photo, encode_image, read_image
 from ficgan.images.colour import clean_icc
 from ficgan.images.photo import Photo, from_rgb, space_of, to_uint8
+from ficgan.images.read import as_photo, read_image
+from ficgan.images.write import encode_image
 
 HEIF = importlib.util.find_spec("pillow_heif") is not None
 

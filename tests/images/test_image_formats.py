@@ -13,7 +13,8 @@ from stills import ORIENTED, encoded, noise, rewrite, smooth
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images import output_suffix
-from ficgan.images.codec import conversions, encode_image, read_image
+from ficgan.images.read import read_image
+from ficgan.images.write import conversions, encode_image
 
 
 @pytest.mark.parametrize("progressive", [False, True])

@@ -16,7 +16,8 @@ from PIL import Image, PngImagePlugin
 from stills import encoded, icc, mpo, png, tags_of
 
 from ficgan.errors import InputError
-from ficgan.images.codec import encode_image, read_image
+from ficgan.images.read import read_image
+from ficgan.images.write import encode_image
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 37, 3), dtype=np.uint8)
 FILES = {

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from ficgan.images.codec import encode_image, read_image
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, clean_xmp, make_xmp
+from ficgan.images.read import read_image
+from ficgan.images.write import encode_image
 
 SUFFIXES = [".jpg", ".png", ".webp", ".tif"]
 SECRETS = [b"Canon-Secret", b"ArtistSecret", b"CommentSecret", b"TitleSecret", b"MakerSecret", b"PersonSecret"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from worlds import RATE, Actor, World, box_at, covered, face_at
 
-from ficgan.video.association import CAME, HALF, LOST, ONCE, Associator, chains, half_seen, lost
-from ficgan.video.tracks import UNSURE, Sighting, Tracklet, fill_half_seen, fill_tracks
+from ficgan.video.association import CAME, LOST, ONCE, WEAK, Associator, abrupt_ends, chains, with_weak
+from ficgan.video.tracks import UNSURE, Sighting, Tracklet, fill_tracks, fill_weak
 
 Path = Callable[[float], tuple[float, float, float]]
 
@@ -117,7 +117,7 @@ def tracklet(way: Path, frames: list[int], *, number: int = 1, scene: int = 0, p
 def likely(faint: list[Tracklet], sure: list[Tracklet], cuts: list[int], patience: float = 1.5) -> list[Tracklet]:
     """What half-seen faces there are, the detector having looked at every frame."""
     found = chains(sure, faint, range(60), CLOCK, patience)
-    return [chain.tracklet() for chain in half_seen(found, sure, cuts, CLOCK)]
+    return [chain.tracklet() for chain in with_weak(found, sure, cuts, CLOCK)]
 
 
 def frames_of(found: Tracklet) -> list[int]:
@@ -134,8 +134,8 @@ def test_weaker_finds_cover_a_face_between_two_sightings() -> None:
     assert bare, "the world must show what was missed"
     (found,) = likely([faint], [seen], [])
     assert frames_of(found) == list(range(40))
-    assert (found.person, found.notes) == (7, [HALF])
-    more = fill_half_seen([found], tracks, [], CLOCK, 0.4)
+    assert (found.person, found.notes) == (7, [WEAK])
+    more = fill_weak([found], tracks, [], CLOCK, 0.4)
     assert [one.id for one in more] == [2, 3][: len(more)] and all(one.first > 9 and one.last < 30 for one in more)
     assert all((one.origin == UNSURE).all() for one in more)  # no new face of what is hardly seen
     assert all(covered(box_at(*way(n / RATE)), [*tracks, *more], n) for n in range(40))
@@ -193,7 +193,7 @@ def blind(way: Path, first: list[int], second: list[int], faint: list[list[int]]
     sure = [one for one in sure if one.sightings]
     tracks = fill_tracks(sure, [], CLOCK, 0.4)
     found = likely([tracklet(way, frames, number=n) for n, frames in enumerate(faint)], sure, [])
-    tracks += fill_half_seen(found, tracks, [], CLOCK, 0.4)
+    tracks += fill_weak(found, tracks, [], CLOCK, 0.4)
     seen = sorted({*first, *second, *(n for frames in faint for n in frames)})
     return found, [n for n in range(seen[0], seen[-1] + 1) if not covered(box_at(*way(n / RATE)), tracks, n)]
 
@@ -250,7 +250,7 @@ def test_a_fast_face_without_a_beginning_or_an_end_is_named(
 ) -> None:
     seen = tracklet(way, frames)
     found = chains([seen], [], range(60), CLOCK, 1.5)
-    doubts = lost(found, [20], range(60), CLOCK, 0.4, (640, 480))
+    doubts = abrupt_ends(found, [20], range(60), CLOCK, 0.4, (640, 480))
     assert [(sighting.frame, reason) for sighting, reason in doubts] == expected
     faint = chains([], [seen], range(60), CLOCK, 1.5)
-    assert lost(faint, [20], range(60), CLOCK, 0.4, (640, 480)) == []
+    assert abrupt_ends(faint, [20], range(60), CLOCK, 0.4, (640, 480)) == []

@@ -10,7 +10,7 @@ from stand_ins import Fixed, face
 from worlds import Reader
 
 from ficgan.video.film import check_frames
-from ficgan.video.read import Frame
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 

@@ -22,8 +22,8 @@ from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findin
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
 from ficgan.video.people import frontality
 from ficgan.video.project import Project, Source
-from ficgan.video.read import Frame, VideoInfo
 from ficgan.video.settings import VideoSettings
+from ficgan.video.source import Frame, VideoInfo
 from ficgan.video.tracks import PADDED, SEEN, Track
 
 SIZE = (100, 80)

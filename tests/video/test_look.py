@@ -11,8 +11,8 @@ from worlds import box_at, face_at
 
 from ficgan.faces import Face
 from ficgan.video.cuts import with_cuts
-from ficgan.video.found import HELD, FieldSearch, look
-from ficgan.video.read import Frame
+from ficgan.video.found import PENDING, FieldSearch, look
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]
@@ -45,7 +45,7 @@ def test_a_calm_film_costs_one_look_in_n_and_one_at_the_end(where: Where) -> Non
     assert looked(23, 5, where) == [0, 5, 10, 15, 20, 22]
     assert looked(4, 1, where) == [0, 1, 2, 3]
     assert looked(1, 5, where) == [0]
-    assert looked(2 * HELD + 9, 2 * HELD, where) == [0, 2 * HELD, 2 * HELD + 8]
+    assert looked(2 * PENDING + 9, 2 * PENDING, where) == [0, 2 * PENDING, 2 * PENDING + 8]
 
 
 def test_a_dash_is_looked_at_frame_by_frame() -> None:

@@ -15,7 +15,8 @@ from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.read import Frame, Raw, VideoInfo, VideoSource, open_video
+from ficgan.video.read import open_video
+from ficgan.video.source import Frame, Raw, VideoInfo, VideoSource
 
 UPRIGHT = ["red", "green", "blue", "white"]
 

@@ -17,11 +17,13 @@ from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face, Paste
 from ficgan.policy import Policy
 from ficgan.video import identities as module
+from ficgan.video.covers import face_area
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.identities import FilmFace, Identities
-from ficgan.video.read import Frame
-from ficgan.video.rendered import Renderer, face_area
+from ficgan.video.film_faces import FilmFace
+from ficgan.video.identities import Identities
+from ficgan.video.rendered import Renderer
 from ficgan.video.settings import VideoSettings, VideoTools
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 
@@ -381,10 +383,10 @@ def test_a_new_face_takes_nothing_of_the_source_from_under_a_neighbours_cover() 
     face = FilmFace(frame, None, None, Moving().paste(source, None, None, mask_scale=1.0))  # type: ignore[arg-type]
     out = source.copy()
     out[:, 27:] = 0
-    Identities.lay(SimpleNamespace(_model=Moving(), _mask_scale=1.0), face, out)  # type: ignore[arg-type]
+    Identities.paste_onto(SimpleNamespace(_model=Moving(), _mask_scale=1.0), face, out)  # type: ignore[arg-type]
     assert out.max() == 100 and (out[10:30, 5:20] == 100).all()
     alone = source.copy()
-    Identities.lay(SimpleNamespace(_model=None, _mask_scale=1.0), face, alone)  # type: ignore[arg-type]
+    Identities.paste_onto(SimpleNamespace(_model=None, _mask_scale=1.0), face, alone)  # type: ignore[arg-type]
     assert np.array_equal(alone, face.paste.image)  # type: ignore[union-attr]
 
 

@@ -28,7 +28,8 @@ from ficgan.video import identities, treatment
 from ficgan.video.film import process_film
 from ficgan.video.people import People
 from ficgan.video.read import open_video
-from ficgan.video.rendered import JobState, VideoResult
+from ficgan.video.rendered import JobState
+from ficgan.video.result import VideoResult
 from ficgan.video.settings import EncodeOptions, Rules, VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
@@ -250,7 +251,7 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
 class Meshed(CropModel):
     """Finds the middle of the square, and cannot read the face while that is in `gap`; counts the faces it looks for.
 
-    A face that is held stays as it was read, in another place.
+    A bridged face stays as it was read, in another place.
     """
 
     gap = range(0)
@@ -277,7 +278,7 @@ class Meshed(CropModel):
     def between(self, before: float, after: float, share: float, moves: NDArray[Any]) -> float:
         return float((1 - share) * (before + moves[0, 0]) + share * (after + moves[1, 0]))
 
-    def held(self, reading: FaceReading, found: Any) -> FaceReading:
+    def bridged(self, reading: FaceReading, found: Any) -> FaceReading:
         assert reading.landmarks is not None
         matrix, z_non = reading.place
         move = np.array([found - float(reading.landmarks[:, 0].mean()), 0])
@@ -301,8 +302,8 @@ def test_a_face_is_looked_for_once(film: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [30, *(pytest.param(n, marks=pytest.mark.slow) for n in (20, 38))])
-def test_a_film_that_was_interrupted_while_a_face_is_held(made: Path, tmp_path: Path, stop: int) -> None:
-    """On frames 12 to 35 the face of before is held, and what lies over the source then is never read."""
+def test_a_film_that_was_interrupted_within_a_bridge(made: Path, tmp_path: Path, stop: int) -> None:
+    """On frames 12 to 35 the face of before goes on, and what lies over the source then is never read."""
     gap, film = range(12, 36), tmp_path / "film.mp4"
     pictures = list(frames(made / "film.mp4").astype(np.uint8))
     for n in gap:

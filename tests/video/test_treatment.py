@@ -1,4 +1,4 @@
-"""One treatment a head: what a survey reads decides on whole tracks, and faces are held over short gaps."""
+"""One treatment a head: what a survey reads decides on whole tracks, and short gaps are bridged."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ficgan.frame_model import FrameModel
 from ficgan.video import treatment as module
 from ficgan.video.decided import FilmPlan, decide
 from ficgan.video.project import Project, Source
-from ficgan.video.read import VideoInfo
 from ficgan.video.settings import VideoSettings
+from ficgan.video.source import VideoInfo
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track
 from ficgan.video.treatment import TrackSurvey
 
@@ -66,9 +66,9 @@ def surveyed(readable: list[bool], refused: list[bool] | None = None, number: in
 
 
 def shown(rows: list[str], readable: list[bool], refused: list[bool] | None = None) -> tuple[str, FilmPlan]:
-    """A letter a row: F for a new face, h for a held one, C for a cover."""
+    """A letter a row: F for a new face, h for a bridged one, C for a cover."""
     plan = module._one_treatment(planned(track(rows)), "plain", ByRow(), surveyed(readable, refused))  # type: ignore[arg-type]
-    held = plan.held.get(1, {})
+    held = plan.bridged.get(1, {})
     letters = ["C" if mode == "plain" else "h" if row in held else "F" for row, mode in enumerate(plan.modes[1])]
     return "".join(letters), plan
 
@@ -81,7 +81,7 @@ def test_a_face_is_held_over_a_short_gap_and_moves_with_its_box() -> None:
     rows = seconds(("seen", 4))
     letters, plan = shown(rows, [not 30 <= n < 45 for n in range(80)])
     assert letters == "F" * 30 + "h" * 15 + "F" * 35
-    found, moved = plan.held[1][37]
+    found, moved = plan.bridged[1][37]
     assert found == pytest.approx(37) and moved == pytest.approx(0.5 * (2 * 8) + 0.5 * (2 * -8))
     assert plan.fallbacks == {}
 
@@ -123,7 +123,7 @@ def test_changes_are_rare_and_what_cannot_stand_is_covered(seed: int) -> None:
     readable = np.repeat(rng.random(300) < 0.7, rng.integers(1, 25, 300))[:2000].tolist()
     letters, plan = shown(["seen"] * len(readable), readable)
     assert all(can for can, letter in zip(readable, letters, strict=True) if letter == "F")
-    assert all(not readable[row] for row in plan.held[1])
+    assert all(not readable[row] for row in plan.bridged[1])
     assert changes(letters) <= len(letters) / RATE / module.CHANGE + 1
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Float = NDArray[np.float32]
-Progress = Callable[[int, int, str], None]  # (steps done, steps in all, what is being done)
 Knowledge = Literal["method", "pairs"]
 
 T = TypeVar("T")

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks.base import (
     REVERSERS,
     Pairs,
-    Progress,
     Reverser,
     ReverserTraits,
     check_pairs,

@@ -21,7 +21,7 @@ from ficgan import __version__
 from ficgan.anonymizers import Anonymizer, AverageFace, Faces
 from ficgan.deidentify import Deidentifier, refuse_trainer
 from ficgan.deidentify.anonymizer import Ficgan
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -31,7 +31,7 @@ from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, co
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure, note_texts
-from ficgan.lab.run import Progress, write_file
+from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
 Key = tuple[str, str]  # Row and judge
@@ -447,7 +447,7 @@ class BarsConfig:
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
     """Measure every row; the sheet says why where a row cannot be measured."""
-    began, report = time.monotonic(), progress or (lambda done, total, text: None)
+    began, report = time.monotonic(), progress or unheard
     model, sheet = Measured(config), Sheet()
     report(0, 1, "preparing faces")
     sets = model.sets()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.errors import Progress
 from ficgan.lab.clouds import report
 from ficgan.lab.clouds.sets import CloudStudyConfig
 from ficgan.lab.clouds.study import (
@@ -29,7 +30,7 @@ from ficgan.lab.clouds.study import (
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
-from ficgan.lab.run import Progress, Run, Say, Task
+from ficgan.lab.run import Run, Say, Task
 from ficgan.pointcloud.geometry import DESCRIPTIONS
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE

@@ -18,7 +18,7 @@ from ficgan.arrays import resize
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import FaceDetector, get_detector
 from ficgan.faces.crops import ARCFACE_POINTS
-from ficgan.images.codec import read_image
+from ficgan.images.read import read_image
 from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig, open_clouds
 from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import Pairs, reverser_of
 from ficgan.lab.bench import Bench, anonymiser_for, known
@@ -26,7 +26,7 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.run import Progress, fingerprint
+from ficgan.lab.run import fingerprint
 from ficgan.lab.sets import open_set
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, read_tree
@@ -214,7 +214,7 @@ def transfer(
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
-    report, total, out = progress or (lambda done, total, text: None), len(trained_on), list[Trial]()
+    report, total, out = progress or unheard, len(trained_on), list[Trial]()
     for number, learnt in enumerate(trained_on):
         say, label = partial(report, number, total), f"{attacker} on {learnt.label}"
         attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, say=say)

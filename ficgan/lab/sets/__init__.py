@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.lab.metrics.pictures import quick
-from ficgan.lab.run import Progress, Store
+from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
 from ficgan.lab.sets.parts import Split, split, without_repeats, written
 
@@ -189,7 +189,7 @@ def prepare(
     files = {blob.source for blob in faceset.blobs}
     times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
     placed = [how, getattr(getattr(finder, "detector", finder), "threshold", None), asdict(alignment)]
-    report = progress or (lambda done, total, text: None)
+    report = progress or unheard
     crops: dict[str, NDArray[Any]] = Store(cache).kept(
         ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, report)
     )

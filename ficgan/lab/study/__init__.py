@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ficgan.device import resolve_device
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress
 from ficgan.lab.pages import write_json
 from ficgan.lab.results import Results, notes, origin
-from ficgan.lab.run import Progress, Run, Say, Store, Task
+from ficgan.lab.run import Run, Say, Store, Task
 from ficgan.lab.study.costs import by_category, grid_rows
 from ficgan.lab.study.looking import lost_images
 from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant, open_scenes

@@ -170,7 +170,7 @@ def fit(
     plan = TrainingPlan(type(network).__name__, "", recipe.epochs, seed)
     loop = TrainingLoop(RecipeLearner(network.train(), loss, recipe), batches, plan, state)
 
-    def report(done: int, total: int, text: str) -> None:
+    def report(done: int, total: int | None, text: str) -> None:
         if say is not None:
             say(text)
 

@@ -23,7 +23,7 @@ import yaml
 from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
@@ -32,7 +32,7 @@ from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.run import Progress, Store, write_file
+from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets.parts import written
 from ficgan.lab.survey.design import SurveyPair, draw, draw_rated, pools_of
 from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
@@ -169,7 +169,7 @@ def make_survey(
 
     An eighth of the people are for anonymisers that mix in others, a quarter for attackers that learn.
     """
-    report = progress or (lambda done, total, what: None)
+    report = progress or unheard
     report(0, len(conditions), f"preparing {source.name}")
     prepared = prepared_set(source, detector, None)
     faces, people = prepared.faces, known(prepared.faces)

@@ -1,42 +1,40 @@
-"""Still images read and written the way they were coded: what may be read, and nothing in it that was not asked for."""
+"""Still images read, upright and in their own depth, and refused where they hold what is not read."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
-import struct
 import threading
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, TiffTags, UnidentifiedImageError
+from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
-from ficgan.errors import InputError, UsageError
-from ficgan.images import FORMAT_OF, MAX_PIXELS, WRITABLE_SUFFIXES, output_suffix
+from ficgan.errors import InputError, reason
+from ficgan.images import MAX_PIXELS
 from ficgan.images.colour import CodePoints, adobe_rgb, clean_icc, named_icc
-from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, make_xmp, space_of, to_rgb, to_uint8
+from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, space_of, to_rgb, to_uint8
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
-# EXIF's orientation → what turns the image upright: for Pillow; for arrays a transposition, then steps in y and x.
+# EXIF's orientation → what turns the image upright.
 _TURNS = {
-    2: (Image.Transpose.FLIP_LEFT_RIGHT, False, 1, -1),
-    3: (Image.Transpose.ROTATE_180, False, -1, -1),
-    4: (Image.Transpose.FLIP_TOP_BOTTOM, False, -1, 1),
-    5: (Image.Transpose.TRANSPOSE, True, 1, 1),
-    6: (Image.Transpose.ROTATE_270, True, 1, -1),
-    7: (Image.Transpose.TRANSVERSE, True, -1, -1),
-    8: (Image.Transpose.ROTATE_90, True, -1, 1),
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
 }
 _ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 _limit_lock = threading.Lock()
@@ -73,8 +71,8 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
                 why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
             raise InputError(f"{path}: {why}") from None
         except Exception as error:  # a damaged file can raise nearly anything from a decoder
-            detail = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{path}: damaged or truncated, or of a kind that cannot be decoded ({detail})") from error
+            why = f"damaged or truncated, or of a kind that cannot be decoded ({reason(error)})"
+            raise InputError(f"{path}: {why}") from error
 
 
 def _read_bytes(path: Path, max_pixels: int) -> bytes:
@@ -142,10 +140,10 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         image.load()
         upright: Image.Image = image
         if orientation in _TURNS and format != "TIFF":  # Pillow turns TIFF itself
-            upright = upright.transpose(_TURNS[orientation][0])
+            upright = upright.transpose(_TURNS[orientation])
         pixels, mode = _pixels(path, upright, image)
         if deep and mode in ("RGB", "RGBA"):
-            pixels, note = _pixels16(path, image, pixels, data, orientation)
+            pixels, note = _pixels16(path, image, pixels, data)
             notes += note
         pixels, mode, icc, note = _colours(path, image, pixels, mode, points)
         pixels.flags.writeable = False
@@ -248,12 +246,11 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
     return np.array(upright if mode == target else upright.convert(target)), target
 
 
-def _pixels16(
-    path: Path, image: Image.Image, eight: Pixels, data: bytes, orientation: int
-) -> tuple[Pixels, tuple[str, ...]]:
+def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tuple[Pixels, tuple[str, ...]]:
     """The 16-bit values behind an upright 8-bit decode [H,W,3 or 4] by Pillow, and notes.
 
-    OpenCV turns some files upright by itself, depending on version and format. The 8-bit decode tells which it did.
+    OpenCV turns some files upright by itself, depending on version and format: of all positions of its picture, the one
+    that is like the 8-bit decode is taken.
     """
     import cv2
 
@@ -267,14 +264,11 @@ def _pixels16(
     finally:
         cv2.utils.logging.setLogLevel(level)
     if bgr is not None and bgr.dtype == np.uint16 and bgr.shape[2:] == eight.shape[2:]:
-        deep = swap_red_and_blue(bgr)
-        _, transposed, step_y, step_x = _TURNS.get(orientation, (None, False, 1, 1))
-        for candidate in (deep, (deep.swapaxes(0, 1) if transposed else deep)[::step_y, ::step_x]):
-            high, wanted = candidate[..., :3], eight[..., :3]  # Pillow may not tell the alpha of a transparent colour
-            if high.shape == wanted.shape and (
-                np.array_equal(high >> 8, wanted) or np.array_equal(to_uint8(high), wanted)
-            ):
-                return np.ascontiguousarray(candidate), ()
+        deep, wanted = swap_red_and_blue(bgr), eight[..., :3]  # Pillow may not tell the alpha of a transparent colour
+        for picture, up, across in product((deep, deep.swapaxes(0, 1)), (1, -1), (1, -1)):
+            turned = picture[::up, ::across]
+            if any(np.array_equal(high, wanted) for high in (turned[..., :3] >> 8, to_uint8(turned[..., :3]))):
+                return np.ascontiguousarray(turned), ()
     return eight, ("16-bit values of this layout cannot be read; kept with 8 bits",)
 
 
@@ -376,205 +370,3 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
     if bgr and mode != "L":
         image = swap_red_and_blue(image)
     return Photo(Path("image"), "PNG", mode, image, icc=icc)
-
-
-# -- written ------------------------------------------------------------------------------------------------------
-
-_LOSSY = ("JPEG", "WEBP", "AVIF", "HEIF")
-# Characters that fit one marker segment of a JPEG, with all that stands around them.
-_MAX_JPEG_XMP = 15_000
-
-
-def encode_image(
-    path: str | os.PathLike[str],
-    photo: Photo,
-    pixels: NDArray[np.uint8] | None = None,
-    *,
-    synthetic: bool = False,
-    keep_metadata: bool = False,
-) -> bytes:
-    """A photo with changed pixels, coded as its source was.
-
-    The format is the source's where the suffixes agree, otherwise that of the suffix.
-
-    Args:
-        path: the name it is to have; nothing is written.
-        photo: where everything but the changed pixels comes from.
-        pixels: uint8 [H,W,3] RGB result; None leaves the photo unchanged.
-        synthetic: a face was generated: add the XMP tag `Iptc4xmpExt:DigitalSourceType`.
-        keep_metadata: write the photo's cleaned EXIF and XMP.
-    """
-    merged = photo.pixels if pixels is None else photo.merge(pixels)
-    format = _format(Path(path), photo)
-    out = _fitted(replace(photo, pixels=merged), format)
-    exif, xmp = (photo.exif, photo.xmp) if keep_metadata else (None, {})
-    if format == "JPEG" and sum(map(len, xmp.values())) > _MAX_JPEG_XMP:
-        xmp = {}
-    metadata = {"icc_profile": out.icc, "exif": exif, "xmp": make_xmp(xmp, synthetic=synthetic)}
-    encoders = {"JPEG": _jpeg, "PNG": _png, "WEBP": _webp, "TIFF": _tiff, "AVIF": _avif, "HEIF": _heif}
-    try:
-        return encoders[format](out, {name: value for name, value in metadata.items() if value})
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:  # also of a lying decoder
-        raise InputError(f"{photo.path}: cannot be written as {format} ({error})") from error
-
-
-def conversions(path: str | os.PathLike[str], photo: Photo, *, unchanged: bool = False) -> tuple[str, ...]:
-    """What a photo loses as it is written under a name, a sentence each; also where none of its pixels was changed."""
-    format = _format(Path(path), photo)
-    out: list[str] = []
-    if unchanged and format in _LOSSY and not photo.options.get("lossless"):
-        out.append(f"nothing in it was changed, but it is encoded again, and {format} loses a little each time")
-    if format != photo.format:
-        out.append(f"{photo.format} becomes {format}")
-    if photo.depth == 16 and format in _LOSSY:
-        out.append(f"16 bits a channel become 8, which is what {format} holds here")
-    return tuple(out)
-
-
-def _format(path: Path, photo: Photo) -> str:
-    suffix = path.suffix.lower()
-    writable = photo.format in FORMAT_OF.values()
-    named = FORMAT_OF.get(suffix)
-    if writable and (suffix == photo.path.suffix.lower() or (named is None and suffix == output_suffix(photo.path))):
-        return photo.format
-    if named is None:
-        raise UsageError(f"{path}: images are written as {', '.join(sorted(WRITABLE_SUFFIXES))}; choose one of these")
-    return named
-
-
-def _fitted(photo: Photo, format: str) -> Photo:
-    """What a format cannot hold is converted (16 bits, grey); what belongs to another format is left out."""
-    mode = photo.mode
-    pixels: Any = photo.pixels
-    if format == "JPEG" and mode in ("LA", "RGBA"):
-        raise InputError(f"{photo.path}: JPEG has no transparency; choose a name that ends in .png, .webp or .tif")
-    if format in _LOSSY:
-        pixels = to_uint8(pixels)
-    icc = photo.icc
-    if (mode == "L" and format in ("WEBP", "HEIF")) or (mode == "LA" and (format in _LOSSY or photo.depth == 16)):
-        if icc is not None:  # of grey
-            pixels = to_uint8(pixels)
-        colours = pixels if mode == "L" else pixels[..., 0]
-        colours, icc = np.dstack([colours] * 3) if icc is None else to_rgb(pixels, mode, space_of(icc)), None
-        pixels, mode = (colours, "RGB") if mode == "L" else (np.dstack([colours, pixels[..., 1]]), "RGBA")
-    options = photo.options if format == photo.format else {}
-    return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc, options=options)
-
-
-def _image(photo: Photo) -> Image.Image:
-    pixels = np.ascontiguousarray(photo.pixels)
-    if pixels.dtype == np.uint16:
-        return Image.fromarray(pixels)  # I;16
-    return Image.frombuffer(photo.mode, pixels.shape[1::-1], pixels, "raw", photo.mode, 0, 1)
-
-
-def _save(photo: Photo, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    _image(photo).save(buffer, photo.format, **options)
-    return buffer.getvalue()
-
-
-def _jpeg(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    coding = photo.options if "qtables" in photo.options else {"quality": 95, "subsampling": 0}
-    try:
-        return _save(photo, **coding, **metadata, optimize=True)
-    except OSError:  # both buffer the whole image, in less than pure noise of the best quality takes
-        return _save(photo, **{**coding, "progressive": False}, **metadata)
-
-
-def _png(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    if photo.depth == 8 or photo.mode == "L":
-        data = _save(photo)
-    else:  # which Pillow does not write
-        import cv2
-
-        done, encoded = cv2.imencode(".png", swap_red_and_blue(photo.pixels))
-        if not done:
-            raise OSError("OpenCV could not encode it")
-        data = bytes(encoded.tobytes())
-    chunks = []
-    if "icc_profile" in metadata:
-        chunks.append((b"iCCP", b"ICC Profile\0\0" + zlib.compress(metadata["icc_profile"])))
-    if "dpi" in photo.options:
-        per_metre = (round(value / 0.0254).to_bytes(4, "big") for value in photo.options["dpi"])
-        chunks.append((b"pHYs", b"".join(per_metre) + b"\1"))
-    if "exif" in metadata:
-        chunks.append((b"eXIf", metadata["exif"].removeprefix(b"Exif\0\0")))
-    if "xmp" in metadata:
-        chunks.append((b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + metadata["xmp"]))
-    own = b"".join(
-        struct.pack(">L", len(content)) + name + content + struct.pack(">L", zlib.crc32(name + content))
-        for name, content in chunks
-    )
-    after_header = 33  # signature and IHDR: 8 + 4 + 4 + 13 + 4 bytes
-    return data[:after_header] + own + data[after_header:]
-
-
-def _webp(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    # A lossy file does not tell its quality: 90 adds little of its own. `exact` keeps colours below full transparency.
-    lossless = bool(photo.options.get("lossless", False))
-    return _save(photo, lossless=lossless, exact=True, quality=75 if lossless else 90, **metadata)
-
-
-def _avif(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    subsampling = "4:0:0" if photo.mode == "L" else photo.options.get("subsampling", "4:4:4")
-    return _save(photo, quality=90, subsampling=subsampling, **metadata)  # the file does not tell its quality
-
-
-def _heif(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    """HEIC, through pillow-heif; telephones open no finer chroma than 4:2:0, so it is only written where it was."""
-    import pillow_heif  # type: ignore[import-not-found, unused-ignore]
-
-    buffer, pixels = io.BytesIO(), np.ascontiguousarray(photo.pixels)
-    named = {"color_primaries": 1, "transfer_characteristics": 13, "matrix_coefficients": 6, "full_range_flag": 1}
-    options = {"quality": 90, "chroma": photo.options.get("chroma", 420), "bit_depth": 8, "nclx_profile": named}
-    # "fast" takes two fifths of the time of x265's own choice, for some more bytes
-    options["enc_params"] = {"preset": "fast"}
-    pillow_heif.encode(photo.mode, pixels.shape[1::-1], pixels.tobytes(), buffer, **options, **metadata)
-    return buffer.getvalue()
-
-
-def _tiff(photo: Photo, metadata: dict[str, Any]) -> bytes:
-    """One strip, deflated by rows of differences: Pillow writes no colours of 16 bits, libtiff no EXIF, OpenCV none."""
-    height, width, channels = (*photo.pixels.shape, 1)[:3]
-    pixels: Any = photo.pixels.reshape(height, width, channels)
-    rows = pixels.copy()
-    rows[:, 1:] -= pixels[:, :-1]  # modulo 2ⁿ
-    strip = zlib.compress(rows.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), 6)
-    short, long = TiffTags.SHORT, TiffTags.LONG
-    tags: dict[int, tuple[int, Any]] = {
-        TiffImagePlugin.IMAGEWIDTH: (long, width),
-        TiffImagePlugin.IMAGELENGTH: (long, height),
-        TiffImagePlugin.BITSPERSAMPLE: (short, (photo.depth,) * channels),
-        TiffImagePlugin.COMPRESSION: (short, 8),
-        TiffImagePlugin.PHOTOMETRIC_INTERPRETATION: (short, 1 if channels < 3 else 2),
-        TiffImagePlugin.STRIPOFFSETS: (long, 0),  # from the end of the directory, where the strip follows
-        TiffImagePlugin.SAMPLESPERPIXEL: (short, channels),
-        TiffImagePlugin.ROWSPERSTRIP: (long, height),
-        TiffImagePlugin.STRIPBYTECOUNTS: (long, len(strip)),
-        TiffImagePlugin.PREDICTOR: (short, 2),
-    }
-    if channels in (2, 4):
-        tags[TiffImagePlugin.EXTRASAMPLES] = (short, 2)  # alpha, not premultiplied
-    if dpi := photo.options.get("dpi"):
-        tags[TiffImagePlugin.X_RESOLUTION], tags[TiffImagePlugin.Y_RESOLUTION] = (
-            (TiffTags.RATIONAL, value) for value in dpi
-        )
-        tags[TiffImagePlugin.RESOLUTION_UNIT] = (short, 2)
-    if "icc_profile" in metadata:
-        tags[TiffImagePlugin.ICCPROFILE] = (TiffTags.UNDEFINED, metadata["icc_profile"])
-    if "xmp" in metadata:
-        tags[700] = (TiffTags.BYTE, metadata["xmp"])
-    if "exif" in metadata:
-        block = Image.Exif()
-        block.load(metadata["exif"])
-        groups = {group: dict(entries) for group in (0x8769, 0x8825) if (entries := block.get_ifd(group))}
-        named = {tag: value for tag, value in block.items() if tag not in (0x8769, 0x8825)}
-        tags |= {tag: (TiffTags.lookup(tag).type or TiffTags.UNDEFINED, value) for tag, value in named.items()}
-        tags |= {group: (long, entries) for group, entries in groups.items()}
-    head = b"II*\0\x08\0\0\0"
-    directory = TiffImagePlugin.ImageFileDirectory_v2(head)
-    for tag, (kind, value) in tags.items():
-        directory.tagtype[tag] = kind
-        directory[tag] = value
-    return head + directory.tobytes(8) + strip

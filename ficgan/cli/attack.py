@@ -1,0 +1,164 @@
+"""`ficgan attack`: train attackers on one's own anonymisation, try them on faces, judge them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ficgan import __version__
+from ficgan.cli import main as shared
+from ficgan.cli._files import mirrored
+from ficgan.cli.evaluate import attackers, configurations, write_pages
+from ficgan.cli.main import Console, Summary, count, handle_errors, many
+from ficgan.errors import UsageError
+
+NOTICE = (
+    "For testing one's own anonymisation. To process other people's faces so as to identify them may be unlawful; "
+    "nothing comes trained, and weights you train may hold the faces they learnt from: docs/ethics.md."
+)
+_ATTACKED = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.PEOPLE, shared.ALIGNED)
+
+
+def _of_set(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a set as the library takes them; what is not given stays as in the configuration."""
+    layout = None if given["layout"] == "auto" else given["layout"]
+    changed = {"layout": layout, "aligned": given["aligned"] or None, "limit_people": given.pop("people")}
+    return {**given, **changed}
+
+
+@click.group("attack", context_settings=shared.HELP)
+@click.version_option(__version__, prog_name="ficgan-attack")
+def attack() -> None:
+    """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.
+
+    Nothing comes trained. What may be attacked, and why: docs/ethics.md.
+    """
+
+
+@attack.command("list")
+@click.argument("what", type=click.Choice(["attackers", "configs"]), default="attackers")
+@handle_errors
+def list_attackers(what: str) -> None:
+    """List what there is, a line each: name, tab, title.
+
+    WHAT: attackers, or configs for `ficgan attack train`.
+    """
+    for name, title in attackers() if what == "attackers" else configurations("attack"):
+        click.echo(f"{name}\t{title}")
+
+
+@attack.command("train")
+@click.argument("config")
+@shared.options(shared.KEY_VALUES, _ATTACKED)
+@shared.output("Folder of the run; the same command resumes an interrupted run.")
+@shared.options(shared.LICENCE, shared.FAST_DEVICE, shared.DRY_RUN)
+@shared.reporting("step")
+def attack_train(
+    config: str, overrides: tuple[str, ...], data: Path, out: Path, dry_run: bool, report: Console, **given: Any
+) -> Summary:
+    """Train an attacker on pairs of clear faces and anonymised ones.
+
+    CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
+    anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
+    was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
+    """
+    from ficgan.lab.matrix_config import load_attack, parameter_count
+
+    started = time.monotonic()
+    settings = load_attack(config, overrides)
+    if dry_run:
+        parameters = parameter_count(settings.learner())
+        return {**settings.shareable(), "network_parameters": parameters, "dry_run": True}
+    from ficgan.device import resolve_device
+    from ficgan.lab.attacking import WEIGHTS, train_attacker
+
+    resolve_device(given["device"])
+    report.info(NOTICE)
+    given["licence"] = given["licence"] or None
+    try:
+        trained = train_attacker(settings, data, out, progress=report, **_of_set(given))
+    except KeyboardInterrupt as stop:
+        again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        raise type(stop)(f"go on with: {again}") from None
+    record = {key: value for key, value in trained.record.items() if key != "plan"}
+    done = {"attacker": str(out / WEIGHTS), "name": trained.name, **record}
+    return {**done, "command_seconds": round(time.monotonic() - started, 1)}
+
+
+@attack.command("run")
+@click.argument("attacker")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
+@shared.output("Folder for the guesses, PNG; nothing in it is overwritten.")
+@shared.options(shared.ALIGNED, shared.DETECTOR)
+@count("--candidates", 1, "Guesses at each face, NAME-01.png, …; for attackers that can give several.")
+@shared.FAST_DEVICE
+@shared.reporting("image")
+def attack_run(
+    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Console, **how: Any
+) -> tuple[Summary, bool]:
+    """Guess the clear faces behind anonymised ones.
+
+    ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
+    INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
+    """
+    from ficgan.images import READABLE_SUFFIXES
+    from ficgan.lab.attacking import attacker_of, face_crops, guess_all
+
+    made = attacker_of(attacker, device=device)
+    if candidates > 1 and not made.traits.several:
+        raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
+    files = mirrored(inputs, READABLE_SUFFIXES, what="image")
+    crops = face_crops(getattr(made, "size", 224), **how)
+    report.info(NOTICE)
+    guesses = guess_all(made, files, out, crops, candidates, report)
+    for why in guesses.failed:
+        report.error(why)
+    failed = len(guesses.failed)
+    counts = {"inputs": len(files), "faces": guesses.faces, "written": guesses.written, "failed": failed}
+    return {"attacker": made.name, **counts, "output": str(out)}, bool(failed)
+
+
+@attack.command("evaluate")
+@click.argument("attacker", type=shared.PATH)
+@shared.options(_ATTACKED, shared.output("Folder for results.json and the report; other results there are kept."))
+@shared.options(shared.JUDGES, shared.RESAMPLES)
+@many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
+@many("--scenario", "A further scenario, such as parrot-enrol", "scenarios")
+@count("--pictures", 0, "Examples in the report; they show the faces of the set.", low=0)
+@count("--jobs", 1, "Processes; each holds the network.")
+@shared.options(shared.FAST_DEVICE, shared.PAGES)
+@shared.reporting("task")
+def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: Console, **given: Any) -> Summary:
+    """Judge a trained attacker on people it never saw.
+
+    Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
+    face for everybody. The people whom the training kept out of its set are tested. If one of them is a person whom
+    the attacker learnt from, the command refuses. Prints one line of JSON when done.
+    """
+    from ficgan.device import resolve_device
+    from ficgan.lab.attacking import evaluate_attacker
+
+    resolve_device(given["device"])
+    report.info(NOTICE)
+    results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
+    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    reversals = [
+        {
+            "method": trial.method,
+            "scenario": trial.scenario,
+            "attacker": trial.attacker,
+            "judge": trial.recogniser,
+            "rank-1": figure.value,
+            "low": figure.low,
+            "high": figure.high,
+        }
+        for trial in results.trials
+        for figure in trial.figures
+        if figure.metric == "rank-1"
+    ]
+    return {"results": "results.json", "report": files, "reversed": reversals}
