@@ -21,10 +21,23 @@ MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
 LEAVES = frozenset(
-    {"errors", "config", "device", "arrays", "registry", "yaml_settings", "files", "array_files", "folders", "workers"}
+    {
+        "errors",
+        "progress",
+        "config",
+        "device",
+        "arrays",
+        "registry",
+        "yaml_settings",
+        "files",
+        "array_files",
+        "folders",
+        "workers",
+    }
 )
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "progress": frozenset(),
     "files": frozenset({"errors"}),
     "array_files": frozenset({"errors", "files"}),
     "folders": frozenset({"errors", "files", "yaml_settings"}),

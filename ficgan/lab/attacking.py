@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.anonymizers import Faces
 from ficgan.device import first_process
-from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
@@ -29,6 +29,7 @@ from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results
 from ficgan.lab.run import Store, digest, files_digest
 from ficgan.lab.sets import open_set
+from ficgan.progress import Progress, unheard
 
 EVALUATION = "evaluation.json"
 

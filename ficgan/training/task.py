@@ -17,9 +17,10 @@ from torch import Generator, Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
-from ficgan.errors import Progress, UsageError, unheard
+from ficgan.errors import UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
+from ficgan.progress import Progress, unheard
 from ficgan.training.state import D, M, TrainingState
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, Progress, unheard
+from ficgan.errors import InputError
 from ficgan.faces import Face, colour_beside
 from ficgan.faces.covers import Colour
+from ficgan.progress import Progress, unheard
 from ficgan.video.covers import colour_views, without_landmarks
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.project import Project

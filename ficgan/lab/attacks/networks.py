@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
-from ficgan.errors import InputError, Progress
+from ficgan.errors import InputError
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, LossLearner, minimise
+from ficgan.progress import Progress
 
 
 class AutoEncoderNetwork(nn.Module):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.arrays import resize
-from ficgan.errors import InputError, Progress
+from ficgan.errors import InputError
 from ficgan.faces import MediaPipeMesh, find_meshes
 from ficgan.faces.models import model_folders, onnx_session
 from ficgan.identity.kind import ETHNICITIES, kind_reader
@@ -26,6 +26,7 @@ from ficgan.lab.readers import get_readers
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
 from ficgan.lab.results import Figure
+from ficgan.progress import Progress
 
 Rated = dict[str, dict[str, Figure]]  # Label of a condition, or of a method → what is said or measured
 STATEMENTS = ("visual appeal", "naturalness", "use")

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
-from ficgan.errors import FicganError, InputError, Progress, UsageError
+from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
 from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
@@ -42,6 +42,7 @@ from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.parts import Split, written
+from ficgan.progress import Progress
 from ficgan.registry import parse_spec
 from ficgan.yaml_settings import check, override, read_tree
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from ficgan.arrays import resize
-from ficgan.errors import Progress
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
@@ -36,6 +35,7 @@ from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, origin, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
+from ficgan.progress import Progress
 
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")

@@ -23,7 +23,7 @@ import yaml
 from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.errors import InputError, Progress, UsageError, unheard
+from ficgan.errors import InputError, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
@@ -36,6 +36,7 @@ from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets.parts import written
 from ficgan.lab.survey.design import SurveyPair, draw, draw_rated, pools_of
 from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
+from ficgan.progress import Progress, unheard
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
