@@ -123,7 +123,7 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     from ficgan.models.io import save_tensors
 
     path = tmp_path / "other.safetensors"
-    with pytest.raises(FicganError, match="does not exist"):
+    with pytest.raises(FicganError, match="cannot be read"):
         AttributeClassifier.load(path)
     path.write_bytes(b"nothing")
     with pytest.raises(FicganError, match="damaged"):
