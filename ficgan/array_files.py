@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.errors import FicganError, InputError, TakenError, reason
 from ficgan.files import atomic_write
 
 
@@ -44,7 +44,7 @@ def write_bytes(path: str | Path, data: bytes, *, overwrite: bool = True) -> Non
     except InputError as error:
         raise FicganError(str(error)) from None
     except OSError as error:
-        raise FicganError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise FicganError(f"{path}: cannot be written ({reason(error)})") from None
 
 
 def read_arrays(
@@ -55,7 +55,7 @@ def read_arrays(
 
     found, header = file_header(path)
     if found != kind:
-        raise FicganError(f"{path} holds a ficgan {found or 'file without a kind'}, not a {kind}; give a {kind}")
+        raise FicganError(f"{path} holds a ficgan {found!r}, not the {kind!r} that is needed here")
     try:
         with safe_open(str(path), framework=framework) as file:
             return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (no dictionary)
@@ -71,13 +71,13 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
             if not 0 < size < 2**26:
                 raise ValueError("it has no header")
             metadata = json.loads(file.read(size)).get("__metadata__", {})
-        kind, header = str(metadata.get("kind", "")), json.loads(metadata.get("header", "{}"))
+        kind, header = str(metadata.get("kind", "")), dict(json.loads(metadata.get("header", "{}")))
     except OSError as error:
-        raise FicganError(f"{path} cannot be read ({error.strerror or error}); give a ficgan model") from None
-    except (ValueError, AttributeError, RecursionError) as error:
+        raise FicganError(f"{path} cannot be read ({reason(error)}); give a file of ficgan") from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
     if metadata.get("format") != "ficgan":
-        raise FicganError(f"{path} was not written by ficgan; give a ficgan model")
+        raise FicganError(f"{path} was not written by ficgan; give a file of ficgan")
     return kind, header
 
 

@@ -128,7 +128,7 @@ class FrameModel(FaceModel):
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
         self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
-        self._sha256, self._masks = sha256, dict[float, Floats]()
+        self._sha256, self._masks, self._lenders = sha256, dict[float, Floats](), dict[bytes, int]()
 
     @property
     def precision(self) -> str:
@@ -374,10 +374,17 @@ class FrameModel(FaceModel):
             made = self._drawn(row, place, made)
             added = self.detail_writer.write(made.texture, row.kind, look.fine, int(row.lot * 2**20))
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
-        lender = model.lent(lender_of(model, row.code, row.kind, row.lot))
+        lender = model.lent(self._lender(row))
         texture = compose.stretched(made.texture, 2)
         texture = with_relief(texture, lender, (look.fine, look.lashes), model.fine_places, self.config.detail)
         return self._drawn(row, place, replace(made, texture=texture))
+
+    def _lender(self, row: _Row) -> int:
+        """Who lends the face of a row its detail; in a film it is asked for in every frame."""
+        key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
+        if key not in self._lenders:
+            self._lenders[key] = lender_of(self.model, row.code, row.kind, row.lot)
+        return self._lenders[key]
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""

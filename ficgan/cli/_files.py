@@ -38,7 +38,7 @@ FOLDER = "folders that are links, hidden, or projects of films; name them to hav
 
 def is_address(name: str) -> bool:
     """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
-    if CAMERA.fullmatch(name) or is_url(name):
+    if CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists()):
         return not is_store(name)
     return bool(NUMBERED.search(Path(name).name)) and not Path(name).exists()
 

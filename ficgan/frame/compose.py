@@ -22,6 +22,10 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
+# Share of a patch over which the far edge of a turned face fades.
+_FADE = 0.04
+# Half of the widest gap that is filled, cells of the grid.
+_GAP = 5
 # Units around a face over which its surroundings move with the outline; cells of the grid on which that is computed.
 _REACH, _CELLS = 24.0, 32
 # Units by which points of the outline reach along it.
@@ -286,7 +290,7 @@ def paste_texture(
     wanted = transform_points(upright, np.stack([x, y], -1)).astype(np.float32)
     there = warp.to_upright(points[None])[0] if grid is None else grid
     at, found = warp.to_frame(there, wanted, points)
-    found = cv2.GaussianBlur(found, (0, 0), 0.7)  # the far edge of a turned face is soft, not stairs of the grid
+    at, found = _without_gaps(at, found, mask)
     # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
     fx = np.linspace(0, columns - 1, width, dtype=np.float32)
     fy = np.linspace(0, rows - 1, height, dtype=np.float32)
@@ -301,7 +305,7 @@ def paste_texture(
         u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
         new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
-        share *= np.clip(2 * sure - 1, 0, 1)
+        share *= sure
         share[share < 1 / 255] = 0
         if forehead is not None:
             new, share = _with_forehead(new, share, forehead, x0, y0 + first, 0.0 if look is None else look.fine)
@@ -313,6 +317,27 @@ def paste_texture(
     around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1))
     mix(around.pixels, x0 - around.x0, y0 - around.y0, pixels, weight).onto(around.pixels, around.weight)
     return around
+
+
+def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floats]:
+    """Places in the frame [h,w,2], also in the gaps beside a fold, as behind the nose of a turned face; and how much of
+    the face is there [h,w], fading at its far edge, where the mask's own edge is narrower than a pixel.
+    """
+    import cv2
+
+    known = (found > 0.5).astype(np.uint8)
+    near: Any = cv2.GaussianBlur(known.astype(np.float32), (0, 0), _GAP / 2)
+    around: Any = cv2.GaussianBlur(at * known[..., None], (0, 0), _GAP / 2)
+    at = np.where(known[..., None] > 0, at, around / np.maximum(near, 1e-6)[..., None]).astype(np.float32)
+    padded = cv2.copyMakeBorder(known, _GAP, _GAP, _GAP, _GAP, cv2.BORDER_REPLICATE)
+    closed: Any = cv2.morphologyEx(padded, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8), iterations=_GAP)
+    closed = closed[_GAP:-_GAP, _GAP:-_GAP]
+    share: Any = cv2.remap(
+        mask, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0
+    )
+    depth = cv2.distanceTransform((share > 0.05).astype(np.uint8) & closed, cv2.DIST_L2, 3)
+    fade = max(_FADE * max(at.shape[:2]), 1.0)
+    return at, cv2.GaussianBlur(np.clip(depth / fade, 0, 1), (0, 0), 0.7)
 
 
 def _patch(photo: Image, upright: Doubles, points: Doubles, forehead: Forehead | None) -> tuple[int, int, int, int]:

@@ -163,7 +163,8 @@ class DetailWriter:
         side = len(texture)
         noise = np.random.default_rng(seed).standard_normal((1, 16, side // 2, side // 2), np.float32)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
-        given = {"texture": x, "condition": detail_conditions(kind[None], np.array([fine])), "noise": noise}
+        names = [given.name for given in self._run.get_inputs()]
+        given = dict(zip(names, (x, detail_conditions(kind[None], np.array([fine])), noise), strict=True))
         made = np.ascontiguousarray(self._run.run(["detail"], given)[0][0].transpose(1, 2, 0))
         # The network's own last step: in a graph these means would take a fifth of its time.
         count = np.ones((side, side), np.float32)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
+from ficgan.arrays import ridge
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.attacks.base import to_tensor
@@ -334,10 +335,8 @@ def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
 
 def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """[D] weights of a ridge classifier in which both answers weigh alike."""
-    gram = (x.T @ x + RIDGE * len(x) * np.eye(x.shape[1])).astype(np.float64)
     target = np.where(wanted, 0.5 / wanted.mean(), -0.5 / (1 - wanted.mean()))
-    solved: NDArray[np.float64] = np.linalg.solve(gram, x.T @ target)
-    return solved
+    return np.asarray(ridge(x.astype(np.float64), target, RIDGE * len(x)))
 
 
 def auc(

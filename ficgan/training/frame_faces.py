@@ -61,7 +61,7 @@ class FrameFaces:
         cls, data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, key: str, progress: Progress
     ) -> FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
-        digest = hashlib.sha256(f"{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
+        digest = hashlib.sha256(f"2/{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
         names = ("points", "light", "kept", "grey", "codes", "sharpness", "identity", "rows")
         points, light, kept, grey, codes, sharpness, identity, rows = (

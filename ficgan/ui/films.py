@@ -210,7 +210,7 @@ class DeskFilms:
 
     def describe(self, number: str) -> dict[str, Any]:
         """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
-        film = self.load(number)
+        film, plan = self.load(number), self.plan(number)
         times, ends = film.times, _ends(film)
         return {
             "width": film.source.width,
@@ -221,7 +221,7 @@ class DeskFilms:
             "default": _shown(film.decisions.default),
             # Somebody who is not known is decided on track by track.
             "people": [
-                self._person(number, person, group)
+                self._person(number, film, plan, person, group)
                 for person, tracks in film.people.items()
                 for group in ([tracks] if person else [[track] for track in tracks])
             ],
@@ -233,9 +233,11 @@ class DeskFilms:
             "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
 
-    def _person(self, number: str, person: int, tracks: Sequence[Track]) -> dict[str, Any]:
+    def _person(
+        self, number: str, film: Project, plan: FilmPlan, person: int, tracks: Sequence[Track]
+    ) -> dict[str, Any]:
         """One person, or (0) one track of nobody known."""
-        decisions, key = self.load(number).decisions, str(person or -tracks[0].id)
+        decisions, key, ends = film.decisions, str(person or -tracks[0].id), _ends(film)
         choice = decisions.people.get(person) if person else decisions.tracks.get(tracks[0].id)
         draw = 0 if choice is None else choice.draw or 0
         draws = self.review[number].draws.get(key, (draw,))
@@ -247,12 +249,11 @@ class DeskFilms:
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
             "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [self._track(number, track) for track in tracks],
-            "spans": [span for track in tracks for span in self._spans(number, track)],
+            "tracks": [self._track(number, film, ends, track) for track in tracks],
+            "spans": [span for track in tracks for span in _spans(film, ends, plan, track)],
         }
 
-    def _track(self, number: str, track: Track) -> dict[str, Any]:
-        film = self.load(number)
+    def _track(self, number: str, film: Project, ends: NDArray[np.float64], track: Track) -> dict[str, Any]:
         return {
             "id": track.id,
             "first": track.first,
@@ -260,21 +261,12 @@ class DeskFilms:
             "notes": track.notes,
             "kind": track.kind,
             "from": float(film.times[track.first]),
-            "to": float(_ends(film)[track.last]),
+            "to": float(ends[track.last]),
             "score": round(float(track.scores.max()), 2),
             "best": track.first + int(track.scores.argmax()),
             "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
             "after": self.strip(number, track.id, after=True).exists(),
         }
-
-    def _spans(self, number: str, track: Track) -> Iterator[list[Any]]:
-        """Begin, end and mode of each run of frames that a track has one mode in."""
-        film, modes = self.load(number), self.plan(number).modes[track.id]
-        ends = _ends(film)
-        starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist(), len(modes)]
-        for first, after in pairwise(starts):
-            begin, end = film.times[track.first + first], ends[track.first + after - 1]
-            yield [float(begin), float(end), _shown(str(modes[first]))]
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:
         """Places that a person should look at: of the analysis, and of the check of the last result."""
@@ -469,3 +461,12 @@ def _shown(mode: str) -> str:
     from ficgan.anonymizers.modes import shown
 
     return mode if mode in ("", "keep") else "black" if mode == "solid" else shown(mode)
+
+
+def _spans(film: Project, ends: NDArray[np.float64], plan: FilmPlan, track: Track) -> Iterator[list[Any]]:
+    """Begin, end and mode of each run of frames that a track has one mode in."""
+    modes = plan.modes[track.id]
+    starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist(), len(modes)]
+    for first, after in pairwise(starts):
+        begin, end = film.times[track.first + first], ends[track.first + after - 1]
+        yield [float(begin), float(end), _shown(str(modes[first]))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import socket
 from urllib.parse import parse_qs
 
@@ -91,11 +92,11 @@ def open_socket(port: int = 0) -> socket.socket:
         InputError: the port is taken.
     """
     try:
-        return socket.create_server(
-            ("127.0.0.1", port), backlog=100
-        )  # who reads the address may be faster than the server
+        # Whoever reads the address may be faster than the server.
+        return socket.create_server(("127.0.0.1", port), backlog=100)
     except OSError as error:
-        raise InputError(f"port {port} of 127.0.0.1 cannot be used ({error.strerror}); leave --port out") from None
+        why = os.strerror(error.errno or 0)
+        raise InputError(f"port {port} of 127.0.0.1 cannot be used ({why}); leave --port out") from None
 
 
 def serve(app: ASGIApp, listener: socket.socket, token: str) -> None:

@@ -40,7 +40,7 @@ PAGES = {
     if Path(path.name).suffix in _KINDS
 }
 
-# What a handler may give: a file's entry, a picture (its bytes or file), JSON, a response, or one of these in its turn.
+# What a handler may give: a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these.
 Answer = Item | bytes | Path | dict[str, Any] | list[Any] | Response | Future[Any]
 Handler = Callable[..., Answer | Awaitable[Answer]]
 

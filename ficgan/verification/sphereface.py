@@ -120,21 +120,22 @@ def save_sphereface(path: Path, network: SphereFace20, training: Mapping[str, An
     """Write a network and how it was made (data, people, steps, accuracy, as JSON values), whole or not at all."""
     shape = {"channels": network.channels, "units": network.units, "dimensions": network.dimensions}
     header = {"schema": SCHEMA, "network": shape, "training": dict(training)}
+    path.parent.mkdir(parents=True, exist_ok=True)
     save_tensors(path, network.state_dict(), header, kind=_KIND)
 
 
 def load_sphereface(path: Path) -> SphereFace20:
     state, header = load_tensors(path, kind=_KIND)
     if header.get("schema") != SCHEMA:
-        raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; update ficgan.")
+        raise FicganError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; upgrade ficgan")
     try:
         shape = header["network"]
         network = SphereFace20(tuple(shape["channels"]), tuple(shape["units"]), int(shape["dimensions"]))
         network.load_state_dict(state)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged: its weights do not fit its header; train it again.") from error
+        raise FicganError(f"{path} is damaged: its weights do not fit its header; train it again") from error
     if not all(torch.isfinite(value).all() for value in state.values()):
-        raise InputError(f"{path} holds weights that are not finite; train it again.")
+        raise FicganError(f"{path} holds weights that are not finite; train it again")
     return network.eval()
 
 
@@ -253,6 +254,7 @@ class VerifierTrainer:
 
     def save_state(self, path: Path) -> None:
         """Weights, momenta and step as safetensors with a JSON header, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(path, self._tensors(), {"schema": SCHEMA, "step": self.step, **self.record()}, kind=_STATE_KIND)
 
     def load_state(self, path: Path) -> None:

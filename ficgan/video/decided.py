@@ -43,8 +43,8 @@ class Appearance:
     """One face of one frame, and what shall happen to it.
 
     `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
-    is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it
-    cannot read the face.
+    is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it cannot read the
+    face.
     """
 
     track: int

@@ -38,6 +38,8 @@ from ficgan.video.write import check_output
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
+# Raised where analysis, drawing or the state of a job changes: an interrupted film is not mixed of two versions.
+JOB_VERSION = 2
 
 
 def process_film(
@@ -61,7 +63,7 @@ def process_film(
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.
-        progress: hears of frames; its stages are analysing, choosing faces, rendering and checking.
+        progress: called with the frames done; its stages are analysing, choosing faces, rendering and checking.
     """
     encode, rules = encode or EncodeOptions(), rules or Rules()
     tools.prepare({settings.mode})
@@ -174,7 +176,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
 
     model = tools.face_model
     facts = {
-        "ficgan": __version__,
+        "ficgan": [__version__, JOB_VERSION],
         "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
         "seed": model.seed if model is not None and model.seeded else None,
         "methods": tools.methods.identity(),

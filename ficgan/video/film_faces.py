@@ -101,7 +101,7 @@ class FaceReader:
         return wanted
 
     def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read the faces before a bridge that the next frames go on with; `around` are the frames within the reach."""
+        """Read the faces before a bridge that the next frames continue; `around` are the frames within the reach."""
         self.read([job], around)
         self._found, self._readings = {}, {}
 

@@ -74,6 +74,10 @@ class _Found(NamedTuple):
     dropped: list[dict[str, Any]]
 
 
+# What is followed beside the objects of the user's detectors, whose names have no space.
+_FACES, _WEAK = "sure faces", "weak faces"
+
+
 class _SeenFilm:
     """The frames of a film as they were searched, and the faces and objects in them, followed."""
 
@@ -84,7 +88,7 @@ class _SeenFilm:
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
         self._read, self._confirm = reader, FindConfirmer(tools.detector, task.settings.detect_size)
-        kinds = ("", "weak", *(detector.name for detector in tools.objects))  # "": faces
+        kinds = (_FACES, _WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
 
@@ -94,18 +98,22 @@ class _SeenFilm:
         self.times.append(frame.time)
         self.cuts += [frame.index] if cut else []
         self.looks += [] if faces is None else [frame.index]
-        others = {"": faces, "weak": detections.weak.pop(frame.index, None), **detections.objects.pop(frame.index, {})}
+        others = {
+            **detections.objects.pop(frame.index, {}),
+            _FACES: faces,
+            _WEAK: detections.weak.pop(frame.index, None),
+        }
         for kind, follow in self._follow.items():
             ids, ended = follow.step(frame.index, frame.time, others.get(kind), cut)
             self._ended[kind] += ended
-            if not kind:
+            if kind == _FACES:
                 self._read(frame.index, frame.image, faces or (), ids)
                 self._confirm(frame.image, faces or (), ids)
 
     def joined(self, people: People) -> _Found:
         """The end of the film: tracklets joined by person and by motion, and filled to tracks."""
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
-        faces, weak, clock, pad = tracklets.pop(""), tracklets.pop("weak"), np.array(self.times), self.pace.pad
+        faces, weak, clock, pad = tracklets.pop(_FACES), tracklets.pop(_WEAK), np.array(self.times), self.pace.pad
         self._confirm.mark(faces)
         faces = link_tracklets(self._read.hand_over(faces), people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)

@@ -235,8 +235,9 @@ READ_AT, READ_EVERY = (1, 3, 8), 10
 # Factor of the match threshold beyond which a reading is another person's, if the next reading agrees with it; and the
 # one after a moment in which the face was not found, or touched another one: there people are taken for each other.
 OTHER, OTHER_AFTER = 1.1, 1.0
-# The same where what surrounds the face changed at once, as when tiles of a call change places: there even people whom
-# the recogniser takes for each other are told apart. And the surroundings, in sizes of the face.
+# The same where the surroundings of a face change abruptly, as when tiles of a call change places: there even people
+# whom the recogniser takes for each other are told apart. Chosen on one made call (docs/video.md has others). And the
+# side of the surroundings, in sizes of the face.
 OTHER_PLACE, SURROUNDINGS = 0.75, 3.0
 # Share of a face's box that lies in another face's, from which on they touch.
 TOUCH = 0.1
@@ -279,13 +280,13 @@ class _Surroundings:
     """What is around a face, in one place of the picture as long as the face stays there."""
 
     def __init__(self) -> None:
-        self._corners = np.zeros((2, 2), int)
+        self._corners: NDArray[np.int64] | None = None
         self._views: list[CutFrame] = []
 
     def change(self, image: NDArray[np.uint8], face: Face) -> bool:
         """Whether a scene began here, although none did in the whole picture."""
         middle, side = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
-        if np.abs(middle - self._corners.mean(0)).max() > side / 2:  # it went on
+        if self._corners is None or np.abs(middle - self._corners.mean(0)).max() > side / 2:  # it went on
             corners = np.rint([middle - SURROUNDINGS / 2 * side, middle + SURROUNDINGS / 2 * side]).astype(int)
             self._corners, self._views = corners, []
         (x0, y0), (x1, y1) = self._corners.clip(0, image.shape[1::-1])

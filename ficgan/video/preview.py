@@ -67,7 +67,7 @@ class Preview:
         self._plan = decide(film, replace(self.settings, mode=film.decisions.default))
 
     def __call__(self, frame: int, progress: Progress = unheard) -> Image:
-        """A frame by its number; `progress` hears of the frames it needs."""
+        """A frame by its number; `progress` is called with the frames it needs."""
         begin = frame - frame % CHUNK
         if frame not in self._images:
             if self._drawing is None or not self._next <= begin <= self._next + self._run_in:

@@ -81,7 +81,7 @@ class Renderer:
         return [self._compose(job, new, [*jobs, *around]) for job in jobs]
 
     def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read the faces before a bridge that the next frames go on with; `around` as far as the reach."""
+        """Read the faces before a bridge that the next frames continue; `around` as far as the reach."""
         if self._reader is not None:
             self._reader.recall(job, around)
 

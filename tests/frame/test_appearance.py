@@ -22,9 +22,9 @@ CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, la
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Faces whose evened textures are a known linear map of known numbers, each in a light of its own.
+    """Faces whose normalised textures are a known linear map of known numbers, each in a light of its own.
 
-    Under the mask an evened texture has mean 0 in each colour, and luminance of mean square 1.
+    Under the mask an normalised texture has mean 0 in each colour, and luminance of mean square 1.
 
     Args:
         shape: of their meshes.
@@ -74,9 +74,9 @@ class World:
         return labels
 
 
-def lit(evened: NDArray[np.float64], lights: NDArray[np.float64]) -> NDArray[np.float64]:
+def lit(normalised: NDArray[np.float64], lights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Evened textures [N,R,R,3] with the mean colour and contrast of lights [N,6]."""
-    return lights[:, None, None, :3] + np.exp(lights[:, 3])[:, None, None, None] * evened
+    return lights[:, None, None, :3] + np.exp(lights[:, 3])[:, None, None, None] * normalised
 
 
 def photographed(textures: NDArray[np.floating]) -> NDArray[np.uint8]:

@@ -279,3 +279,12 @@ def test_hair_that_comes_from_above_stays_and_nothing_else(mask: Floats) -> None
     assert kept[top + 15 : brow, left + 20 : right - 20].max() < 0.01
     assert kept[brow + 4 :].max() == 0
     assert kept.min() >= 0 and kept.max() <= 1
+
+
+@pytest.mark.parametrize("yaw", [-0.6, 0.6])
+def test_the_far_edge_of_a_turned_face_is_soft(shape: FaceShape, warp: Warp, mask: Floats, yaw: float) -> None:
+    """There the mask's own edge is narrower than a pixel: the weight fades over several."""
+    read = shape.read((turned(shape.mean * 4.0, yaw) + np.array([300, 300, 0]))[None])
+    photo, texture = np.zeros((600, 600, 3), np.uint8), np.full((SIZE, SIZE, 3), 0.5, np.float32)
+    weight = paste_texture(photo, read.upright[0], read.points[0], texture, mask, warp).mask
+    assert np.abs(np.diff(weight, axis=1)).max() < 0.3

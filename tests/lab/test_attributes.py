@@ -129,7 +129,7 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     with pytest.raises(FicganError, match="damaged"):
         AttributeClassifier.load(path)
     save_tensors(path, {"x": torch.zeros(1)}, {}, kind="model")
-    with pytest.raises(FicganError, match="not a attributes"):
+    with pytest.raises(FicganError, match="attributes"):
         AttributeClassifier.load(path)
     weights = load_file(trained[0])
     for header, text in (({"schema": 2, "names": ["a"]}, "schema 2"), ({"schema": 1, "names": ["a"]}, "damaged")):

@@ -244,3 +244,13 @@ def test_where_the_surroundings_change_at_once_even_people_who_look_alike_are_tw
     assert [part.first for part in parts] == ([0, 155] if moved else [0])
     if moved:
         assert parts[0].sure == 150
+
+
+@pytest.mark.parametrize("corner", [(0, 0), (-3, -5), (150, 130)])
+def test_a_face_in_a_corner_of_the_picture_is_read(corner: tuple[int, int]) -> None:
+    reader = EmbeddingReader(ByColour())  # type: ignore[arg-type]
+    face = face_at(box_at(corner[0] + 30, corner[1] + 30, 60))
+    for number in range(12):
+        reader(number, np.full((210, 220, 3), 90, np.uint8), [face], [1])
+    parts = reader.hand_over([Tracklet(1, [Sighting(number, face) for number in range(12)])])
+    assert len(parts) == 1 and parts[0].embeddings is not None

@@ -85,7 +85,7 @@ def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any)
 
 
 def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> tuple[Rated, str]:
-    """Similarities of each method on the probes of the first set (Figure 16), and a sentence that description by what.
+    """Similarities of each method on the probes of the first set (Figure 16), and a sentence that says by what.
 
     A distance becomes a similarity by the least and the largest one of any image under any method.
     """
