@@ -408,10 +408,7 @@ class FrameModel(FaceModel):
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
-            flat = texture.reshape(-1, 3)
-            flat[model.pixels] = config.vivid(
-                flat[model.pixels], (moment.light * model.light_sd + model.light_mean)[0, :3]
-            )
+            texture = self._plainer(texture, moment)
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -421,6 +418,16 @@ class FrameModel(FaceModel):
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
+
+    def _plainer(self, texture: Floats, moment: Moment) -> Floats:
+        """A new face [R,R,3] without the spots of colour that a draw has."""
+        model, raw = self.model, (moment.light * self.model.light_sd + self.model.light_mean)[0]
+        drawn, out = np.zeros_like(texture), texture.copy()
+        predicted = raw[:3] + np.exp(raw[3]) * model.predicted(moment)[0]
+        drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - predicted
+        change = (compose.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
+        out.reshape(-1, 3)[model.pixels] += _greyed(change, moment)
+        return out
 
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None

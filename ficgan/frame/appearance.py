@@ -292,18 +292,22 @@ class AppearanceModel:
         """Codes [B,D] as banks hold them: the part that tells people apart, where the model knows it."""
         return (codes @ self.telling.T).astype(np.float32) if self.telling.size else codes
 
+    def predicted(self, moment: Moment) -> Floats:
+        """Textures [B,P,3] that the moment alone predicts, less their mean colours, in units of their contrast."""
+        features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
+        return (features @ self.predict).reshape(len(features), -1, 3)
+
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
 
         `taken`, bool [D] or [B,D]: coefficients of another face than the moment's, which are drawn attenuated.
         """
         shape = len(self.shape.basis)
-        features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
         own, drawn = codes[:, shape:], codes[:, shape:]
         if taken is not None:
             own, drawn = own * ~taken[..., shape:], drawn * taken[..., shape:]
             own[:, : self.lights] += drawn[:, : self.lights]  # light is written as it is
-        made = (features @ self.predict + own @ self.components).reshape(len(codes), -1, 3)
+        made = self.predicted(moment) + (own @ self.components).reshape(len(codes), -1, 3)
         if taken is not None:
             written = drawn[:, self.lights :] @ self.components[self.lights :]
             made = made + self._attenuated(written.reshape(made.shape))

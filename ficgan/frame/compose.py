@@ -36,6 +36,8 @@ _EYES = (33, 263)
 _AT_ONCE = 1 << 18
 # What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
+# Standard deviation of the blur that takes spots of colour away, of the side.
+_SPOTS = 0.035
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
@@ -230,6 +232,15 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     return out
 
 
+def plainer(texture: Floats) -> Floats:
+    """A texture [R,R,3] whose colours beside grey are blurred: spots of colour go, its light and dark stay."""
+    import cv2
+
+    grey = grey_of(texture)[..., None]
+    out: Any = grey + cv2.GaussianBlur(texture - grey, (0, 0), _SPOTS * len(texture))
+    return out
+
+
 def sharpness_of(texture: Floats, mask: Floats) -> float:
     """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
     import cv2
@@ -411,7 +422,8 @@ def _with_forehead(
     if fine:
         fine_matrix = _FINER * matrix
         fine_matrix[:, 2] += (_FINER - 1) / 2
-        skin += _STIPPLED * fine * cv2.warpAffine(_pores(), invert(fine_matrix), share.shape[::-1])[..., None]
+        pores: Any = cv2.warpAffine(_pores(), invert(fine_matrix), share.shape[::-1])
+        skin += (_STIPPLED * fine * pores / np.maximum(luminance(skin), 0.05))[..., None] * skin
     total = share + above * (1 - share)
     total[total < 1 / 255] = 0
     part = (above / np.maximum(total, 1e-6))[..., None]  # all of it beside the face, and as far as it fades in under it

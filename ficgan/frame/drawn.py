@@ -42,8 +42,8 @@ _IRISES = np.array(
         [0.44, 0.47, 0.48],
     ]
 )
-# How frequent they are in each ethnic group, in the order of `ETHNICITIES`: estimates, where it matters, of Katsara and
-# Nothnagel 2019.
+# How frequent they are in each ethnic group, in the order of `ETHNICITIES`. Rough estimates: brown nearly everywhere,
+# lighter colours in Europe; Katsara and Nothnagel 2019 review where.
 _FREQUENT = np.array(
     [
         [0.85, 0.15, 0.00, 0.00, 0.00, 0.00],

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.array_files import ModelInfo, read_arrays, write_arrays
-from ficgan.arrays import grey_of
 from ficgan.errors import FicganError
 from ficgan.faces.models import onnx_session
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
@@ -53,8 +52,6 @@ class FrameConfig:
         limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
-        contrast, colour: a mean of many is flatter than any of them: its differences in brightness and in colour from
-            its mean colour are multiplied by these.
         gains: of the bands of fine detail, see `sharpened`.
         detail: most fine detail that a large face gets, as a share of what its lender has.
         inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
@@ -79,8 +76,6 @@ class FrameConfig:
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 1.8)
     sided: tuple[float, ...] = (1.4, 0.0)
-    contrast: float = 1.15
-    colour: float = 1.3
     gains: tuple[float, ...] = (2.6, 1.8, 1.35, 1.1)
     detail: float = 1.2
     inset: float = 0.0
@@ -101,13 +96,6 @@ class FrameConfig:
         shut = np.clip((begin - own[:, LIDS]) / (begin - end), 0, 1)
         shown[:, LIDS] += shut * (closed - shown[:, LIDS])
         return shown.astype(np.float32)
-
-    def vivid(self, colours: Floats, mean: Floats) -> Floats:
-        """Colours [P,3] of a new face with more contrast and colour, as one person has; `mean` [3] stays."""
-        apart = colours - mean
-        grey = grey_of(apart)[:, None]
-        out: Floats = mean + self.contrast * grey + self.colour * (apart - grey)
-        return out
 
     def shown_attributes(self, kept: Floats) -> Floats:
         """Attributes [A] or [B,A] that a new face shows, of those that its kind has."""

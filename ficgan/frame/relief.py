@@ -17,6 +17,8 @@ Floats = NDArray[np.float32]
 
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
+# The same of the blur whose colours detail has.
+_TINT = 4.0
 # Luminance that is added to light: what is nearly black has no relief.
 _DARK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
@@ -113,5 +115,9 @@ def with_relief(
         min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
         for want, a, b in zip(wanted, none, full, strict=True)
     )
-    out: Floats = texture + ((skin + np.float32(around - skin) * places.around_eyes) * added)[..., None]
+    # Pores and wrinkles are darker and lighter skin, not grey.
+    around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
+    tint = around_colour / np.maximum(luminance(around_colour), _DARK)[..., None]
+    gain = (skin + np.float32(around - skin) * places.around_eyes) * added
+    out: Floats = texture + gain[..., None] * tint
     return out

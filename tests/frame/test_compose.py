@@ -17,6 +17,7 @@ from ficgan.frame.compose import (
     matched_border,
     no_sharper,
     paste_texture,
+    plainer,
     read_look,
     read_texture,
     sharpness_of,
@@ -288,3 +289,14 @@ def test_the_far_edge_of_a_turned_face_is_soft(shape: FaceShape, warp: Warp, mas
     photo, texture = np.zeros((600, 600, 3), np.uint8), np.full((SIZE, SIZE, 3), 0.5, np.float32)
     weight = paste_texture(photo, read.upright[0], read.points[0], texture, mask, warp).mask
     assert np.abs(np.diff(weight, axis=1)).max() < 0.3
+
+
+def test_spots_of_colour_go_and_light_and_dark_stay(rng: np.random.Generator) -> None:
+    grey = rng.uniform(0.2, 0.8, (128, 128, 1)).astype(np.float32)
+    wide = 0.05 * np.sin(np.arange(128) / 20)[:, None, None] * np.array([1, -1, 0])
+    spots = np.zeros((128, 128, 3))
+    spots[40:43, 60:63] = [0.2, -0.1, -0.1]
+    out = plainer((grey + wide + spots).astype(np.float32))
+    np.testing.assert_allclose(out.mean(2), grey[..., 0], atol=1e-5)
+    kept = out - out.mean(2, keepdims=True)
+    assert np.abs(kept[38:45, 58:65] - wide[38:45]).max() < 0.03 and np.abs(kept - wide)[10:-10, 90:].max() < 0.005

@@ -57,9 +57,7 @@ def test_foreign_files(tmp_path: Path) -> None:
         lambda: save_file({"a": torch.zeros(1)}, str(path)),
         lambda: save_tensors(path, {"a": torch.zeros(1)}, {}, kind="identity bank"),
     ]
-    for write, message in zip(
-        writers, ("cannot be read", "damaged", "not written", "identity bank"), strict=True
-    ):
+    for write, message in zip(writers, ("cannot be read", "damaged", "not written", "identity bank"), strict=True):
         write()
         with pytest.raises(FicganError, match=message):
             load_checkpoint(path)

@@ -210,6 +210,8 @@ def ranking(heads: Sequence[Headline]) -> list[Row]:
     rows = []
     for head in heads:
         region, kin = head.region_trial, head.within_kind
+        if region is None and kin is None and head.trial is None:  # nobody attacked it
+            continue
         row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
         if kin is not None and (found := figure(kin.figures, WITHIN_KIND)) is not None:
             naive = f"naive rank-1: {spelled(_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
