@@ -54,7 +54,7 @@ def process_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress = unheard,
+    progress: Progress | None = None,
 ) -> VideoResult:
     """Redact a film.
 
@@ -69,7 +69,7 @@ def process_film(
     tools.prepare({settings.mode})
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        task = FilmTask(tools, path, source, settings, progress)
+        task = FilmTask(tools, path, source, settings, progress or unheard)
         if source.live:
             if rules:
                 raise UsageError(f"{source.name}: exemptions need a film that can be read twice; record it first")
@@ -100,7 +100,7 @@ def analyse_film(
     end: float | None = None,
     overwrite: bool = False,
     people: People | None = None,
-    progress: Progress = unheard,
+    progress: Progress | None = None,
 ) -> Project:
     """Find the faces of a film and write a project to review, in a private folder; see `process_film`."""
     folder = Path(folder)
@@ -109,7 +109,7 @@ def analyse_film(
     with open_video(path, start=start, end=end) as source:
         if source.live:
             raise UsageError(f"{source.name}: a camera or stream cannot be reviewed; record it first")
-        film = find_faces(FilmTask(tools, path, source, settings, progress), rules or Rules(), people)
+        film = find_faces(FilmTask(tools, path, source, settings, progress or unheard), rules or Rules(), people)
         film.save(folder, overwrite=overwrite)
         try:
             save_thumbnails(folder, film.tracks, source)
@@ -131,7 +131,7 @@ def render_film(
     decisions: PathLike | None = None,
     force: bool = False,
     overwrite: bool = False,
-    progress: Progress = unheard,
+    progress: Progress | None = None,
 ) -> VideoResult:
     """Apply a reviewed project exactly as it stands; see `process_film` for the other arguments.
 
@@ -156,7 +156,7 @@ def render_film(
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress), _file_state(path)
+        task, before = FilmTask(tools, path, source, settings, progress or unheard), _file_state(path)
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
