@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError, TakenError, reason
-from ficgan.files import atomic_write
+from ficgan.files import write_file
 
 
 def write_arrays(
@@ -35,10 +35,9 @@ def metadata_of(kind: str, header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def write_bytes(path: str | Path, data: bytes, *, overwrite: bool = True) -> None:
-    """Write a file whole or not at all."""
+    """`write_file` for models: what cannot be written is a FicganError, as what cannot be read is."""
     try:
-        with atomic_write(path, overwrite=overwrite) as file:
-            file.write(data)
+        write_file(Path(path), data, overwrite=overwrite)
     except TakenError:
         raise
     except InputError as error:

@@ -41,6 +41,8 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
+# New faces whose lenders are remembered: more than a film shows at once.
+REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
 
@@ -382,9 +384,13 @@ class FrameModel(FaceModel):
     def _lender(self, row: _Row) -> int:
         """Who lends the face of a row its detail; in a film it is asked for in every frame."""
         key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
-        if key not in self._lenders:
-            self._lenders[key] = lender_of(self.model, row.code, row.kind, row.lot)
-        return self._lenders[key]
+        lender = self._lenders.get(key)
+        if lender is None:
+            lender = lender_of(self.model, row.code, row.kind, row.lot)
+            if len(self._lenders) >= REMEMBERED:
+                self._lenders.clear()
+            self._lenders[key] = lender
+        return lender
 
     def _plain(self, row: _Row, place: _Place) -> _NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""

@@ -311,7 +311,7 @@ class _Followed:
     """Number of the look at which it was found last."""
     unsure: bool = False
     """Whether it was not found, or touched another face, since the last clear reading."""
-    surroundings: _Surroundings = field(default_factory=lambda: _Surroundings())
+    surroundings: _Surroundings = field(default_factory=_Surroundings)
     elsewhere: bool = False
     """Whether its surroundings changed at once since the last clear reading."""
     waiting: list[tuple[int, NDArray[np.uint8], NDArray[np.float32]]] = field(default_factory=list)
