@@ -47,11 +47,10 @@ from ficgan.errors import stop_asked
 from ficgan.faces import get_detector
 from ficgan.images.read import read_image
 from ficgan.video import film as films_module
-from ficgan.video.confirm import independent_detector
-from ficgan.video.covers import face_area
 from ficgan.video.decided import Appearance
 from ficgan.video.film import check_frames
-from ficgan.video.film_faces import FilmFace
+from ficgan.video.film_faces import FilmFace, face_area
+from ficgan.video.found import independent_detector
 from ficgan.video.read import open_video
 from ficgan.video.rendered import Renderer
 from ficgan.video.source import Frame

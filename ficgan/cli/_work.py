@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
     from ficgan.deidentify.review import PhotoDecisions
     from ficgan.records.credentials import Credentials
-    from ficgan.video.result import VideoResult
+    from ficgan.video.rendered import VideoResult
     from ficgan.workers import Limits
 
 # Seconds that an interruption waits for the photos in work; their threads die with the process.

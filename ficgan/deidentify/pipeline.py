@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ficgan.faces.objects import ObjectDetector
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
-    from ficgan.video.result import VideoResult
+    from ficgan.video.rendered import VideoResult
     from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 log = logging.getLogger(__name__)

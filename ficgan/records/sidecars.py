@@ -19,7 +19,7 @@ from ficgan.images import READABLE_SUFFIXES, WRITABLE_FILMS
 
 if TYPE_CHECKING:
     from ficgan.deidentify.publish import NewPhoto
-    from ficgan.video.result import VideoResult
+    from ficgan.video.rendered import VideoResult
 
 
 TOOL = "ficgan-deid"

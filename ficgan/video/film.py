@@ -21,16 +21,22 @@ from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
 from ficgan.progress import Progress, unheard
-from ficgan.video.confirm import independent_detector
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import edits_of
-from ficgan.video.found import find_faces
+from ficgan.video.found import find_faces, independent_detector
 from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
 from ficgan.video.read import open_video
-from ficgan.video.rendered import JobState, Renderer, choose_faces, render_segments
-from ficgan.video.result import VideoResult, film_account, film_notes
+from ficgan.video.rendered import (
+    JobState,
+    Renderer,
+    VideoResult,
+    choose_faces,
+    film_account,
+    film_notes,
+    render_segments,
+)
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 from ficgan.video.treatment import treated

@@ -24,14 +24,12 @@ from ficgan.faces.objects import ObjectDetector
 from ficgan.faces.smoothing import SmoothConfig
 from ficgan.folders import working
 from ficgan.video.association import Associator
-from ficgan.video.cuts import with_cuts
 from ficgan.video.decided import Appearance, FrameJob, effective_modes
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
-from ficgan.video.rendered import Renderer
-from ficgan.video.result import VideoResult
+from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
-from ficgan.video.source import Frame
+from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 

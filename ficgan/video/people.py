@@ -15,7 +15,7 @@ from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import Link
 from ficgan.video.association import ONCE
-from ficgan.video.cuts import NEAR, CutFrame, is_cut
+from ficgan.video.source import NEAR, CutFrame, is_cut
 from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]

@@ -16,8 +16,8 @@ from ficgan.errors import InputError
 from ficgan.faces import Face, colour_beside
 from ficgan.faces.covers import Colour
 from ficgan.progress import Progress, unheard
-from ficgan.video.covers import colour_views, without_landmarks
 from ficgan.video.decided import FilmPlan, FrameJob, decide
+from ficgan.video.film_faces import colour_views, without_landmarks
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
 from ficgan.video.rendered import Renderer, chunks, job_of

@@ -19,8 +19,18 @@ import numpy as np
 from ficgan.errors import InputError, reason
 from ficgan.images import CAMERA, NUMBERED, display_name, is_url
 from ficgan.images.read import read_image
-from ficgan.video.pictures import Image, Orientation, RGBReader, is_full_range, orientation_of
-from ficgan.video.source import Raw, VideoInfo, VideoSource, check_span, locator
+from ficgan.video.source import (
+    Image,
+    Orientation,
+    Raw,
+    RGBReader,
+    VideoInfo,
+    VideoSource,
+    check_span,
+    is_full_range,
+    locator,
+    orientation_of,
+)
 
 
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:

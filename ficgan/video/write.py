@@ -21,6 +21,8 @@ from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
 from ficgan.video.encode import (
     ANIMATION,
+    Sound,
+    Timed,
     VideoWriter,
     Writing,
     add_mark,
@@ -30,10 +32,8 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
-from ficgan.video.pictures import RGBReader
 from ficgan.video.settings import EncodeOptions
-from ficgan.video.sound import Sound, Timed
-from ficgan.video.source import Frame, VideoInfo, VideoSource, locator
+from ficgan.video.source import Frame, RGBReader, VideoInfo, VideoSource, locator
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")

@@ -17,7 +17,7 @@ from PIL import Image
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
 from ficgan.video.project import Project, Source
-from ficgan.video.result import VideoResult
+from ficgan.video.rendered import VideoResult
 
 KEYS = {
     "inputs",

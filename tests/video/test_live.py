@@ -21,7 +21,7 @@ from ficgan.video import settings as module
 from ficgan.video.film import process_film
 from ficgan.video.live import Stream, StreamResult, stream
 from ficgan.video.read import open_video
-from ficgan.video.result import VideoResult
+from ficgan.video.rendered import VideoResult
 from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
 

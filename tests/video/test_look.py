@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.cuts import with_cuts
 from ficgan.video.found import PENDING, FieldSearch, look
-from ficgan.video.source import Frame
+from ficgan.video.source import Frame, with_cuts
 
 Image = NDArray[np.uint8]
 Where = Callable[[int], float | None]

@@ -25,7 +25,7 @@ from ficgan.video.association import LOST
 from ficgan.video.film import analyse_film, process_film, render_film
 from ficgan.video.project import DECISIONS_SCHEMA
 from ficgan.video.read import open_video
-from ficgan.video.result import VideoResult
+from ficgan.video.rendered import VideoResult
 from ficgan.video.settings import Rules, VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]

@@ -28,8 +28,7 @@ from ficgan.video import identities, treatment
 from ficgan.video.film import process_film
 from ficgan.video.people import People
 from ficgan.video.read import open_video
-from ficgan.video.rendered import JobState
-from ficgan.video.result import VideoResult
+from ficgan.video.rendered import JobState, VideoResult
 from ficgan.video.settings import EncodeOptions, Rules, VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
