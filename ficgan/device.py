@@ -1,11 +1,20 @@
-"""Which processors there are, and in which floating type torch computes on them."""
+"""Where networks run: processors and precisions of torch, model files and sessions of onnxruntime.
+
+Nothing is ever downloaded."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import json
 import os
-from typing import TYPE_CHECKING
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import UsageError
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import file_digest
 
 if TYPE_CHECKING:
     import torch
@@ -59,3 +68,138 @@ def resolve_precision(name: str, device: str) -> torch.dtype:
     if name == "float16" and device == "cpu":
         raise UsageError("precision float16 needs a GPU; on the CPU use float32 or bfloat16")
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+# Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
+_INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")
+
+
+def model_folders() -> list[Path]:
+    """Folders in which model files are looked up: $FICGAN_MODELS first, then the user's cache folder `ficgan`."""
+    from platformdirs import user_cache_path
+
+    folders = [Path(entry).expanduser() for entry in os.environ.get("FICGAN_MODELS", "").split(os.pathsep) if entry]
+    return [*folders, user_cache_path("ficgan", appauthor=False)]
+
+
+def wheel_file(package: str, name: str) -> Path | None:
+    """A file inside an installed package, found without importing the package, or None."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / name
+        if path.is_file():
+            return path
+    return None
+
+
+@cache
+def embedded_file(name: str) -> Path:
+    """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
+    path, manifest = wheel_file("ficgan.pretrained", name), wheel_file("ficgan.pretrained", "manifest.json")
+    if path is None or manifest is None:
+        raise FicganError(f"the embedded file {name} is missing: install ficgan again")
+    if file_digest(path) != json.loads(manifest.read_text(encoding="utf-8"))["files"][name]["sha256"]:
+        raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
+    return path
+
+
+def insightface_file(*patterns: str) -> Path | None:
+    """A file of an insightface model pack in the model folders or in $INSIGHTFACE_HOME/models, or None."""
+    home = Path(os.environ.get("INSIGHTFACE_HOME", "~/.insightface")).expanduser()
+    for root in (*model_folders(), home / "models"):
+        for pack in _INSIGHTFACE_PACKS:
+            for pattern in patterns:
+                for path in sorted((root / pack).glob(pattern)):
+                    return path
+    return None
+
+
+def missing_pack(user: str, *patterns: str) -> str | None:
+    """None where a pack of insightface holds a file; else which pack belongs where."""
+    if insightface_file(*patterns):
+        return None
+    return (
+        f"The {user} needs a model pack on the disk: unpack buffalo_l into ~/.insightface/models or into a folder "
+        "named in $FICGAN_MODELS."
+    )
+
+
+def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
+    """An onnxruntime session of a file or a serialised model; a UsageError where the device cannot be had.
+
+    Args:
+        device: "cpu", "cuda", "cuda:N", or "auto" (CUDA where onnxruntime has it, else the CPU).
+    """
+    import onnxruntime as ort
+
+    providers = _providers(device, ort.get_available_providers())
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # exporters leave harmless warnings by the hundred, and errors are raised
+    options.enable_mem_pattern = False  # patterns are for one size of input; with many they cost time and memory
+    _share_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    # Respect the user's thread limit, which onnxruntime's own pool otherwise ignores.
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        options.intra_op_num_threads = int(threads)
+    try:
+        session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=providers)
+    except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
+        name = "the model" if isinstance(model, bytes) else model
+        raise InputError(f"Cannot open {name} as an ONNX model ({first_line(error)}): check the file.") from error
+    if len(providers) > 1 and _CUDA not in session.get_providers():  # it is advertised, and its libraries are not there
+        raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to the CPU: use device 'cpu'.")
+    _trim_heap()
+    return session
+
+
+@cache
+def _share_memory() -> None:
+    """Give all networks one arena, which grows by what is asked for: arenas that double take 70 MiB more."""
+    import onnxruntime as ort
+
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    usual = {"max_mem": 0, "initial_chunk_size_bytes": -1, "max_dead_bytes_per_chunk": -1}
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({**usual, "arena_extend_strategy": 1}))
+
+
+def _trim_heap() -> None:
+    """Give freed memory back to the system: opening a network leaves some 40 MiB of it in glibc's heap."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+def shrinking_run() -> Any:
+    """Options of a run after which the session hands its memory back to the system."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
+
+
+def check_onnx_device(device: str) -> str:
+    if device != "cpu":  # which onnxruntime always has
+        import onnxruntime as ort
+
+        _providers(device, ort.get_available_providers())
+    return device
+
+
+def _providers(device: str, available: list[str]) -> list[Any]:
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "auto", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
+        raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
+    if kind == "cpu" or (kind == "auto" and _CUDA not in available):
+        return [_CPU]
+    if _CUDA not in available:
+        raise UsageError(
+            f"Device {device!r} was asked for, but this onnxruntime has no {_CUDA}: install onnxruntime-gpu in place "
+            "of onnxruntime, or use 'cpu'."
+        )
+    return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,8 +1,7 @@
-"""What a user may meet: errors, each a sentence (what was wrong, where, what to do), Ctrl-C and SIGTERM.
+"""What a user may meet: errors, each a sentence (what was wrong, where, what to do), progress, Ctrl-C and SIGTERM.
 
 A value that cannot work is a UsageError, an input that cannot be used an InputError. Docstrings name errors only where
-there is more to say.
-"""
+there is more to say."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import errno
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -93,3 +92,12 @@ def stop_asked() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+# Told how far a long work is: what is done, how much there is in all (None: unknown), and what is being done. What it
+# raises ends the work.
+Progress = Callable[[int, int | None, str], None]
+
+
+def unheard(done: int, total: int | None, stage: str) -> None:
+    """Progress that nobody listens to."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.array_files import ModelInfo
-from ficgan.arrays import resize, to_pixels, to_tensor
+from ficgan.arrays import ModelInfo, resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from ficgan.config import check
 from ficgan.errors import FicganError, InputError, TakenError
 from ficgan.files import atomic_write, lock
-from ficgan.yaml_settings import check
 
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
-from ficgan.faces.smoothing import SmoothConfig, smooth_middle
+from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE, SmoothConfig, smooth_middle
 from ficgan.frame import compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look

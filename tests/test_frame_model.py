@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 from scipy.spatial.transform import Rotation
 
 from ficgan import pretrained
-from ficgan.array_files import file_header
-from ficgan.arrays import LUMA, luminance
+from ficgan.arrays import LUMA, file_header, luminance
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.deidentify import Deidentifier
+from ficgan.device import onnx_session
 from ficgan.faces import crop, get_detector, similarity
-from ficgan.faces.models import onnx_session
 
 pytestmark = pytest.mark.slow
 TEMPLATE = np.float32([[38.3, 51.7], [73.5, 51.5], [56.0, 71.7], [41.5, 92.4], [70.7, 92.2]])

@@ -14,10 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from ficgan import configs
-from ficgan.config import Config, load_config
+from ficgan.config import Config, check, hint, load_config, override, read_tree
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.registry import Parametrised, Registry, param, parse_spec
-from ficgan.yaml_settings import check, hint, override, read_tree
 
 
 def refused(call: Callable[[], object], says: str = "", error: type[FicganError] = UsageError) -> None:

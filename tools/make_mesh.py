@@ -29,7 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from ficgan.cli.main import handle_errors
-from ficgan.faces.models import onnx_session
+from ficgan.device import onnx_session
 from ficgan.files import atomic_write
 
 OUTPUT = Path(__file__).resolve().parent.parent / "pretrained" / "face_mesh.onnx"

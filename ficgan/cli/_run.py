@@ -18,10 +18,9 @@ import click
 from ficgan.cli._files import FileJob, FilePlan, obstacle
 from ficgan.cli._work import Done, NewFilm, make_folder, with_name
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, sentence
-from ficgan.errors import FicganError, InputError, TakenError, memory_ran_out
+from ficgan.errors import FicganError, InputError, Progress, TakenError, memory_ran_out
 from ficgan.files import Place, alone_in, digest_of, unreadable, write_file
 from ficgan.images import disguised
-from ficgan.progress import Progress
 from ficgan.records.sidecars import RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
 
 if TYPE_CHECKING:

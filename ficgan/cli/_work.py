@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ficgan.cli._files import FileJob
-from ficgan.errors import FicganError, InputError, TakenError
+from ficgan.errors import FicganError, InputError, Progress, TakenError, unheard
 from ficgan.files import Place, StorePath, file_digest, local_file, new_local_file
-from ficgan.progress import Progress, unheard
 from ficgan.records.sidecars import film_record
 
 if TYPE_CHECKING:

@@ -282,8 +282,8 @@ def ficgan(
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
     will do. Other numbers by --set: part=test, skip=60000 (what the paper tests on of FFHQ), k, seed or device.
     """
+    from ficgan.config import check
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
-    from ficgan.yaml_settings import check
 
     for name in ("checkpoint", "bank"):
         protocol[name] = str(protocol[name] or "")
@@ -365,7 +365,7 @@ def obfuscation(
 
 
 def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
-    from ficgan.yaml_settings import override
+    from ficgan.config import override
 
     return override({}, overrides, example="seed=1")
 
@@ -386,7 +386,7 @@ def _finish(
     *,
     page: Callable[[], list[Path]] | None = None,
 ) -> Summary:
-    from ficgan.lab.pages import write_json
+    from ficgan.lab.results import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}

@@ -82,7 +82,7 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) ->
     """
     from ficgan.lab.annotation import read_key, write_records
     from ficgan.lab.annotation.collected import collect
-    from ficgan.lab.pages import write_json
+    from ficgan.lab.results import write_json
 
     log = out.with_suffix(".log.json")
     done = collect(read_key(key), exports)
@@ -109,7 +109,7 @@ def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path 
     """
     from ficgan.lab.annotation import read_records
     from ficgan.lab.annotation.collected import score_annotations, score_text
-    from ficgan.lab.pages import read_json, write_json
+    from ficgan.lab.results import read_json, write_json
 
     called = read_json(names) if names else {}
     if not isinstance(called, dict):
@@ -204,10 +204,10 @@ def score_survey(
     """
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
-    from ficgan.lab.pages import write_json
     from ficgan.lab.report import save_plot
+    from ficgan.lab.results import write_json
     from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text, statements
-    from ficgan.lab.survey.scores import draw_agreement
+    from ficgan.lab.survey.design import draw_agreement
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")

@@ -219,7 +219,7 @@ def fit_appearance(
     Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
     are, so that a new face can keep both.
     """
-    from ficgan.array_files import ModelInfo
+    from ficgan.arrays import ModelInfo
     from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
@@ -272,7 +272,7 @@ def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, 
 
     Who is who comes from --labels; without it, and for people it does not know, each picture counts as a person.
     """
-    from ficgan.array_files import file_header
+    from ficgan.arrays import file_header
     from ficgan.data import open_faces
     from ficgan.frame.learn import SIDE
     from ficgan.training.banks import build_bank

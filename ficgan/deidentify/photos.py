@@ -34,7 +34,7 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer
     from ficgan.anonymizers.modes import Methods
-    from ficgan.deidentify.objects import FoundObjects
+    from ficgan.deidentify.found import FoundObjects
     from ficgan.faces.objects import ObjectDetector
 
 Mask = NDArray[np.float32]
@@ -130,7 +130,7 @@ class Photos:
         faces = [job.result for job in jobs]
         result = Result(out, faces, self._audit(faces, layer), mask)
         if self.objects:
-            from ficgan.deidentify.objects import cover_objects
+            from ficgan.deidentify.found import cover_objects
 
             cover_objects(result, objects, self.finding.boxes, mask_scale=self.hiding.mask_scale)
         return result

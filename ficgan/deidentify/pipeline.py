@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.array_files import file_header
+from ficgan.arrays import file_header
 from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked
 from ficgan.deidentify.photos import Mask, Photos, name_possible
-from ficgan.device import resolve_device
+from ficgan.device import check_onnx_device, insightface_file, resolve_device
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
 from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
 from ficgan.faces.detection import PyramidDetector, check_image
-from ficgan.faces.models import check_onnx_device, insightface_file
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import content_key, file_digest
 from ficgan.identity import IdentityBank
@@ -509,7 +508,7 @@ def _objects(given: Sequence[str | ObjectDetector], device: str) -> tuple[Object
     """The detectors of what is no face."""
     if not given:
         return ()
-    from ficgan.deidentify.objects import load_objects
+    from ficgan.deidentify.found import load_objects
 
     return load_objects(given, device=device)
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
-from ficgan.deidentify.found import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, doubts
-from ficgan.deidentify.objects import FoundObjects
+from ficgan.deidentify.found import NOWHERE, FaceJob, FoundObjects, Image, NewIdentity, checked_faces, doubts
 from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading

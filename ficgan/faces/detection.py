@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.device import embedded_file, insightface_file, missing_pack, onnx_session, shrinking_run
 from ficgan.errors import InputError, UsageError
-from ficgan.faces.models import embedded_file, insightface_file, missing_pack, onnx_session, shrinking_run
 
 Image = NDArray[np.uint8]  # [H, W, 3] RGB
 # One row per face: x0, y0, x1, y1, score, then five (x, y) landmarks; float [N, 15].

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.device import onnx_session
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.detection import Face, Image, check_image
-from ficgan.faces.models import onnx_session
 
 # Least score of a find: what such networks are exported with. It is low, since a missed object stays in the picture.
 LEAST_SCORE = 0.25
@@ -42,7 +42,7 @@ class ObjectDetector:
         file: the network.
         name: what it finds, such as "plates".
         cover: what covers a find, one of `ficgan.anonymizers.modes.COVERS`.
-        device: see `ficgan.faces.models.onnx_session`.
+        device: see `ficgan.device.onnx_session`.
 
     Raises:
         UsageError: the file is missing, no ONNX model, or a network of another kind.

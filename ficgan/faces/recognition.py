@@ -9,10 +9,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.device import embedded_file, first_line, insightface_file, missing_pack, onnx_session
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Points, crop, similarity
 from ficgan.faces.detection import FaceDetector, Image, check_image
-from ficgan.faces.models import embedded_file, first_line, insightface_file, missing_pack, onnx_session
 
 RECOGNIZERS = ("dlib", "insightface")  # "onnx:PATH" besides
 

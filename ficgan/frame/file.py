@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.array_files import ModelInfo, read_arrays, write_arrays
+from ficgan.arrays import ModelInfo, read_arrays, write_arrays
+from ficgan.device import onnx_session
 from ficgan.errors import FicganError
-from ficgan.faces.models import onnx_session
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.frame.geometry import LIDS, NUMBERS
 from ficgan.identity.kind import READING

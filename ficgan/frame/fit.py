@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import ridge
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.geometry import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
-from ficgan.progress import Progress, unheard
 
 Floats = NDArray[np.float32]
 

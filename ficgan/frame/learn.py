@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.device import cpus
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
 from ficgan.frame.geometry import Readings, Warp
-from ficgan.progress import Progress, unheard
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels

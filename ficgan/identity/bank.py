@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.array_files import read_arrays, write_arrays
+from ficgan.arrays import read_arrays, write_arrays
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity import ksame
 from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, Showing, cells_of

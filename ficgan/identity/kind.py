@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.array_files import read_arrays, write_arrays
-from ficgan.arrays import ridge
+from ficgan.arrays import read_arrays, ridge, write_arrays
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
 

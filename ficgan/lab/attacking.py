@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.anonymizers import Faces
 from ficgan.device import first_process
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
@@ -24,12 +24,10 @@ from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
-from ficgan.lab.pages import png, read_json, write_json
 from ficgan.lab.papers import scaled
-from ficgan.lab.results import Results
+from ficgan.lab.results import Results, png, read_json, write_json
 from ficgan.lab.run import Store, digest, files_digest
 from ficgan.lab.sets import open_set
-from ficgan.progress import Progress, unheard
 
 EVALUATION = "evaluation.json"
 

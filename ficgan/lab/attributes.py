@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
 from ficgan.arrays import ridge
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.attacks.base import to_tensor
 from ficgan.lab.attacks.training import minimise
 from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
 from ficgan.models.io import load_tensors, save_tensors
-from ficgan.progress import Progress
 
 SCHEMA = 1
 SIZE = 64  # Side of the network's input

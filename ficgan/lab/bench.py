@@ -24,8 +24,8 @@ from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View,
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.privacy import Scores
-from ficgan.lab.pages import read_checked, write_json
 from ficgan.lab.readers import Embeddings, Reader
+from ficgan.lab.results import read_checked, write_json
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec

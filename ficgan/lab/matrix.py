@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from ficgan import __version__, pretrained
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.array_files import ModelInfo
+from ficgan.arrays import ModelInfo
 from ficgan.deidentify import refuse_trainer
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.files import file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
@@ -49,12 +49,10 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
-from ficgan.lab.pages import png
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin, png
 from ficgan.lab.run import Run, Say, Task, digest, files_digest, write_file
-from ficgan.progress import Progress
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"

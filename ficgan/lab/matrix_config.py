@@ -13,12 +13,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer
+from ficgan.config import check, hint, override, read_tree
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.results import without_folder
 from ficgan.registry import Registry, parse_spec
-from ficgan.yaml_settings import check, hint, override, read_tree
 
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan import configs, pretrained
 from ficgan.anonymizers import Faces
+from ficgan.device import insightface_file, model_folders
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
-from ficgan.faces.models import insightface_file, model_folders
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit

@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.device import first_process
-from ficgan.errors import FicganError, InputError
+from ficgan.errors import FicganError, InputError, Progress
 from ficgan.files import atomic_write, file_digest, lock
-from ficgan.progress import Progress
 from ficgan.registry import Parametrised
 from ficgan.workers import ray_cluster
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from ficgan.array_files import metadata_of, read_arrays, write_bytes
+from ficgan.arrays import metadata_of, read_arrays, write_bytes
 from ficgan.config import ModelConfig
 from ficgan.errors import FicganError
 from ficgan.models.ficgan import FICGAN, Codes, Conv2d, Linear, StyleLayer

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.array_files import ModelInfo, file_header
+from ficgan.arrays import ModelInfo, file_header
 from ficgan.data import FaceData, check_alignment
+from ficgan.errors import Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance
@@ -20,7 +21,6 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import load_checkpoint
 from ficgan.models.io import encode_faces
-from ficgan.progress import Progress, unheard
 from ficgan.training.frame_faces import MOST_K, learn_showing
 
 # Decoded pictures in memory: 200 MB at 256².

@@ -18,10 +18,10 @@ from torch import Generator, Tensor
 from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
+from ficgan.errors import Progress, unheard
 from ficgan.faces.crops import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
-from ficgan.progress import Progress, unheard
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid
 from ficgan.training.task import (

@@ -19,7 +19,7 @@ from ficgan import losses, pretrained
 from ficgan.arrays import luminance
 from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, check_size, open_faces
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
@@ -33,7 +33,6 @@ from ficgan.models import DetailDiscriminator, DetailNetwork
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.policy import Attempt
-from ficgan.progress import Progress, unheard
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid

@@ -19,7 +19,7 @@ from ficgan import losses
 from ficgan.arrays import ridge
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
@@ -31,7 +31,6 @@ from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
-from ficgan.progress import Progress, unheard
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState
 from ficgan.training.stats import save_grid

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.data import FaceData
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.compose import read_texture, sharpness_of
@@ -24,7 +24,6 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.policy import Attempt
-from ficgan.progress import Progress, unheard
 from ficgan.training.task import read_once
 
 Floats = NDArray[np.float32]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ficgan.errors import Progress, unheard
 from ficgan.files import atomic_write
-from ficgan.progress import Progress, unheard
 
 
 class Means:

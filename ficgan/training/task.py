@@ -17,10 +17,9 @@ from torch import Generator, Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
-from ficgan.progress import Progress, unheard
 from ficgan.training.state import D, M, TrainingState
 from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
 

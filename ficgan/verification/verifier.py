@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.arrays import LUMA
+from ficgan.device import first_line
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, similarity
-from ficgan.faces.models import first_line
 
 # Height and width.
 Size = tuple[int, int]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import windows
 from ficgan.faces import Face
-from ficgan.faces.smoothing import SmoothConfig
+from ficgan.faces.mesh import SmoothConfig
 from ficgan.video.decisions import Drawing
 from ficgan.video.people import frontality
 from ficgan.video.project import Project

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
-from ficgan.progress import Progress, unheard
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces, independent_detector

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError
+from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Face, colour_beside
 from ficgan.faces.covers import Colour
-from ficgan.progress import Progress, unheard
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.film_faces import colour_views, without_landmarks
 from ficgan.video.project import Project

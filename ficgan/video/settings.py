@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers.modes import Methods, check_mode, shown
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.options import HIDING, FilmEncoding, FilmSearch, Hiding, check, check_cover, option
 from ficgan.policy import Policy
-from ficgan.progress import Progress, unheard
 
 if TYPE_CHECKING:
     from ficgan.face_model import FaceModel

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import Face
-from ficgan.faces.smoothing import smooth_landmarks
+from ficgan.faces.mesh import smooth_landmarks
 
 Floats = NDArray[np.float64]
 

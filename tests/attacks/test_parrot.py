@@ -12,7 +12,7 @@ from stand_ins import random_network
 
 from ficgan.anonymizers import Faces
 from ficgan.faces.crops import ARCFACE_POINTS
-from ficgan.lab.attacks.parrot import additive_margin_loss, retrained
+from ficgan.lab.attacks.networks import additive_margin_loss, retrained
 from ficgan.lab.readers import get_readers
 
 

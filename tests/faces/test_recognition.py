@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ficgan.device import wheel_file
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, get_detector, get_recognizer
-from ficgan.faces.models import wheel_file
 from ficgan.faces.recognition import DlibRecognizer
 
 MARKS = Alignment().points(100) + np.array([20, 10])

@@ -11,11 +11,10 @@ from typing import ClassVar, Self
 import numpy as np
 
 from ficgan.anonymizers import Faces
-from ficgan.errors import FicganError
+from ficgan.errors import FicganError, Progress
 from ficgan.lab.attacks import Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.progress import Progress
 from ficgan.registry import param
 
 SIDE = 32

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ficgan.lab.pages import page_script
+from ficgan.lab.results import page_script
 
 VOID = {"meta", "img", "input", "br"}
 BROWSER = (Path(__file__).parent / "page_browser.js").read_text(encoding="utf-8")

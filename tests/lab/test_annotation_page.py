@@ -14,7 +14,7 @@ from page_reader import EVIL, browse, run, stands_alone
 
 from ficgan.lab.annotation import AnnotationKey, Batch, errors, page_html
 from ficgan.lab.annotation.collected import collect
-from ficgan.lab.pages import page_script, page_template
+from ficgan.lab.results import page_script, page_template
 
 SCRIPT = page_script(page_template("ficgan.lab.annotation"))
 

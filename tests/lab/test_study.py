@@ -36,9 +36,9 @@ from ficgan.lab.study.costs import (
     category_scores,
     competing,
     correlation,
+    grad_cam,
     grid_rows,
 )
-from ficgan.lab.study.looking import grad_cam
 from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
 from ficgan.lab.study.tables import study_tables, write_study
 from ficgan.lab.study.training import (

@@ -38,8 +38,7 @@ from ficgan.lab.survey import (
     score_text,
     write_survey,
 )
-from ficgan.lab.survey.design import SurveyPair, draw
-from ficgan.lab.survey.scores import METRICS, agreement, figures
+from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, figures
 
 BOOTSTRAP = Bootstrap(60, 3)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.signal import savgol_filter
 from worlds import MARKS, RATE, box_at, face_at
 
-from ficgan.faces.smoothing import SmoothConfig, smooth_landmarks, smooth_middle
+from ficgan.faces.mesh import SmoothConfig, smooth_landmarks, smooth_middle
 from ficgan.video.tracks import FILLED, PADDED, SEEN, Motion, Sighting, Track, fill_track, smooth, without_double_pads
 
 

@@ -22,12 +22,11 @@ from PIL import Image
 
 from ficgan.anonymizers import generator
 from ficgan.data.dataset import Blob, decode_rgb, list_blobs
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, read_checked, read_json, write_json
+from ficgan.lab.results import data_url, fill_page, new_folder, page_template, read_checked, read_json, write_json
 from ficgan.lab.run import write_file
-from ficgan.progress import Progress
 
 KEY_SCHEMA = "ficgan-annotation-key/3"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"

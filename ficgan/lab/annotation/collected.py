@@ -30,7 +30,7 @@ from ficgan.lab.annotation import (
     merge,
 )
 from ficgan.lab.metrics import wilson
-from ficgan.lab.pages import read_checked, text_table
+from ficgan.lab.results import read_checked, text_table
 
 PUBLISHED = yaml.safe_load(files("ficgan.lab.annotation").joinpath("published.yaml").read_text("utf-8"))
 NOTE = "Intervals take faces and boxes for independent, which those of a photo are not: they are too narrow for crowds."

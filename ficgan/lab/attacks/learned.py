@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.device import resolve_device
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks.base import (
     REVERSERS,
     Pairs,
@@ -26,7 +26,6 @@ from ficgan.lab.attacks.base import (
     to_images,
     to_tensor,
 )
-from ficgan.progress import Progress
 from ficgan.registry import param
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ficgan.device import first_process
-from ficgan.errors import FicganError, stop_asked
+from ficgan.errors import FicganError, Progress, stop_asked
 from ficgan.lab.attacks.base import Pairs, held_out, people_of, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
-from ficgan.progress import Progress
 from ficgan.training.state import below, packed, unpack
 
 # Files of an attacker's workspace: a training under way, and what it came to.

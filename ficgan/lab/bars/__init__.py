@@ -21,7 +21,7 @@ from ficgan import __version__
 from ficgan.anonymizers import Anonymizer, AverageFace, Faces
 from ficgan.deidentify import Deidentifier, refuse_trainer
 from ficgan.deidentify.anonymizer import Ficgan
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import RECOGNIZERS, recognizer_missing
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -33,7 +33,6 @@ from ficgan.lab.report.tables import spelled, to_markdown
 from ficgan.lab.results import Figure, note_texts
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.progress import Progress, unheard
 
 Key = tuple[str, str]  # Row and judge
 Figures = dict[Key, Figure]

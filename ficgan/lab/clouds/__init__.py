@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.errors import Progress
 from ficgan.lab.clouds import report
 from ficgan.lab.clouds.sets import CloudStudyConfig
 from ficgan.lab.clouds.study import (
@@ -33,7 +34,6 @@ from ficgan.lab.run import Run, Say, Task
 from ficgan.pointcloud.geometry import DESCRIPTIONS
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 from ficgan.pointcloud.projection import THESIS_SIZE
-from ficgan.progress import Progress
 
 Step = tuple[str, int, Treatment | None]  # what is done, with which row of the scans (or of the photos), how treated
 Found = dict[Step, Any]  # what was read or measured in each step

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ficgan.config import check, hint, override, read_tree
 from ficgan.errors import InputError
 from ficgan.lab.results import without_folder
 from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
 from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS
-from ficgan.yaml_settings import check, hint, override, read_tree
 
 METHODS = tuple(CLOUD_ANONYMIZERS)
 

@@ -98,7 +98,7 @@ class SqueezeNet:
     def __init__(self, backbone: Path, linear: Path) -> None:
         from safetensors.numpy import load_file
 
-        from ficgan.faces.models import onnx_session
+        from ficgan.device import onnx_session
 
         self._session, stored = onnx_session(backbone), load_file(linear)
         self._weights = [stored[name].ravel() for name in sorted(stored)]

@@ -56,7 +56,7 @@ class AgeGender:
     """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""
 
     def __init__(self, path: Path) -> None:
-        from ficgan.faces.models import onnx_session
+        from ficgan.device import onnx_session
 
         self._session = onnx_session(path)
         self._input: str = self._session.get_inputs()[0].name
@@ -100,7 +100,7 @@ class Judges:
     @classmethod
     def find(cls, folders: Sequence[Path] | None = None, *, attributes: Path | None = None) -> Judges:
         """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
-        from ficgan.faces.models import model_folders
+        from ficgan.device import model_folders
 
         folders = model_folders() if folders is None else list(folders)
         found, needs = cls(), dict(_NEEDS)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
-from ficgan.errors import UsageError
+from ficgan.config import check, read_tree
+from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import Pairs, reverser_of
 from ficgan.lab.bench import Bench, anonymiser_for, known
@@ -28,9 +29,7 @@ from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import fingerprint
 from ficgan.lab.sets import open_set
-from ficgan.progress import Progress, unheard
 from ficgan.registry import parse_spec
-from ficgan.yaml_settings import check, read_tree
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import UsageError
+from ficgan.errors import Progress, UsageError
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, slug
-from ficgan.progress import Progress
 
 # Configuration → the side that its parameters in pixels are meant for
 PRESETS = {"fantomas": 224, "fantomas64": 64, "fantomas-full": 224}

@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.arrays import resize
-from ficgan.errors import InputError
+from ficgan.device import model_folders, onnx_session
+from ficgan.errors import InputError, Progress
 from ficgan.faces import MediaPipeMesh, find_meshes
-from ficgan.faces.models import model_folders, onnx_session
 from ficgan.identity.kind import ETHNICITIES, kind_reader
 from ficgan.lab.bench import Subject, anonymiser_for, content, open_bench
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.pages import read_json
 from ficgan.lab.papers import FANTOMAS, Row, table
 from ficgan.lab.papers.fantomas import MethodVerdict
 from ficgan.lab.readers import get_readers
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import spelled
-from ficgan.lab.results import Figure
-from ficgan.progress import Progress
+from ficgan.lab.results import Figure, read_json
 
 Rated = dict[str, dict[str, Figure]]  # Label of a condition, or of a method → what is said or measured
 STATEMENTS = ("visual appeal", "naturalness", "use")

@@ -15,10 +15,10 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.array_files import ModelInfo
+from ficgan.arrays import ModelInfo
 from ficgan.deidentify import Deidentifier, refuse_trainer
 from ficgan.deidentify.anonymizer import Ficgan
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import file_digest
 from ficgan.lab.attributes import label_matrix
@@ -33,7 +33,6 @@ from ficgan.lab.report.tables import filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
-from ficgan.progress import Progress
 
 SAME_PHOTO = "same-photo"  # Name of the comparison: the output against its own source, as the paper's ID similarity
 FEW = 3000  # Images of CelebA-HQ's test part; Fréchet distances of fewer are biased upwards

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.config import check, override, read_tree
+from ficgan.errors import FicganError, InputError, Progress, UsageError
 from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
 from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
@@ -42,9 +43,7 @@ from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared
 from ficgan.lab.sets.parts import Split, written
-from ficgan.progress import Progress
 from ficgan.registry import parse_spec
-from ficgan.yaml_settings import check, override, read_tree
 
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]
 BLURS: dict[str, int] = REVELIO.blurs
@@ -311,7 +310,7 @@ def _parrots(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
     codes, found = [bench.embed(reader, faces) for faces in (reference, probe)], list[tuple[str, Any, Any, str]]()
     if epochs and (path := getattr(reader.recognizer, "path", None)):
-        from ficgan.lab.attacks.parrot import retrained
+        from ficgan.lab.attacks.networks import retrained
 
         learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
         trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from ficgan.arrays import resize
+from ficgan.errors import Progress
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.pages import png
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
 from ficgan.lab.papers.revelio import (
     BASE,
@@ -33,9 +33,8 @@ from ficgan.lab.papers.revelio import (
 )
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, filled, spelled
-from ficgan.lab.results import Figure, Results, Trial, origin, without_folder
+from ficgan.lab.results import Figure, Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
-from ficgan.progress import Progress
 
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")

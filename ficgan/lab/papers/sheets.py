@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.deidentify import Deidentifier
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import get_detector
 from ficgan.images.read import as_photo
-from ficgan.progress import Progress
 
 Image = NDArray[np.uint8]
 

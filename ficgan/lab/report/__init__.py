@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.pages import data_url
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
-from ficgan.lab.results import Results, Trial, slug
+from ficgan.lab.results import Results, Trial, data_url, slug
 from ficgan.lab.run import write_file
 
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width

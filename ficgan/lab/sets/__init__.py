@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.data import alignment_name
 from ficgan.data.dataset import decode, decode_rgb
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
 from ficgan.lab.metrics import one_each_unknown
@@ -24,7 +24,6 @@ from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
 from ficgan.lab.sets.parts import Split, split, without_repeats, written
-from ficgan.progress import Progress, unheard
 
 __all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats", "written"]
 

@@ -10,17 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from ficgan.device import resolve_device
-from ficgan.errors import InputError
-from ficgan.lab.pages import write_json
-from ficgan.lab.results import Results, notes, origin
+from ficgan.errors import InputError, Progress
+from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Store, Task
-from ficgan.lab.study.costs import by_category, grid_rows
-from ficgan.lab.study.looking import lost_images
+from ficgan.lab.study.costs import by_category, grid_rows, lost_images
 from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant, open_scenes
 from ficgan.lab.study.tables import StudyRun, study_tables
 from ficgan.lab.study.training import Cell, Row, StudyGrid, check_network, spread
 from ficgan.lab.study.transfer import Transfer
-from ficgan.progress import Progress
 
 _FEW_CLASSES = 30
 _FULL_EPOCHS = 90  # Section 4

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import generator
+from ficgan.config import check, override, read_tree
 from ficgan.data.dataset import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
-from ficgan.yaml_settings import check, override, read_tree
 
 # `overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words.
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]

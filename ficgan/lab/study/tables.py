@@ -13,8 +13,7 @@ import numpy as np
 from ficgan.lab.report import inlined, render, save_plot, write_pages
 from ficgan.lab.report.tables import filled
 from ficgan.lab.results import Results, slug
-from ficgan.lab.study.costs import PUBLISHED
-from ficgan.lab.study.looking import Gaze
+from ficgan.lab.study.costs import PUBLISHED, Gaze
 from ficgan.lab.study.training import METRICS, Row
 
 _NAMES = {"top1": "Top-1 accuracy", "top5": "Top-5 accuracy", "ap": "Average precision"}

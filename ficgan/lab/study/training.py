@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ficgan.anonymizers import generator
+from ficgan.config import hint
 from ficgan.device import cpus, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
@@ -34,7 +35,6 @@ from ficgan.lab.study.scenes import (
     random_view,
 )
 from ficgan.models import load_tensors, save_tensors
-from ficgan.yaml_settings import hint
 
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

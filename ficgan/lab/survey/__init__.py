@@ -23,20 +23,28 @@ import yaml
 from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
-from ficgan.lab.pages import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.readers import Reader, paired
+from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets.parts import written
-from ficgan.lab.survey.design import SurveyPair, draw, draw_rated, pools_of
-from ficgan.lab.survey.scores import METRICS, Booleans, agreement, figures, plain
-from ficgan.progress import Progress, unheard
+from ficgan.lab.survey.design import (
+    METRICS,
+    Booleans,
+    SurveyPair,
+    agreement,
+    draw,
+    draw_rated,
+    figures,
+    plain,
+    pools_of,
+)
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
