@@ -23,8 +23,7 @@ from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import iris_colour, read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.geometry import LO, NUMBERS, Readings
-from ficgan.frame.lenders import lender_of
-from ficgan.frame.relief import fineness, with_relief
+from ficgan.frame.lenders import fineness, lender_of, with_relief
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.faces import FaceDetector, Recognizer
-    from ficgan.faces.objects import ObjectDetector
+    from ficgan.faces.covers import ObjectDetector
     from ficgan.policy import Policy
 
     Image = NDArray[np.uint8]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
-from ficgan.records.sidecars import as_json
+from ficgan.records import as_json
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -53,7 +53,7 @@ def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any)
         make_engine: makes a `Deidentifier`, or a function with its signature.
         options: of `new_photo`.
     """
-    from ficgan.deidentify.publish import new_photo
+    from ficgan.records import new_photo
 
     engine = make_engine()
 

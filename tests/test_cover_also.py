@@ -18,7 +18,7 @@ from ficgan.cli.deid import deid
 from ficgan.cli.review import analyse, render, report
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
-from ficgan.faces.objects import ObjectDetector
+from ficgan.faces.covers import ObjectDetector
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
 

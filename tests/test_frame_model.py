@@ -25,8 +25,7 @@ from ficgan.files import file_digest
 from ficgan.frame.appearance import TONE_UNIT
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.frame.geometry import HI, LIDS, LO
-from ficgan.frame.lenders import lender_of
-from ficgan.frame.relief import tone_of
+from ficgan.frame.lenders import lender_of, tone_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN

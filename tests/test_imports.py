@@ -20,18 +20,7 @@ SOURCES = sorted(
 MAPPED = ("ops", "configs", "pretrained")
 
 # Room → the rooms it may import; itself always, `cli` whatever it likes, nobody `cli`.
-LEAVES = frozenset(
-    {
-        "errors",
-        "config",
-        "device",
-        "arrays",
-        "registry",
-        "files",
-        "folders",
-        "workers",
-    }
-)
+LEAVES = frozenset({"errors", "config", "device", "arrays", "registry", "files", "folders", "workers"})
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "files": frozenset({"errors"}),
@@ -99,7 +88,7 @@ NETWORKS = {
     "huggingface_hub",
     "gdown",
 }
-LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.guard", "ficgan.ui.server"}
+LISTENERS = {"ficgan.cli.serve", "ficgan.service", "ficgan.ui.server"}
 FETCHERS = {
     "load_state_dict_from_url",
     "load_url",

@@ -230,7 +230,7 @@ class Everything(nullcontext[None]):
 
 def training_step(config: Config, options: argparse.Namespace, folder: Path) -> tuple[Callable[[bool], None], float]:
     """The loop's own step, with or without R1, at a moment when all losses take part; the share of steps with R1."""
-    from ficgan.training.loop import Team, TrainingRun
+    from ficgan.training import Team, TrainingRun
 
     data = list(options.data)
     if not data:

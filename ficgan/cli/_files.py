@@ -1,15 +1,19 @@
-"""Which file becomes which, settled before any work."""
+"""Which file becomes which, settled before any work; and the work: each becomes its result."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import FicganError, UsageError
-from ficgan.files import Place, StorePath, is_store, place_of
+from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
+from ficgan.files import Place, StorePath, file_digest, is_store, local_file, new_local_file, place_of
 from ficgan.images import (
     CAMERA,
     FILM_SUFFIXES,
@@ -24,7 +28,12 @@ from ficgan.images import (
     output_suffix,
     unread,
 )
-from ficgan.records.sidecars import MANIFEST, vouches_for
+from ficgan.records import MANIFEST, NewPhoto, film_record, vouches_for
+
+if TYPE_CHECKING:
+    from ficgan.deidentify.review import PhotoDecisions
+    from ficgan.records.exports import Credentials
+    from ficgan.video.rendered import VideoResult
 
 DEFAULT_SUFFIX = "_anonymized"
 MEDIA = READABLE_SUFFIXES | FILM_SUFFIXES
@@ -297,3 +306,166 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
         else:
             left.append(job)
     plan.jobs = left
+
+
+@dataclass(frozen=True)
+class FileSetup:
+    """What all files of a run share. It can be pickled; called in a worker, it loads the model.
+
+    Args:
+        make_engine, engine: makes a `Deidentifier`, and of what.
+        photo: of `new_photo`.
+        film: of `Deidentifier.process_video`, or of `render_video` where there is a project.
+        project: folder of a reviewed film.
+        recorded: options as side-cars hold them; None: there are no side-cars.
+        decisions: what was decided on photos, by their hash; None: all are drawn alike.
+        credentials: signs what has new faces or covers.
+    """
+
+    make_engine: Callable[..., Any]
+    engine: Mapping[str, Any]
+    photo: Mapping[str, Any] = field(default_factory=dict)
+    film: Mapping[str, Any] = field(default_factory=dict)
+    project: str | None = None
+    recorded: Mapping[str, Any] | None = None
+    decisions: Mapping[str, PhotoDecisions] | None = None
+    credentials: Credentials | None = None
+
+    def __call__(self) -> Callable[[FileJob], dict[str, Any]]:
+        """Load the model; for a worker, whose results are plain data."""
+        from ficgan.workers import report
+
+        work = FileWork(self)
+        _ = work.draw
+
+        def plain(job: FileJob) -> dict[str, Any]:
+            made, seconds = work(job, report)
+            return {"film": job.film, "made": vars(made), "seconds": seconds}
+
+        return plain
+
+
+@dataclass(frozen=True, eq=False)
+class NewFilm:
+    """What became of a film, which is written. Plain data: it may come from another process.
+
+    Args:
+        record: for the side-car.
+        problems: what somebody must look at before the film is published.
+        objects: tracks of what is no face and was covered, by name.
+    """
+
+    input_sha256: str | None
+    record: dict[str, Any] | None
+    counts: dict[str, int]
+    notes: Sequence[str]
+    problems: Sequence[str]
+    has_audio: bool
+    objects: Mapping[str, int] = field(default_factory=dict)
+
+
+class FileWork:
+    """Turns one file after the other into its result: a film is written, a photo handed over."""
+
+    def __init__(self, setup: FileSetup) -> None:
+        self._setup, self._engine = setup, setup.make_engine(**setup.engine)
+
+    @cached_property
+    def draw(self) -> Any:
+        """What makes photos: the engine, or what does as was decided."""
+        if self._setup.decisions is None:
+            return self._engine
+        from ficgan.deidentify.review import deciding
+
+        return deciding(self._engine, self._setup.decisions)
+
+    def __call__(self, job: FileJob, progress: Progress = unheard) -> tuple[NewPhoto | NewFilm, float]:
+        """The result, and the seconds it took."""
+        began = time.monotonic()
+        made = self._film(job, progress) if job.film else self._photo(job)
+        return made, time.monotonic() - began
+
+    def _photo(self, job: FileJob) -> NewPhoto:
+        from ficgan.records import new_photo
+
+        data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
+        signs, name = self._setup.credentials, str(job.source)
+        try:
+            made = new_photo(self.draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
+        except FicganError as error:  # such as a program of the user's that failed
+            raise InputError(with_name(name, str(error))) from error
+        if signs is not None and made.data and (set(made.actions) - {"kept"} or made.objects):
+            made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
+        return made
+
+    def _film(self, job: FileJob, progress: Progress) -> NewFilm:
+        setup, process = self._setup, self._engine.process_video
+        if setup.project is not None:
+            process = partial(self._engine.render_video, setup.project)
+        with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
+            digest = file_digest(source) if not job.address and source.is_file() else None
+            result = process(job.address or source, output, progress=progress, **setup.film)
+            if setup.credentials is not None and (result.tracks or result.objects):
+                setup.credentials.film(output, result.faces)
+            record = None
+            if setup.recorded is not None:
+                known = {} if digest is None else {"input_sha256": digest}
+                record = film_record(result, output, job.place, setup.recorded, **known)
+        counts = {
+            "faces": result.tracks,
+            "masked": result.masked_people,
+            "frames": result.frames,
+            "no_face": int(not result.tracks),
+            "damaged": int(bool(result.damage)),
+            "unread": result.tracks if result.reidentified is None else 0,
+            "reidentified": result.reidentified or 0,
+            "review": len(result.review),
+        }
+        notes = [with_name(job.name, note) for note in result.notes]
+        objects = {name: found["tracks"] for name, found in result.objects.items()}
+        return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio, objects)
+
+
+def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:
+    for note in result.damage:
+        yield with_name(job.name, note)
+    if result.check is not None and result.check.findings:
+        times = _times(finding.time for finding in result.check.findings)
+        yield f"{job.output}: a source face is still recognised at {times}; do not publish it"
+    for reason in dict.fromkeys(place["reason"] for place in result.review):
+        times = _times(place["time"] for place in result.review if place["reason"] == reason)
+        yield f"{job.output}: look whether all faces are covered around {times}: {reason}"
+
+
+def _times(seconds: Iterable[float]) -> str:
+    """75.25 → 1:15.25; each once."""
+    hundredths = [round(second * 100) for second in seconds]
+    return ", ".join(dict.fromkeys(f"{time // 6000}:{time % 6000 / 100:05.2f}" for time in hundredths))
+
+
+def with_name(name: str, note: str) -> str:
+    """A note that begins with a name."""
+    return note if note.startswith(f"{name}: ") else f"{name}: {note}"
+
+
+def make_folder(folder: Place) -> None:
+    """A folder of this machine; stores have none."""
+    if isinstance(folder, Path):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another output folder") from error
+
+
+@contextmanager
+def _folder_for(output: Place) -> Iterator[None]:
+    """Make the folder of an output; folders that are new go again if the block fails and nothing is in them."""
+    new = [] if isinstance(output, StorePath) else [path for path in output.parents if not os.path.lexists(path)]
+    make_folder(output.parent)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise

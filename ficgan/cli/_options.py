@@ -305,8 +305,7 @@ def read_background(path: str) -> Faces:
     import numpy as np
 
     from ficgan.anonymizers import Faces
-    from ficgan.data import open_faces
-    from ficgan.data.dataset import Labels, check_alignment, decode_rgb
+    from ficgan.data import Labels, check_alignment, decode_rgb, open_faces
     from ficgan.faces import Alignment
 
     labels = Path(path, "labels.csv")

@@ -1,32 +1,40 @@
-"""One run over files: what earlier runs left, what became of each file, and the counts at its end."""
+"""One run over files: what earlier runs left, what became of each file, and the counts at its end.
+
+Who works on them is at the end: threads, worker processes or actors of Ray.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli._files import FileJob, FilePlan, obstacle
-from ficgan.cli._work import Done, NewFilm, make_folder, with_name
+from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFilm, make_folder, obstacle, with_name
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, sentence
 from ficgan.errors import FicganError, InputError, Progress, TakenError, memory_ran_out
 from ficgan.files import Place, alone_in, digest_of, unreadable, write_file
 from ficgan.images import disguised
-from ficgan.records.sidecars import RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
+from ficgan.records import NewPhoto, RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
 
 if TYPE_CHECKING:
-    from ficgan.deidentify.publish import NewPhoto
-    from ficgan.records.credentials import Credentials
+    from ficgan.records.exports import Credentials
+    from ficgan.workers import Limits
 
+# A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
+Done = tuple[FileJob, Callable[[], Any]]
 # Counts that a run ends with.
 SUMMARY = (
     *("inputs", "written", "failed", "faces", "masked", "uncovered"),
@@ -338,3 +346,118 @@ def _remove_stale(output: Place) -> None:
     if own_sidecar(output) is not None:
         with suppress(OSError):
             sidecar_path(output).unlink()
+
+
+# -- who works --------------------------------------------------------------------------------------------------------
+
+# Seconds that an interruption waits for the photos in work; their threads die with the process.
+PATIENCE = 2.0
+
+
+def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads: int) -> Generator[Done, None, None]:
+    """Results in the order of the files. At most `2 · threads` files are begun and not yet handed over.
+
+    Close the iterator to stop: what is not begun is left. With one thread, it is the caller's.
+    """
+    if threads <= 1:
+        yield from ((job, partial(work, job)) for job in jobs)
+        return
+    tasks, begun = queue.SimpleQueue[tuple[FileJob, Future[Any]] | None](), deque[tuple[FileJob, Future[Any]]]()
+
+    def serve() -> None:
+        while (task := tasks.get()) is not None:
+            job, future = task
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(job))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    def oldest() -> Done:
+        """It is awaited here, so that Ctrl-C ends the wait."""
+        job, future = begun.popleft()
+        future.exception()
+        return job, future.result
+
+    pool = [threading.Thread(target=serve, daemon=True) for _ in range(threads)]
+    for thread in pool:
+        thread.start()
+    try:
+        for job in jobs:
+            begun.append((job, Future()))
+            tasks.put(begun[-1])
+            if len(begun) == 2 * threads:
+                yield oldest()
+        while begun:
+            yield oldest()
+    finally:
+        for _, future in begun:
+            future.cancel()
+        until = time.monotonic() + PATIENCE
+        for _ in pool:
+            tasks.put(None)
+        for thread in pool:
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+def by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
+    """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
+    from ficgan.workers import Workers
+
+    with Workers(setup, min(count, len(jobs)), limits) as workers:
+        for job, result in workers.run(jobs):
+            yield job, partial(_given, job, result)
+
+
+def _given(job: FileJob, result: Any) -> Any:
+    """What another process answered: a result, or an error that is raised."""
+    if isinstance(result, FicganError) and not isinstance(result, TakenError):
+        raise InputError(with_name(job.name, str(result))) from result
+    if isinstance(result, BaseException):
+        raise result
+    made = NewFilm(**result["made"]) if result["film"] else NewPhoto(**result["made"])
+    return made, result["seconds"]
+
+
+class _Actor:
+    """A worker on a Ray cluster."""
+
+    def __init__(self, setup: FileSetup) -> None:
+        self._work = setup()
+
+    def ready(self) -> None:
+        """Answers when the model is loaded."""
+
+    def work(self, job: FileJob) -> Any:
+        try:
+            return self._work(job)
+        except Exception as error:
+            return error
+
+
+def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
+    """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew.
+
+    Args:
+        count: actors.
+        address: as of `ficgan.workers.ray_cluster`.
+    """
+    from ficgan.workers import ray_cluster
+
+    with ray_cluster(address, count) as ray:
+        kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
+        free = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
+        ray.get([actor.ready.remote() for actor in free])
+        waiting, busy = deque(jobs), dict[Any, Any]()
+        while waiting or busy:
+            while waiting and free:
+                actor, job = free.pop(), waiting.popleft()
+                busy[actor.work.remote(job)] = actor, job
+            done = ray.wait(list(busy))[0][0]
+            actor, job = busy.pop(done)
+            free.append(actor)
+            try:
+                result = ray.get(done)
+            except ray.exceptions.RayError:
+                result = InputError("the worker process crashed on this file")
+            yield job, partial(_given, job, result)

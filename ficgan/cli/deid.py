@@ -17,18 +17,17 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, make_plan
-from ficgan.cli._run import DeidRun
-from ficgan.cli._work import Done, FileSetup, FileWork, by_cluster, by_threads, by_workers, make_folder
+from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, FileWork, make_folder, make_plan
+from ficgan.cli._run import DeidRun, Done, by_cluster, by_threads, by_workers
 from ficgan.cli.main import Console, handle_errors, named, path
 from ficgan.device import cpus
 from ficgan.errors import UsageError
 from ficgan.files import StorePath, file_digest
 from ficgan.options import Identity
-from ficgan.records.sidecars import RunManifest
+from ficgan.records import RunManifest
 
 if TYPE_CHECKING:
-    from ficgan.records.credentials import Credentials
+    from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
@@ -163,7 +162,7 @@ def _check_ways(given: Mapping[str, Any], *, resumed: bool, sidecar: bool, sandb
 
 
 def _credentials(certificate: Path, key: Path) -> Credentials:
-    from ficgan.records.credentials import Credentials
+    from ficgan.records.exports import Credentials
 
     return Credentials(certificate, key)
 

@@ -138,7 +138,7 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
 
     from ficgan.files import atomic_write
     from ficgan.pointcloud.frame import canonical
-    from ficgan.pointcloud.projection import project as draw
+    from ficgan.pointcloud.geometry import project as draw
 
     tasks = _plan(inputs, ".png", report, **given)
 

@@ -17,13 +17,12 @@ from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli import main as shared
-from ficgan.cli._files import FileJob
+from ficgan.cli._files import FileJob, FileSetup, FileWork
 from ficgan.cli._run import DeidRun
-from ficgan.cli._work import FileSetup, FileWork
 from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output
 from ficgan.errors import InputError, UsageError
 from ficgan.options import Identity, options_of
-from ficgan.records.sidecars import RunManifest
+from ficgan.records import RunManifest
 
 
 @click.command()
@@ -243,7 +242,7 @@ def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Consol
     """
     from ficgan.files import atomic_write
     from ficgan.records import read_folder
-    from ficgan.records.boxes import Picture, coco, of_project, of_records
+    from ficgan.records.exports import Picture, coco, of_project, of_records
     from ficgan.video.project import PROJECT_FILE, Project
 
     shared.refuse_existing(out, overwrite=overwrite)

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from ficgan.data.dataset import (
-    CELEBA_ATTRIBUTES,
-    FaceData,
-    Labels,
-    ResumableSampler,
-    alignment_name,
-    check_alignment,
-    check_size,
-    open_faces,
-)
+import csv
+import hashlib
+import io
+import os
+import re
+import tarfile
+import unicodedata
+import warnings
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from ficgan.errors import InputError, UsageError
+from ficgan.images import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from ficgan.faces import Alignment
 
 __all__ = [
     "CELEBA_ATTRIBUTES",
@@ -23,3 +41,495 @@ __all__ = [
     "check_size",
     "open_faces",
 ]
+
+
+_CELEBA = (
+    "5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair Blond_Hair "
+    "Blurry Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup High_Cheekbones Male "
+    "Mouth_Slightly_Open Mustache Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose Receding_Hairline Rosy_Cheeks "
+    "Sideburns Smiling Straight_Hair Wavy_Hair Wearing_Earrings Wearing_Hat Wearing_Lipstick Wearing_Necklace "
+    "Wearing_Necktie Young"
+)
+CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
+_PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
+_NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
+# One age under two names: "more than 70" is "70+".
+_OVER = re.compile(r"^(?:more than|over) (\d+)$")
+_MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of N images: people int64 [N], −1 where unknown; attributes uint8 [N,A], 0 or 1.
+
+    Of the attributes of one of `attribute_columns` an image has one at most. Empty: each is a column of its own.
+    """
+
+    files: tuple[str, ...]
+    people: np.ndarray | None
+    attributes: np.ndarray
+    attribute_names: tuple[str, ...]
+    splits: tuple[str, ...] | None = None
+    attribute_columns: tuple[str, ...] = ()
+    alignments: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Labels:
+        """Read a CSV with a `file` column, one of CelebA's text files, or a folder that holds those.
+
+        In a CSV, `person` or `identity` gives `people`; a column of 0/1 or −1/1 is one attribute; a column of a few
+        texts is one attribute per text, named by it ("Female", "20-29"); other numbers are ignored.
+        """
+        path = Path(path)
+        try:
+            if path.is_dir():
+                return _celeba_folder(path)
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"Labels {path} cannot be read ({error}); name a CSV with a file column.") from error
+        if path.suffix.lower() == ".txt":
+            return _celeba_text(text, path)
+        return _csv(text, path)
+
+    @classmethod
+    def from_folders(cls, names: Sequence[str]) -> Labels:
+        """Labels of a folder per person; InputError for an image in none."""
+        folders = [str(PurePosixPath(name).parent) for name in names]
+        if "." in folders:
+            stray = names[folders.index(".")]
+            raise InputError(f"{stray} lies in no person's folder; sort images into one folder per person.")
+        return cls(tuple(names), _numbered(folders), np.zeros((len(names), 0), np.uint8), ())
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
+        index = np.asarray(rows, dtype=np.int64)
+
+        def taken(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+            return None if texts is None else tuple(texts[i] for i in index)
+
+        return replace(
+            self,
+            files=tuple(self.files[i] for i in index),
+            people=None if self.people is None else self.people[index],
+            attributes=self.attributes[index],
+            splits=taken(self.splits),
+            alignments=taken(self.alignments),
+        )
+
+    def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
+        """The labels of the images called `names`, in that order: by full name, else by a single base name."""
+        full = {file: row for row, file in enumerate(self.files)}
+        base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
+        repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}
+        rows, missing = [], []
+        for name in names:
+            row = full.get(name)
+            if row is None and (stem := PurePosixPath(name).name) not in repeated:
+                row = base.get(stem)
+            missing.append(name) if row is None else rows.append(row)
+        if missing:
+            raise InputError(
+                f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
+                "add rows, or name only the data it describes."
+            )
+        return self.take(rows)
+
+
+def _named(header: list[str]) -> list[str]:
+    """Column names; where CelebA's first row stands in place of its forty names, the published names in their order."""
+    names, values = [name.strip() for name in header], len(CELEBA_ATTRIBUTES)
+    if len(names) > values and names[-values - 1].endswith(".jpg") and set(names[-values:]) <= {"-1", "1"}:
+        return [*names[: -values - 1], *CELEBA_ATTRIBUTES]
+    return names
+
+
+def _csv(text: str, path: Path) -> Labels:
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    if not rows or "file" not in rows[0]:
+        raise InputError(f"Labels {path} has no file column; its first line must name the columns.")
+    header, body = _named(rows[0]), rows[1:]
+    bad = next((number for number, row in enumerate(body, 2) if len(row) != len(header)), None)
+    if not body or bad is not None:
+        raise InputError(f"Labels {path} line {bad or 2} has not the {len(header)} columns of its first line; mend it.")
+    if len(set(header)) < len(header):
+        raise InputError(f"Labels {path} names a column more than once; rename one.")
+    columns = {name: [row[i].strip() for row in body] for i, name in enumerate(header)}
+    person = next((name for name in _PERSON if name in columns), None)
+    table: list[tuple[str, str, np.ndarray]] = []
+    for name, cells in columns.items():
+        if name not in _NOT_ATTRIBUTES:
+            table += _attributes_of(name, cells)
+    count = Counter(value for _, value, _ in table)
+    names = tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table)
+    matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
+    people = None if person is None else _numbered(columns[person])
+    splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
+    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
+    return Labels(
+        tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
+    )
+
+
+def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
+    """(column, attribute name, uint8 [N]) for each attribute a column holds: one, several or none."""
+    cells = [_OVER.sub(r"\1+", cell) for cell in cells]
+    values = sorted(set(cells) - {""})
+    if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
+        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
+    if not values or len(values) > _MOST_CATEGORIES or all(map(is_number, values)):
+        return []
+    return [(column, value, np.array([cell == value for cell in cells], np.uint8)) for value in values]
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell of a table holds a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbered(cells: Iterable[str]) -> np.ndarray:
+    cells = list(cells)
+    try:
+        return np.array([int(cell) if cell else -1 for cell in cells], np.int64)
+    except (ValueError, OverflowError):  # names, also numbers that no array holds
+        number = {name: i for i, name in enumerate(sorted(set(cells) - {""}))}
+        return np.array([number.get(cell, -1) for cell in cells], np.int64)
+
+
+def _celeba_text(text: str, path: Path) -> Labels:
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    try:
+        if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
+            names, body = tuple(rows[1]), rows[2:]
+            matrix = np.array([[int(v) > 0 for v in row[1:]] for row in body], np.uint8)
+            if matrix.shape != (len(body), len(names)):
+                raise ValueError(f"{matrix.shape[-1]} values for {len(names)} names")
+            return Labels(tuple(row[0] for row in body), None, matrix, names)
+        numbers = np.array([int(value) for _, value in rows], np.int64)
+    except ValueError as error:
+        raise InputError(f"Labels {path} is not one of CelebA's text files ({error}); give a CSV instead.") from error
+    files, none = tuple(row[0] for row in rows), np.zeros((len(rows), 0), np.uint8)
+    if "partition" in path.name:
+        return Labels(files, None, none, (), tuple(("train", "val", "test")[n] for n in numbers))
+    return Labels(files, numbers, none, ())
+
+
+def _celeba_folder(folder: Path) -> Labels:
+    known = ("list_attr_celeba.txt", "identity_CelebA.txt", "list_eval_partition.txt")
+    parts = [Labels.read(folder / name) for name in known if (folder / name).is_file()]
+    if not parts:
+        raise InputError(f"Labels folder {folder} has none of {', '.join(known)}; give a CSV or CelebA's Anno folder.")
+    merged, *others = (part.match(parts[0].files, source=str(folder)) for part in parts)
+    for part in others:
+        people = merged.people if part.people is None else part.people
+        merged = replace(merged, people=people, splits=part.splits or merged.splits)
+    return merged
+
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
+# Bytes that one image may have, unpacked: a set that holds more is no set of faces.
+_LARGEST = 128 << 20
+_DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One image's encoded bytes: a file, or by its offset in a tar, or by its member's name and checksum in a zip."""
+
+    name: str
+    source: Path
+    size: int
+    offset: int | None = None
+    member: str | None = None
+    crc: int | None = None
+
+    @property
+    def archived(self) -> bool:
+        return self.offset is not None or self.member is not None
+
+    @property
+    def where(self) -> str:
+        return f"{self.name} in {self.source}" if self.archived else str(self.source)
+
+    def read(self) -> bytes:
+        """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
+        try:
+            if self.member is not None:
+                archive = _opened(self.source, os.getpid())
+                size = archive.getinfo(self.member).file_size
+                data = b"" if size > _LARGEST else archive.read(self.member)
+            else:
+                with self.source.open("rb") as file:
+                    file.seek(self.offset or 0)
+                    size = self.size if self.archived else os.fstat(file.fileno()).st_size
+                    data = b"" if size > _LARGEST else file.read(size)
+        except _DAMAGED as error:
+            raise InputError(f"{self.where} cannot be read ({error}); check that it was copied whole.") from error
+        if size > _LARGEST:
+            raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
+        if len(data) != size:
+            raise InputError(f"{self.where} ends early: it is truncated; copy it again.")
+        return data
+
+
+@lru_cache(maxsize=64)
+def _opened(path: Path, process: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(path)
+
+
+def list_blobs(path: Path) -> list[Blob]:
+    """All images in a folder (recursive), zip or tar, in no promised order; InputError where none can be read."""
+    if not path.exists():
+        raise InputError(f"{path} cannot be opened; name a folder, zip or tar of images.")
+    try:
+        if path.is_dir():
+            blobs = [
+                Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size)
+                for file in path.rglob("*")
+                if _is_image(file.relative_to(path).as_posix()) and file.is_file()
+            ]
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as packed:
+                blobs = [
+                    Blob(_clean(info.filename), path, info.compress_size, member=info.filename, crc=info.CRC)
+                    for info in packed.infolist()
+                    if _is_image(info.filename)
+                ]
+        else:
+            if path.stat().st_size % tarfile.BLOCKSIZE:  # half a header would be taken for the end
+                raise tarfile.ReadError("unexpected end of data")
+            with tarfile.open(path, "r:") as archive:
+                blobs = [
+                    Blob(_clean(member.name), path, member.size, offset=member.offset_data)
+                    for member in archive
+                    if member.isreg() and _is_image(member.name)
+                ]
+    except _DAMAGED as error:
+        raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
+    if not blobs:
+        raise InputError(
+            f"{path} holds no image; it needs files that end in one of {' '.join(sorted(IMAGE_SUFFIXES))}."
+        )
+    return blobs
+
+
+def _is_image(name: str) -> bool:
+    path = Path(name)
+    # "._x.jpg" and "__MACOSX" are what macOS leaves in archives: not images, whatever the suffix says.
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and "__MACOSX" not in path.parts
+
+
+def _clean(name: str) -> str:
+    # Composed Unicode and forward slashes, so that a name sorts alike whichever system wrote it.
+    return unicodedata.normalize("NFC", name.replace("\\", "/")).removeprefix("./")
+
+
+@dataclass(frozen=True)
+class FaceData:
+    """N face images, opened by `open_faces`, decoded when asked for; names are sorted by code point.
+
+    `alignment` is how the faces are aligned, as `alignment_name` says it; None where no table says.
+    """
+
+    blobs: tuple[Blob, ...]
+    names: tuple[str, ...]
+    resolution: int
+    labels: Labels | None = None
+    alignment: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.blobs)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over names and encoded sizes: the same images in the same order give the same 64 hex digits."""
+        digest = hashlib.sha256()
+        for name, blob in zip(self.names, self.blobs, strict=True):
+            digest.update(f"{name}\0{blob.size}\n".encode())
+        return digest.hexdigest()
+
+    def load(self, index: int) -> torch.Tensor:
+        """Image `index` as uint8 [3, R, R] RGB: decoded, centre-cropped to a square, resized with antialiasing."""
+        return torch.from_numpy(decode(self.blobs[index], self.resolution)).permute(2, 0, 1).contiguous()
+
+    def resident(self) -> torch.Tensor:
+        """All images, decoded once by several threads: uint8 [N, 3, R, R] in RAM."""
+        images = torch.empty(len(self), 3, self.resolution, self.resolution, dtype=torch.uint8)
+        with ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="decode") as pool:
+            for begin in range(0, len(self), 256):
+                for index, image in enumerate(pool.map(self.load, range(begin, min(begin + 256, len(self)))), begin):
+                    images[index] = image
+        return images
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> FaceData:
+        chosen = [int(i) for i in indices]
+        labels = None if self.labels is None else self.labels.take(chosen)
+        blobs, names = tuple(self.blobs[i] for i in chosen), tuple(self.names[i] for i in chosen)
+        return replace(self, blobs=blobs, names=names, labels=labels)
+
+
+def open_faces(
+    paths: Sequence[Path | str], *, resolution: int, labels: Path | str | None = None, split: str | None = None
+) -> FaceData:
+    """Open folders (recursive), zips and tars of face images as one set; their order does not matter.
+
+    `resolution` is the side of the decoded squares; `split` keeps only images whose label row has it.
+    """
+    if resolution < 1:
+        raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")
+    if split is not None and labels is None:
+        raise UsageError(f"split {split!r} needs labels to choose by; name the label file too.")
+    sources = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    if not sources:
+        raise UsageError("No data was named; give at least one folder, zip or tar of images.")
+    named = _unique_names([blob for source in sources for blob in list_blobs(source)], sources)
+    data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
+    names = recorded(sources)
+    if labels is not None:
+        known = Labels.read(labels).match(data.names, source=str(labels))
+        data = replace(data, labels=known)
+        if split is not None:
+            chosen = [i for i, name in enumerate(known.splits or ()) if name == split]
+            if not chosen:
+                there = ", ".join(sorted(set(known.splits or ()))) or "no split column"
+                raise InputError(f"{labels} puts no image of this data into split {split!r}; it has {there}.")
+            data = data.subset(chosen)
+        if data.labels is not None and data.labels.alignments is not None:
+            names = set(data.labels.alignments) - {""}
+    return replace(data, alignment=agreed(names))
+
+
+def check_size(data: FaceData) -> None:
+    """Refuse a set with an image smaller than `data.resolution`: an enlarged one holds no detail to learn."""
+    for blob in data.blobs:
+        try:
+            with Image.open(io.BytesIO(blob.read())) as file:
+                width, height = file.size
+        except Exception:  # damaged: whoever decodes it says so
+            continue
+        if min(width, height) < data.resolution:
+            least = f"{data.resolution}×{data.resolution}"
+            raise InputError(f"{blob.where} has {width}×{height} pixels; give faces of at least {least}.")
+
+
+def decode(blob: Blob, resolution: int) -> np.ndarray:
+    """An image's bytes as uint8 RGB [R, R, 3]: EXIF orientation applied, centre square, Lanczos with antialiasing."""
+    image = decode_rgb(blob)
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    square = image.crop((left, top, left + side, top + side))
+    return np.array(square.resize((resolution, resolution), Image.Resampling.LANCZOS))
+
+
+def decode_rgb(blob: Blob) -> Image.Image:
+    """An image's bytes as an RGB picture, EXIF orientation applied; InputError names a damaged image."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(blob.read())) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise InputError(f"{blob.where} has more than {MAX_PIXELS / 1e6:g} megapixels; scale it down.")
+                return _to_rgb(ImageOps.exif_transpose(file))
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's plug-ins raise OSError, SyntaxError, ValueError, struct.error, …
+        raise InputError(f"{blob.where} is not a readable image ({error}); replace or remove it.") from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16-bit grey: Pillow would clip at 255 instead of scaling
+        return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
+
+
+def _unique_names(blobs: list[Blob], sources: Sequence[Path]) -> list[tuple[str, Blob]]:
+    """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
+    count = Counter(blob.name for blob in blobs)
+    named = [(f"{_root(b, sources).name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs]
+    named.sort(key=lambda pair: pair[0])
+    for (first, a), (second, b) in pairwise(named):
+        if first == second:
+            raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
+    return named
+
+
+def _root(blob: Blob, sources: Sequence[Path]) -> Path:
+    if blob.archived:
+        return blob.source
+    return max((s for s in sources if s in blob.source.parents), key=lambda s: len(s.parts), default=blob.source.parent)
+
+
+def alignment_name(alignment: Alignment) -> str:
+    """`ffhq`, or `template(EYE_DISTANCE,EYE_Y)`; crops for the frame are the default template's."""
+    if alignment.kind == "ffhq":
+        return "ffhq"
+    return f"template({alignment.eye_distance:g},{alignment.eye_y:g})"
+
+
+def check_alignment(faces: FaceData, alignment: Alignment, who: str = "the model") -> None:
+    """UsageError for a set that was aligned otherwise than `who` needs; a set that says nothing passes."""
+    wanted = alignment_name(alignment)
+    if faces.alignment not in (None, wanted):
+        option = wanted.replace("(", ":").removesuffix(")")
+        raise UsageError(
+            f"these faces are aligned as {faces.alignment}, {who} needs {wanted}; make the set anew with "
+            f"`ficgan align --alignment {option}`"
+        )
+
+
+def recorded(sources: Iterable[Path]) -> set[str]:
+    """What the tables that `ficgan align` left beside archives and in folders say."""
+    found: set[str] = set()
+    for source in sources:
+        table = source / "faces.csv" if source.is_dir() else source.with_suffix(".csv")
+        try:
+            with table.open(encoding="utf-8-sig", newline="") as file:
+                rows = csv.DictReader(file)
+                if rows.fieldnames and {"file", ALIGNMENT} <= set(rows.fieldnames):
+                    found |= {row[ALIGNMENT].strip() for row in rows if (row[ALIGNMENT] or "").strip()}
+        except (OSError, UnicodeDecodeError, csv.Error):
+            continue  # no table, or not ours
+    return found
+
+
+def agreed(names: set[str]) -> str | None:
+    """The one alignment of a set, or None where no table says; InputError where there are several."""
+    if len(names) > 1:
+        several = " and ".join(sorted(names))
+        raise InputError(f"These faces are aligned in different ways ({several}); take sets aligned alike.")
+    return next(iter(names), None)
+
+
+class ResumableSampler:
+    """Batches of image indices; each epoch is a permutation of all n images.
+
+    The stream depends on (n, seed) only; step t takes the `batch_size` positions from t·batch_size on, and each rank
+    its equal share. So a run resumes at any step, on any number of processes, exactly.
+    """
+
+    def __init__(self, n: int, batch_size: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
+        if n < 1 or batch_size < 1 or seed < 0 or not 0 <= rank < world:
+            raise UsageError(f"Cannot draw {batch_size} from {n} images (rank {rank}/{world}).")
+        if batch_size % world:
+            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
+        self.n, self.batch_size, self.seed, self.rank, self.world = n, batch_size, seed, rank, world
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Indices of this rank at `step`: int64 [batch_size / world], in 0..n−1."""
+        share = self.batch_size // self.world
+        first = step * self.batch_size + self.rank * share
+        epochs, offsets = np.divmod(np.arange(first, first + share), self.n)
+        indices = [_shuffle(self.n, self.seed, int(e))[offsets[epochs == e]] for e in np.unique(epochs)]
+        return torch.from_numpy(np.concatenate(indices))
+
+
+@lru_cache(maxsize=4)
+def _shuffle(n: int, seed: int, epoch: int) -> np.ndarray:
+    # Sorting raw 64-bit draws: NumPy promises the raw stream for ever, not what Generator.permutation makes of it.
+    draws = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n)
+    return np.argsort(draws, kind="stable").astype(np.int64)

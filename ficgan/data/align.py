@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.data.dataset import ALIGNMENT, Blob, alignment_name, decode_rgb, list_blobs
+from ficgan.data import ALIGNMENT, Blob, alignment_name, decode_rgb, list_blobs
 from ficgan.errors import InputError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ficgan.faces import (
     plain_mask,
     solid_mask,
 )
-from ficgan.faces.objects import ObjectDetector
+from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import COVERS, Box, Finding, parse_cover_also
 from ficgan.policy import FaceResult, Result

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer
     from ficgan.anonymizers.modes import Methods
     from ficgan.deidentify.found import FoundObjects
-    from ficgan.faces.objects import ObjectDetector
+    from ficgan.faces.covers import ObjectDetector
 
 Mask = NDArray[np.float32]
 

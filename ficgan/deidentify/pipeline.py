@@ -35,7 +35,7 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
     from ficgan.anonymizers.modes import Methods
-    from ficgan.faces.objects import ObjectDetector
+    from ficgan.faces.covers import ObjectDetector
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult

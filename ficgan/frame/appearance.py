@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from ficgan.arrays import grey_of
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
-from ficgan.frame.relief import FinePlaces, Lender
 
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
@@ -44,6 +43,21 @@ _ODD = 2.2
 # Share of a face beyond which something lies over it. Measured on 500 training faces: 18 % have more, and of the 40
 # with most all have glasses, hands, hair, paint or another thing before them.
 COVERED = 0.05
+
+
+class FinePlaces(NamedTuple):
+    """Where fine detail is measured: flat indices of skin, and of eyes and brows; and [n,n], 1 around the eyes."""
+
+    skin: NDArray[np.int64]
+    eyes: NDArray[np.int64]
+    around_eyes: Floats
+
+
+class Lender(NamedTuple):
+    """A lender's `relief_of`, float32 [n,n], and its `tone_of`, [h,h]."""
+
+    relief: Floats
+    tone: Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 The frame is the mean face, seen from the front. Its unit is a 128th of the side of the five-point template's crop, so
 that a frame coordinate is a pixel of a 128² crop. A photo is brought to *upright* coordinates first: the head's roll,
 size and place are taken out by a similarity, and yaw and pitch stay. Everything here is pure NumPy and batched;
-`ficgan.frame.torch_warp` holds the same warp with gradients.
+`ficgan.training.frame_faces` holds the same warp with gradients.
 """
 
 from __future__ import annotations

@@ -21,8 +21,19 @@ from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugi
 
 from ficgan.errors import InputError, reason
 from ficgan.images import MAX_PIXELS
-from ficgan.images.colour import CodePoints, adobe_rgb, clean_icc, named_icc
-from ficgan.images.photo import Photo, Pixels, clean_exif, clean_xmp, space_of, to_rgb, to_uint8
+from ficgan.images.photo import (
+    CodePoints,
+    Photo,
+    Pixels,
+    adobe_rgb,
+    clean_exif,
+    clean_icc,
+    clean_xmp,
+    named_icc,
+    space_of,
+    to_rgb,
+    to_uint8,
+)
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")

@@ -1,8 +1,8 @@
 """Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
 
 from ficgan.pointcloud.cloud import Cloud, merged, read_cloud, write_cloud
+from ficgan.pointcloud.geometry import project
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer
-from ficgan.pointcloud.projection import project
 from ficgan.pointcloud.scan import anonymise_scan, compare_scans
 
 __all__ = [

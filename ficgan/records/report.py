@@ -16,8 +16,8 @@ from typing import Any
 
 from ficgan.errors import FicganError
 from ficgan.images import UNREAD_SUFFIXES
+from ficgan.records import Folder, Record
 from ficgan.records.risks import GRAVE, RISKS, AtRisk, at_risk, done_to, edits_in, left_in, many, objects_in, verdict
-from ficgan.records.sidecars import Folder, Record
 
 # Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ficgan.records.sidecars import Folder, Record
+from ficgan.records import Folder, Record
 
 # Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15

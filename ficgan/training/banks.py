@@ -15,8 +15,7 @@ from ficgan.errors import Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.files import file_digest
 from ficgan.frame.file import load_appearance
-from ficgan.frame.fit import FitConfig
-from ficgan.frame.learn import codes_of
+from ficgan.frame.fit import FitConfig, codes_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.models import load_checkpoint

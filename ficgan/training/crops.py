@@ -22,8 +22,7 @@ from ficgan.errors import Progress, unheard
 from ficgan.faces.crops import Alignment
 from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
-from ficgan.training.state import TrainingState
-from ficgan.training.stats import save_grid
+from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import (
     Swap,
     TrainingTask,

@@ -24,8 +24,8 @@ from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
-from ficgan.frame.learn import images_of
-from ficgan.frame.relief import fineness
+from ficgan.frame.fit import images_of
+from ficgan.frame.lenders import fineness
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN, kind_reader
@@ -34,8 +34,7 @@ from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
-from ficgan.training.state import TrainingState
-from ficgan.training.stats import save_grid
+from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import TrainingTask, Weights, read_once
 
 _State = TrainingState[DetailNetwork, DetailDiscriminator]

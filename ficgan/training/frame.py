@@ -23,17 +23,14 @@ from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
-from ficgan.frame.fit import ridge_map, telling_map
-from ficgan.frame.learn import SIDE
-from ficgan.frame.torch_warp import Composite
+from ficgan.frame.fit import SIDE, ridge_map, telling_map
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
 from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
-from ficgan.training.frame_faces import PRESENCE, CodeMemory, FrameBatch, FrameFaces, Mixes
-from ficgan.training.state import TrainingState
-from ficgan.training.stats import save_grid
+from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
+from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
 from ficgan.verification import Verifier
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
-from ficgan.records.sidecars import sidecar_path
-from ficgan.ui.items import Item
-from ficgan.ui.project import free_name
+from ficgan.records import sidecar_path
+from ficgan.ui.project import Item, free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:

@@ -13,11 +13,9 @@ from PIL import Image
 from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
-from ficgan.ui.items import FaceEntry, Item, PossibleFace
-from ficgan.ui.people import DeskPeople
-from ficgan.ui.project import free_name
+from ficgan.ui.project import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, around, jpeg
-from ficgan.ui.work import NOW, SOON, Queue, Workplace
+from ficgan.ui.work import NOW, SOON, DeskPeople, Queue, Workplace
 
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions

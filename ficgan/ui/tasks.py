@@ -258,8 +258,7 @@ class ModelTasks(PictureTasks):
         self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any
     ) -> dict[str, Any]:
         """`render`, and write the result to `output`, with the side-car in what is returned."""
-        from ficgan.deidentify.publish import new_photo
-        from ficgan.records.sidecars import photo_record
+        from ficgan.records import new_photo, photo_record
 
         result = self._render(photo, drawing)
         data = Path(photo["path"]).read_bytes()
@@ -290,7 +289,7 @@ class ModelTasks(PictureTasks):
     ) -> dict[str, Any]:
         """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
         from ficgan.files import file_digest
-        from ficgan.records.sidecars import film_record
+        from ficgan.records import film_record
         from ficgan.video.film import render_film
         from ficgan.video.settings import EncodeOptions, VideoSettings
 

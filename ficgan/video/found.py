@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from ficgan.arrays import brightest
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
+from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
-from ficgan.faces.objects import ObjectDetector
 from ficgan.video.association import WEAK, Associator, Chain, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up

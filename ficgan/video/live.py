@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from ficgan.anonymizers.modes import mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, colour_beside
-from ficgan.faces.covers import Colour
+from ficgan.faces.covers import Colour, ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
-from ficgan.faces.objects import ObjectDetector
 from ficgan.folders import working
 from ficgan.video.association import Associator
 from ficgan.video.decided import Appearance, FrameJob, effective_modes

@@ -19,7 +19,7 @@ from ficgan.policy import Policy
 if TYPE_CHECKING:
     from ficgan.face_model import FaceModel
     from ficgan.faces import FaceDetector, Recognizer
-    from ficgan.faces.objects import ObjectDetector
+    from ficgan.faces.covers import ObjectDetector
     from ficgan.video.decisions import Drawing
     from ficgan.video.people import People
     from ficgan.video.source import VideoSource

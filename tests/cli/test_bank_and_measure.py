@@ -15,8 +15,7 @@ from PIL import Image
 from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
-from ficgan.data import open_faces
-from ficgan.data.dataset import CELEBA_ATTRIBUTES
+from ficgan.data import CELEBA_ATTRIBUTES, open_faces
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank
 from ficgan.lab import bars
@@ -122,7 +121,7 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     from ficgan import pretrained
     from ficgan.files import file_digest
     from ficgan.frame.file import load_appearance
-    from ficgan.frame.learn import codes_of
+    from ficgan.frame.fit import codes_of
 
     model, out = pretrained.path("model"), tmp_path / "bank.safetensors"
     labels = ["--labels", str(portraits / "faces.csv")]

@@ -28,7 +28,7 @@ import ficgan.cli.deid as deid
 from ficgan.cli.review import report
 from ficgan.deidentify.review import read_decisions
 from ficgan.errors import InputError
-from ficgan.records.sidecars import MANIFEST
+from ficgan.records import MANIFEST
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of the test with a killed worker; 2000 on a quiet machine.

@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.geometry import HI, LO, FaceShape, Warp, rigid_fit
-from ficgan.frame.torch_warp import TorchWarp
+from ficgan.training.frame_faces import TorchWarp
 
 Floats = NDArray[np.float32]
 NOSE = 4

@@ -17,8 +17,7 @@ from PIL import Image
 from stills import GREY, ORIENTED, PROFILES, SIZE, SPACES, encoded, icc, noise, png, rewrite, shown, smooth, tags_of
 
 from ficgan.errors import InputError
-from ficgan.images.colour import clean_icc
-from ficgan.images.photo import Photo, from_rgb, space_of, to_uint8
+from ficgan.images.photo import Photo, clean_icc, from_rgb, space_of, to_uint8
 from ficgan.images.read import as_photo, read_image
 from ficgan.images.write import encode_image
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ficgan.data.dataset import CELEBA_ATTRIBUTES
+from ficgan.data import CELEBA_ATTRIBUTES
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.sets import FaceSet, open_set
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import InputError
-from ficgan.lab.sets import Split, split, without_repeats
-from ficgan.lab.sets.parts import PARTS
+from ficgan.lab.sets import PARTS, Split, split, without_repeats
 
 
 @given(

@@ -29,8 +29,7 @@ from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Run, Store
-from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.parts import Split, written
+from ficgan.lab.sets import Prepared, Split, written
 
 SIDE, PEOPLE, EACH = 32, 12, 3
 NONE = np.zeros(0, np.int64)

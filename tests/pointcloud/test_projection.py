@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 from ficgan.errors import InputError, UsageError
 from ficgan.pointcloud import Cloud
 from ficgan.pointcloud.cloud import moved
-from ficgan.pointcloud.projection import AMBIENT, LAMP, SKIN, project, shaded, splat
+from ficgan.pointcloud.geometry import AMBIENT, LAMP, SKIN, project, shaded, splat
 
 Image = np.ndarray
 

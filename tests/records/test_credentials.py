@@ -18,7 +18,7 @@ c2pa = pytest.importorskip("c2pa")
 from cryptography.hazmat.primitives import serialization  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402
 
-from ficgan.records.credentials import Credentials  # noqa: E402
+from ficgan.records.exports import Credentials  # noqa: E402
 
 KEYS = {
     "ec256": lambda: ec.generate_private_key(ec.SECP256R1()),

@@ -21,10 +21,10 @@ from PIL import Image
 
 from ficgan.cli.deid import deid
 from ficgan.cli.review import export, report
-from ficgan.records.boxes import of_project
+from ficgan.records import Folder, Record
+from ficgan.records.exports import of_project
 from ficgan.records.report import STYLE, page
 from ficgan.records.risks import at_risk, verdict
-from ficgan.records.sidecars import Folder, Record
 from ficgan.video.project import Project, Source
 from ficgan.video.tracks import Track
 

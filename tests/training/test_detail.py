@@ -25,8 +25,7 @@ from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
-from ficgan.frame.lenders import lend
-from ficgan.frame.relief import relief_of
+from ficgan.frame.lenders import lend, relief_of
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean

@@ -22,12 +22,13 @@ from PIL import Image
 from safetensors import safe_open
 from small import SMALL, small_config
 
+from ficgan import training
 from ficgan.cli.train import train as command
 from ficgan.config import Config
 from ficgan.data import open_faces
 from ficgan.errors import FicganError
 from ficgan.models import load_checkpoint, load_tensors
-from ficgan.training import Interrupted, crops, loop, train
+from ficgan.training import Interrupted, crops, train
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 
@@ -222,7 +223,7 @@ def test_what_cannot_work_leaves_no_file(drawn_faces: Path, tmp_path: Path, over
 
 def test_a_checkpoint_does_not_tell_where_v_lies() -> None:
     config = small_config("verifier.spec=onnx:/home/someone/v.onnx")
-    assert loop._without_paths(config)["verifier"]["spec"] == "onnx:v.onnx"
+    assert training._without_paths(config)["verifier"]["spec"] == "onnx:v.onnx"
 
 
 def test_command_line(drawn_faces: Path, tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) 
         "from pathlib import Path\n"
         "from ficgan.config import Config\n"
         "from ficgan.training import crops\n"
-        "from ficgan.training.loop import Team, TrainingRun\n"
+        "from ficgan.training import Team, TrainingRun\n"
         "crops.RESIDENT = 0\n"
         "config = Config.model_validate_json(Path(sys.argv[1]).read_text())\n"
         "team = Team('cpu')\n"

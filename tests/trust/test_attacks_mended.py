@@ -18,8 +18,7 @@ from click.testing import CliRunner
 from ficgan.cli.main import printable
 from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
-from ficgan.data import open_faces
-from ficgan.data.dataset import decode_rgb
+from ficgan.data import decode_rgb, open_faces
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError
 from ficgan.faces import Alignment, get_recognizer

@@ -24,9 +24,9 @@ from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_decisions
 from ficgan.errors import InputError, UsageError
 from ficgan.files import content_key
-from ficgan.records.sidecars import read_folder
-from ficgan.ui.guard import open_socket
+from ficgan.records import read_folder
 from ficgan.ui.project import Review
+from ficgan.ui.server import open_socket
 
 # -- who is let in ----------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import Blob, decode_rgb, list_blobs
+from ficgan.data import Blob, decode_rgb, list_blobs
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps

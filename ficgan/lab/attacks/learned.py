@@ -94,7 +94,7 @@ class Learned(Reverser):
 
         from ficgan import ops
         from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
-        from ficgan.training.loop import Team
+        from ficgan.training import Team
 
         check_pairs(pairs, self.name)
         key = digest_of(self, pairs)

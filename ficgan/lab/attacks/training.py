@@ -77,7 +77,7 @@ class Learner:
     """What is trained: modules and optimisers by name, and a precision; "network" is used in the end."""
 
     precision = "float32"
-    team: Any = None  # The processes that share each batch, see `ficgan.training.loop.Team`; None: this one alone
+    team: Any = None  # The processes that share each batch, see `ficgan.training.Team`; None: this one alone
 
     def __init__(self, modules: Mapping[str, nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
         self.modules, self.optimizers = dict(modules), dict(optimizers)
@@ -199,7 +199,7 @@ class TrainingLoop:
         if self.state is not None:
             self._resume(self.state)
         if self.stats is not None:
-            from ficgan.training.stats import Reporter
+            from ficgan.training.state import Reporter
 
             total = self.plan.epochs * self.batches.steps * self.batches.batch
             self.reporter = Reporter(self.stats, total, self.images, progress="none")

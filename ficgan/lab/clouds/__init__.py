@@ -31,9 +31,8 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Run, Say, Task
-from ficgan.pointcloud.geometry import DESCRIPTIONS
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
-from ficgan.pointcloud.projection import THESIS_SIZE
 
 Step = tuple[str, int, Treatment | None]  # what is done, with which row of the scans (or of the photos), how treated
 Found = dict[Step, Any]  # what was read or measured in each step

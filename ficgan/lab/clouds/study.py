@@ -25,9 +25,8 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
-from ficgan.pointcloud.projection import THESIS_SIZE, project, shaded
 from ficgan.pointcloud.scan import PreparedFace, prepare
 
 if TYPE_CHECKING:

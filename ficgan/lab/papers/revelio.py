@@ -41,8 +41,7 @@ from ficgan.lab.papers import (
 from ficgan.lab.readers import Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
-from ficgan.lab.sets import Prepared
-from ficgan.lab.sets.parts import Split, written
+from ficgan.lab.sets import Prepared, Split, written
 from ficgan.registry import parse_spec
 
 Part = Literal["base", "retrieval", "fine-tuning", "kernel", "sweep", "defences", "ood"]

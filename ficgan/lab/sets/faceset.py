@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.data.dataset import Blob, Labels, agreed, is_number, list_blobs, recorded
+from ficgan.data import Blob, Labels, agreed, is_number, list_blobs, recorded
 from ficgan.errors import InputError, UsageError
 
 Attributes = dict[str, NDArray[np.uint8]]  # Name → [N], 0 or 1

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.anonymizers import generator
 from ficgan.config import check, override, read_tree
-from ficgan.data.dataset import Blob, decode_rgb
+from ficgan.data import Blob, decode_rgb
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation import ImageRecord, ImageRecords, box_rows, have_area, listed, read_records
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ficgan.anonymizers import generator
-from ficgan.data.dataset import Blob
+from ficgan.data import Blob
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.files import file_digest

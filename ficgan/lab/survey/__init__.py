@@ -33,7 +33,7 @@ from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader, paired
 from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
 from ficgan.lab.run import Store, write_file
-from ficgan.lab.sets.parts import written
+from ficgan.lab.sets import written
 from ficgan.lab.survey.design import (
     METRICS,
     Booleans,
