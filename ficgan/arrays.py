@@ -1,6 +1,7 @@
 """Arrays: images as arrays and as tensors, what NumPy lacks, and arrays in files of ficgan.
 
-Files are safetensors with a JSON header. Nothing is pickled."""
+Files are safetensors with a JSON header. Nothing is pickled.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Settings: in YAML, overridden by `dotted.key=value`; and every number of a model and of its training.
 
 A configuration is a YAML file in `configs/` (or anywhere) plus dotted overrides from the command line, such as
-`loss.positive=0`. Every problem is one sentence. An unknown key is an error that names the nearest known one."""
+`loss.positive=0`. Every problem is one sentence. An unknown key is an error that names the nearest known one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Where networks run: processors and precisions of torch, model files and sessions of onnxruntime.
 
-Nothing is ever downloaded."""
+Nothing is ever downloaded.
+"""
 
 from __future__ import annotations
 

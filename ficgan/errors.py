@@ -1,7 +1,8 @@
 """What a user may meet: errors, each a sentence (what was wrong, where, what to do), progress, Ctrl-C and SIGTERM.
 
 A value that cannot work is a UsageError, an input that cannot be used an InputError. Docstrings name errors only where
-there is more to say."""
+there is more to say.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,11 @@ from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE, SmoothConfig, smooth_middle
-from ficgan.frame import compose
+from ficgan.frame import LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import iris_colour, read_gaze, read_teeth, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.geometry import LO, NUMBERS, Readings
 from ficgan.frame.lenders import fineness, lender_of, with_relief
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
-from ficgan.records import as_json
+from ficgan.records import as_json, new_photo
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -53,8 +53,6 @@ def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any)
         make_engine: makes a `Deidentifier`, or a function with its signature.
         options: of `new_photo`.
     """
-    from ficgan.records import new_photo
-
     engine = make_engine()
 
     def changed(data: bytes) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.deidentify.anonymizer import Ficgan, KSameAppearance
 from ficgan.errors import UsageError
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
+from ficgan.lab import Ficgan, KSameAppearance
 
 
 @pytest.fixture(scope="module")

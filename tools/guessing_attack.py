@@ -26,7 +26,7 @@ from scipy.spatial.distance import cdist
 
 from ficgan import Deidentifier
 from ficgan.cli.main import handle_errors
-from ficgan.deidentify.pipeline import TEMPLATE_BOX
+from ficgan.deidentify import TEMPLATE_BOX
 from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.crops import crop

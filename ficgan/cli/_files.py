@@ -28,7 +28,7 @@ from ficgan.images import (
     output_suffix,
     unread,
 )
-from ficgan.records import MANIFEST, NewPhoto, film_record, vouches_for
+from ficgan.records import MANIFEST, NewPhoto, film_record, new_photo, vouches_for
 
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
@@ -386,8 +386,6 @@ class FileWork:
         return made, time.monotonic() - began
 
     def _photo(self, job: FileJob) -> NewPhoto:
-        from ficgan.records import new_photo
-
         data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
         signs, name = self._setup.credentials, str(job.source)
         try:

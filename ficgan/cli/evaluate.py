@@ -354,9 +354,8 @@ def obfuscation(
     the authors 1 to 7 days. obfuscation-pretrained is Table 8, obfuscation-small for a CPU. Other numbers by --set,
     such as epochs=10 or networks=[resnet18].
     """
-    from ficgan.lab.study import run_obfuscation
+    from ficgan.lab.study import run_obfuscation, write_study
     from ficgan.lab.study.scenes import StudyConfig
-    from ficgan.lab.study.tables import write_study
 
     places = {key: str(place) for key, place in given.items() if place is not None}
     config = StudyConfig.read(source, overrides, **places)

@@ -388,12 +388,12 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 # Where each command is, and its line in the list of commands.
 COMMANDS = {
     "deid": ("deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
-    "analyse": ("review:analyse", "Find the faces of a film and write a project to review."),
-    "render": ("review:render", "Apply a reviewed project to its film."),
+    "analyse": ("deid:analyse", "Find the faces of a film and write a project to review."),
+    "render": ("deid:render", "Apply a reviewed project to its film."),
     "ui": ("serve:ui", "Review and redact photos and films in the browser."),
-    "purge": ("review:purge", "Remove project folders and remains of interrupted films."),
-    "report": ("review:report", "Make one page for a data protection officer from side-cars."),
-    "export": ("review:export", "Write the boxes of faces as COCO."),
+    "purge": ("deid:purge", "Remove project folders and remains of interrupted films."),
+    "report": ("deid:report", "Make one page for a data protection officer from side-cars."),
+    "export": ("deid:export", "Write the boxes of faces as COCO."),
     "serve": ("serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": ("train:train", "Train the model."),
     "align": ("train:align", "Turn raw photos into an aligned training set."),

@@ -143,7 +143,7 @@ def ui(
     except ImportError as error:
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     opts.share_processors()
-    from ficgan.ui.project import Review
+    from ficgan.ui import Review
     from ficgan.ui.server import make_app, open_socket, serve
     from ficgan.ui.session import Session
 

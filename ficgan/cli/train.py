@@ -247,7 +247,7 @@ def fit_appearance(
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: Summary = {"model": str(out), **record}
     if bank is not None:
-        from ficgan.training.banks import save_bank, with_showing
+        from ficgan.training.frame_faces import save_bank, with_showing
 
         stored = load_appearance(out)[0]  # its numbers are rounded: the bank's codes are what it reads
         made = save_bank(bank, out, faces, learnt.codes(stored), given["licence"], learnt.rows)
@@ -274,7 +274,7 @@ def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, 
     from ficgan.arrays import file_header
     from ficgan.data import open_faces
     from ficgan.frame.fit import SIDE
-    from ficgan.training.banks import build_bank
+    from ficgan.training.frame_faces import build_bank
 
     refuse_existing(out, overwrite=overwrite)
     kind, header = file_header(checkpoint)

@@ -1,8 +1,45 @@
-"""From a picture with faces to one with other faces."""
+"""Deidentifier, the entry point of the library: photos, batches of photos, aligned crops, films and streams.
 
-from ficgan.deidentify.pipeline import MODES, Deidentifier, Mode, load_face_model, refuse_trainer
-from ficgan.options import Checking, Computing, Finding, Hiding, Identity
-from ficgan.policy import FaceResult, Result
+detect → align → encode → k-same → layer mixing → generate → blend back → verify → retry or cover: see photos.py
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import file_header
+from ficgan.deidentify.found import CheckedDetector, Exemptions, FaceJob, Image, Linked, load_objects
+from ficgan.deidentify.photos import Mask, Photos, name_possible
+from ficgan.device import check_onnx_device, insightface_file, resolve_device
+from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.face_model import CropModel, FaceModel, ModelInfo
+from ficgan.faces import Alignment, DetectAt, Face, FaceDetector, Recognizer, get_detector, get_recognizer, make_gate
+from ficgan.faces.detection import PyramidDetector, check_image
+from ficgan.faces.recognition import INSIGHTFACE_FILES
+from ficgan.files import content_key, file_digest
+from ficgan.identity import IdentityBank
+from ficgan.identity.kind import parse_parts
+from ficgan.images.read import Picture, as_photo
+from ficgan.options import HIDING, Checking, Computing, Diversity, Finding, Hiding, Identity, grouped
+from ficgan.policy import Attempt, FaceResult, Policy, Result
+
+if TYPE_CHECKING:
+    from ficgan.anonymizers.modes import Methods
+    from ficgan.faces.covers import ObjectDetector
+    from ficgan.video.live import Stream
+    from ficgan.video.project import Project
+    from ficgan.video.rendered import VideoResult
+    from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 __all__ = [
     "MODES",
@@ -18,3 +55,504 @@ __all__ = [
     "load_face_model",
     "refuse_trainer",
 ]
+
+
+log = logging.getLogger(__name__)
+
+Mode = str
+ChannelOrder = Literal["rgb", "bgr"]
+StillPath = str | os.PathLike[str]
+# Modes of our own; names of anonymisers are modes, too.
+MODES = HIDING
+# Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
+TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
+
+
+class Deidentifier:
+    """Replaces faces by k-anonymous ones.
+
+    Args:
+        model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
+        identity, hiding, finding, checking: options; None: the usual ones.
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
+        info: of the model's checkpoint, for the audit.
+        digests: sha256 of the checkpoint, for the audit.
+    """
+
+    def __init__(
+        self,
+        model: FaceModel | None,
+        *,
+        identity: Identity | None = None,
+        hiding: Hiding | None = None,
+        finding: Finding | None = None,
+        checking: Checking | None = None,
+        device: str = "cpu",
+        info: ModelInfo | None = None,
+        digests: Mapping[str, str] | None = None,
+    ) -> None:
+        identity, hiding = identity or Identity(), hiding or Hiding()
+        finding, checking = finding or Finding(), checking or Checking()
+        self.mode: Mode = hiding.mode if isinstance(hiding.mode, str) else ""
+        self._draws = hiding, identity.seed
+        own = self.mode in HIDING
+        method = None if own else self.methods(self.mode)
+        self._given: Mapping[str, Any] | None = None
+        self._films: FilmEngine | None = None
+        self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
+        self.mask_scale = hiding.mask_scale
+        self.header, self.digests = info, dict(digests or {})
+        # Where torch computes on a GPU, onnxruntime takes the best that it has; else exactly what was asked for.
+        torch = isinstance(model, CropModel)
+        self.device = resolve_device(device) if torch else check_onnx_device(device)
+        sessions = self.device if not torch or self.device == "cpu" else "auto"
+        if model is not None:
+            if model.band is None:
+                model.check_layer(self.layer)
+            # Too few people, or a ψ that cannot be, is known before any photo is read.
+            psi = model.auto_psi(1) if self.psi == "auto" else float(self.psi)
+            model.check_draws(Attempt(self.layer), psi)
+        elif self.mode == "ficgan":
+            raise UsageError("a face can be generated only with a model and an identity bank; give both")
+        self.alignment = Alignment() if model is None else model.alignment
+        self.detector = _detector(finding, sessions)
+        self._thorough = finding.thorough
+        judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
+        self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
+        self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        self.photos = Photos(
+            model,
+            self.alignment,
+            self.detector,
+            Exemptions.of(finding, self.detector, self.recognizer or next(iter(checking.recognizers), "auto")),
+            self.gate,
+            self.policy,
+            self.mode,
+            None if own else self.methods,
+            method,
+            hiding,
+            finding,
+            self.psi,
+            info,
+            self.digests,
+            objects=_objects(finding.cover_also, sessions),
+        )
+        if model is not None and model.swap and identity.exemplar is None:
+            raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
+        if identity.exemplar is not None:
+            self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
+        if identity.link == "job" and model is not None:
+            who = self.recognizer or next(iter(checking.recognizers), "auto")
+            self.photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        checkpoint: str | Path | None = None,
+        bank: str | Path | None = None,
+        *,
+        identity: Identity | None = None,
+        hiding: Hiding | None = None,
+        finding: Finding | None = None,
+        checking: Checking | None = None,
+        computing: Computing | None = None,
+        **fields: Any,
+    ) -> Deidentifier:
+        """The embedded default model, or the given files.
+
+        Args:
+            checkpoint, bank: files; None: the embedded ones. A checkpoint needs its own bank.
+            identity, hiding, finding, checking, computing: groups of options; None: the usual ones.
+            fields: single options of any group, or of `Policy`, by name: k=3000, layer=4, mode="blur", verify=False.
+
+        Raises:
+            FicganError: missing or damaged files, or a bank of another model.
+            UsageError: a value that cannot work, or an option that no group has.
+        """
+        given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
+        files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
+        groups = grouped({**given, "computing": computing}, {**fields, **files})
+        identity, used = groups["identity"], groups["computing"]
+        settings: dict[str, Any] = {name: groups[name] for name in given} | {"device": used.device}
+        if groups["hiding"].mode != "ficgan" and used.checkpoint is None and used.bank is None:
+            made = cls(None, **settings)  # nothing will be generated: no model
+        else:
+            model, info, digest = load_face_model(**vars(used), **identity.controls)
+            made = cls(model, info=info, digests={"checkpoint": digest}, **settings)
+        made._given = groups
+        return made
+
+    def __copy__(self) -> Self:
+        _ = self.methods  # its random seed is that of all copies
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the arguments it was made of, with the seed: networks cannot be pickled."""
+        if self._given is None:
+            raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
+        model = self.photos.model
+        seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
+        return _again, (type(self), {**self._given, "identity": replace(self._given["identity"], seed=seed)})
+
+    @cached_property
+    def methods(self) -> Methods:
+        """The anonymisers of modes that are none of our own, for photos and films."""
+        from ficgan.anonymizers.modes import Methods, mode_of
+
+        hiding, seed = self._draws
+        given = {} if isinstance(hiding.mode, str) else {mode_of(hiding.mode): hiding.mode}
+        self.mode = self.mode or next(iter(given))
+        return Methods(hiding.background, seed, {self.mode}, given)
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The model with the controls."""
+        return self.photos.face_model
+
+    @property
+    def model(self) -> FaceModel:
+        """Another name of `face_model`."""
+        return self.face_model
+
+    def with_controls(
+        self,
+        *,
+        k: int | None = None,
+        layer: int | None = None,
+        psi: Diversity | None = None,
+        attributes: str | None = None,
+        fallback: str | None = None,
+        keep_kind: str | Sequence[str] | None = None,
+    ) -> Deidentifier:
+        """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
+        changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
+        other, model = copy(self), copy(self.face_model)
+        other._films = None
+        if other._given is not None:
+            changes = {name: value for name, value in changes.items() if value is not None}
+            other._given = grouped(other._given, {**changes, "attributes": attributes or None})
+        model.k, model.attributes = model.k if k is None else k, attributes or None
+        model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
+        photos = self.photos
+        other.photos = replace(
+            photos,
+            model=model,
+            psi=photos.psi if psi is None else psi,
+            hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
+        )
+        other.layer = self.layer if layer is None else model.check_layer(layer)
+        model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
+        return other
+
+    # -- photos -------------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self, image: Picture, *, key: str | None = None, layer: int | None = None, channel_order: ChannelOrder = "rgb"
+    ) -> Result:
+        """De-identify one image. Several threads may call this at once.
+
+        Args:
+            image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or a photo's file: its
+                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed. Colour
+                profiles of images and files are heeded.
+            key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
+            layer: i for this image; None: as the Deidentifier was made.
+            channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
+
+        Returns:
+            The new image, an array with the channels, depth and colour space of the one given, and what was done.
+
+        Raises:
+            InputError: no such image.
+        """
+        keys = None if key is None else [key]
+        return self.batch([image], keys=keys, layer=layer, channel_order=channel_order)[0]
+
+    def batch(
+        self,
+        images: Sequence[Picture],
+        *,
+        keys: Sequence[str] | None = None,
+        layer: int | None = None,
+        channel_order: ChannelOrder = "rgb",
+    ) -> list[Result]:
+        """De-identify several images, their faces encoded together; sizes may differ.
+
+        Args:
+            images, layer, channel_order: as of `__call__`.
+            keys: one for each image, see `__call__`.
+        """
+        if channel_order not in get_args(ChannelOrder):
+            raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
+        photos = [as_photo(image, bgr=channel_order == "bgr") for image in images]
+        pixels = [photo.rgb for photo in photos]
+        keys = _keys_of(pixels, keys)
+        layer = self.layer if layer is None else self.face_model.check_layer(layer)
+        found = [self.photos.find(image, key) for image, key in zip(pixels, keys, strict=True)]
+        if self.mode == "ficgan":
+            self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
+        results = []
+        for image, (jobs, possible) in zip(pixels, found, strict=True):
+            results.append(self.photos.finish(image, jobs, layer, self.photos.objects_in(image)))
+            name_possible(results[-1], possible)
+        for photo, result in zip(photos, results, strict=True):
+            result.image = photo.merge(result.image)
+            if channel_order == "bgr" and result.image.ndim == 3:
+                result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
+        return results
+
+    def aligned(
+        self, crops: NDArray[np.uint8], *, keys: Sequence[str] | None = None, layer: int | None = None
+    ) -> tuple[Image, list[FaceResult]]:
+        """De-identify crops [B,S,S,3] that are already aligned as the checkpoint's; no detector, no blending.
+
+        With ψ "auto" each crop gets the plain mean, as a person alone in a photo does; give ψ to tell people apart. A
+        crop that no setting hides becomes grey. `keys` and `layer` are as of `__call__`.
+        """
+        if self.mode != "ficgan":
+            raise UsageError(f"aligned crops can only be generated anew, not {self.mode}; use mode ficgan")
+        if crops.ndim != 4 or crops.shape[1] != crops.shape[2] or crops.shape[3] != 3 or crops.dtype != np.uint8:
+            raise InputError(f"aligned crops must be [B,S,S,3] uint8 RGB, not {crops.dtype} {list(crops.shape)}")
+        size = crops.shape[1]
+        layer = self.layer if layer is None else self.face_model.check_layer(layer)
+        points = self.alignment.points(size).astype(np.float32)
+        face = Face(size * TEMPLATE_BOX, points, 1.0)
+        jobs = [FaceJob(face, key, self.photos.auto_psi(1)) for key in _keys_of(crops, keys)]
+        self.photos.encode(list(zip(crops, jobs, strict=True)))
+
+        def whole(source: Image, group: list[FaceJob]) -> tuple[Image, Mask]:
+            made, reading = group[0].generated, group[0].reading
+            if made is None or reading is None:
+                return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
+            return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
+
+        out = [
+            self.photos.settle(source, [job], layer, partial(whole, source))[0]
+            for source, job in zip(crops, jobs, strict=True)
+        ]
+        return np.stack(out) if out else np.empty_like(crops), [job.result for job in jobs]
+
+    def exemplar_face(self, image: Image) -> Face:
+        """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
+        check_image(image)
+        faces = self.detector.detect(image)
+        if not faces:
+            raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
+        faces = sorted(faces, key=lambda face: float(np.ptp(face.box[[0, 2]])), reverse=True)
+        if len(faces) > 1 and np.ptp(faces[1].box[[0, 2]]) > 0.5 * np.ptp(faces[0].box[[0, 2]]):
+            raise UsageError(f"the exemplar image shows {len(faces)} faces; crop it to the one that is meant")
+        return faces[0]
+
+    # -- films --------------------------------------------------------------------------------------------------------
+
+    @property
+    def films(self) -> FilmEngine:
+        """The settings, networks and people that all films share; made once for these controls."""
+        if self._films is None:
+            from ficgan.video.settings import FilmEngine, VideoTools
+
+            base = VideoTools(
+                self.detector,
+                self.recognizer,
+                self.photos.model,
+                self.policy,
+                self.layer,
+                methods=self.methods,
+                gate=self.gate,
+                objects=self.photos.objects,
+            )
+            psi = None if self.psi == "auto" else float(self.psi)
+            redrawn = lambda drawing: drawing.applied(self).films  # noqa: E731
+            self._films = FilmEngine(base, self.mode, self.mask_scale, psi, self._thorough, redrawn)
+        return self._films
+
+    def video_settings(self, **changes: Any) -> VideoSettings:
+        """The usual settings with this Deidentifier's mode, and what is changed."""
+        return self.films.settings(**changes)
+
+    def video_tools(self, settings: VideoSettings, *, generate: bool = True, trusted: bool = False) -> VideoTools:
+        """Detector, recogniser and model for a film, see `FilmEngine.tools`."""
+        return self.films.tools(settings, generate=generate, trusted=trusted)
+
+    def process_video(
+        self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
+    ) -> VideoResult:
+        """Redact a film, animation, sequence of images (`frames/%05d.png`), camera (`camera:0`) or stream (address).
+
+        Args:
+            output: the new file.
+            settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
+            options: of `ficgan.video.film.process_film`: rules, encode, start, end, overwrite, progress.
+        """
+        from ficgan.video.film import process_film
+
+        settings = settings or self.video_settings()
+        people = self.films.linked(settings)
+        tools = self.films.tools(settings, trusted=True)
+        return process_film(tools, source, output, settings=settings, people=people, **options)
+
+    def analyse_video(
+        self, source: StillPath, folder: StillPath, *, settings: VideoSettings | None = None, **options: Any
+    ) -> Project:
+        """Find the faces of a film and write a project to review; options as of `ficgan.video.film.analyse_film`."""
+        from ficgan.video.film import analyse_film
+
+        settings = settings or self.video_settings()
+        tools, people = self.films.tools(settings, generate=False), self.films.linked(settings)
+        return analyse_film(tools, source, folder, settings=settings, people=people, **options)
+
+    def render_video(
+        self,
+        folder: StillPath,
+        source: StillPath,
+        output: StillPath,
+        *,
+        settings: VideoSettings | None = None,
+        **options: Any,
+    ) -> VideoResult:
+        """Apply a reviewed project; options as of `ficgan.video.film.render_film`."""
+        from ficgan.video.film import render_film
+
+        settings = settings or self.video_settings()
+        return render_film(self.films.tools(settings), folder, source, output, settings=settings, **options)
+
+    def stream(
+        self, frames: Iterable[Image], fps: float = 25.0, *, settings: VideoSettings | None = None, **options: Any
+    ) -> Stream:
+        """Redact frames uint8 [H,W,3] RGB as they come; options `look_ahead` and `budget` as of `ficgan.video.live`."""
+        from ficgan.video.live import stream
+
+        settings = settings or self.video_settings()
+        return stream(self.films.tools(settings, trusted=True), frames, fps, settings=settings, **options)
+
+
+def load_face_model(
+    checkpoint: str | Path | None = None,
+    bank: str | Path | None = None,
+    *,
+    device: str = "cpu",
+    precision: str = "auto",
+    **controls: Any,
+) -> tuple[FaceModel, ModelInfo, str]:
+    """The embedded default model, or the given files, ready for use.
+
+    Args:
+        checkpoint: appearance model or network; None: the embedded one.
+        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
+        device: what computes: "cpu", "cuda", "cuda:N", "auto".
+        precision: see `Computing`.
+        controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
+
+    Returns:
+        The model, what its header says, and the sha256 of its file.
+
+    Raises:
+        FicganError: missing or damaged files, or a bank of another model.
+        UsageError: a value that cannot work.
+    """
+    checkpoint, bank = _files_of(checkpoint, bank)
+    kind = file_header(checkpoint)[0]
+    if kind == "appearance" and precision not in ("auto", "float32"):
+        raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
+    if kind == "appearance":
+        check_onnx_device(device)
+    loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
+    if loaded.provenance.get("checkpoint") not in (None, digest):
+        raise UsageError(
+            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
+        )
+    log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
+    if kind == "appearance":
+        from ficgan.faces import MediaPipeMesh
+        from ficgan.frame.file import load_appearance
+        from ficgan.frame_model import FrameModel
+
+        appearance, config, info, network = load_appearance(checkpoint)
+        _ = appearance.warp  # made once, before several threads want it
+        mesh = MediaPipeMesh(device)
+        network = None if network is None else replace(network, device=device)
+        made = FrameModel(
+            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
+        )
+        return made, info, digest
+    from ficgan.face_model import CropModel
+    from ficgan.models import load_checkpoint
+
+    trained, header = load_checkpoint(checkpoint)
+    info = ModelInfo(header.alignment, header.data, header.training)
+    crops = CropModel(trained, info, loaded, device=device, precision=precision, **controls)
+    return crops, info, digest
+
+
+def _files_of(checkpoint: str | Path | None, bank: str | Path | None) -> tuple[Path, Path]:
+    """The files of a model and its bank; None: the embedded ones, as they were shipped."""
+    import ficgan.pretrained as pretrained
+
+    if checkpoint is not None and bank is None:
+        raise UsageError("a checkpoint of your own needs the bank built with it; give --bank (see `ficgan bank`)")
+    try:
+        checkpoint = Path(checkpoint) if checkpoint is not None else pretrained.path("model")
+        bank = Path(bank) if bank is not None else pretrained.path("bank")
+    except (FileNotFoundError, KeyError):
+        raise FicganError("this copy of ficgan holds no embedded model; give --checkpoint and --bank") from None
+    for file in (checkpoint, bank):
+        if file.parent == pretrained.FOLDER and (wrong := pretrained.check(file.name)):
+            raise FicganError(f"the embedded file {file.name} is {wrong}: install ficgan again")
+    return checkpoint, bank
+
+
+def _detector(finding: Finding, device: str) -> FaceDetector:
+    if isinstance(finding.detector, str):
+        return get_detector(
+            finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough, device=device
+        )
+    checked = isinstance(finding.detector, PyramidDetector | DetectAt)
+    return finding.detector if checked else CheckedDetector(finding.detector)
+
+
+def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: str) -> list[Recognizer]:
+    """Recognisers that check new faces; one that trained the model is refused."""
+    for judge in names:
+        if isinstance(judge, str):
+            refuse_trainer(info, judge)
+    return [get_recognizer(judge, device=device) if isinstance(judge, str) else judge for judge in names]
+
+
+def _objects(given: Sequence[str | ObjectDetector], device: str) -> tuple[ObjectDetector, ...]:
+    """The detectors of what is no face."""
+    if not given:
+        return ()
+
+    return load_objects(given, device=device)
+
+
+def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
+    """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
+
+    Args:
+        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
+        recognizer: name for `get_recognizer`, such as "onnx:PATH" or "insightface".
+    """
+    trainer = None if header is None else header.training.get("verifier_sha256")
+    kind, _, path = recognizer.partition(":")
+    if kind == "insightface":
+        path = str(insightface_file(*INSIGHTFACE_FILES) or "")
+    if trainer and kind in ("onnx", "insightface") and Path(path).is_file() and file_digest(path) == trainer:
+        raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
+
+
+def _again(kind: type[Deidentifier], given: Mapping[str, Any]) -> Deidentifier:
+    """A Deidentifier of the arguments of another one, see `Deidentifier.__reduce__`."""
+    return kind.from_pretrained(**given)
+
+
+def _keys_of(images: Sequence[Image] | NDArray[np.uint8], keys: Sequence[str] | None) -> Sequence[str]:
+    """The keys given, one for each image, or hashes of the pixels."""
+    if keys is None:
+        return [content_key(image) for image in images]
+    if isinstance(keys, str) or len(keys) != len(images):
+        given = "one text" if isinstance(keys, str) else f"{len(keys)} keys"
+        raise UsageError(f"there are {len(images)} images and {given}; give a list with a key for each image")
+    return keys

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.deidentify.found import Exemptions, FaceJob, Image, Linked, doubts
+from ficgan.deidentify.found import Exemptions, FaceJob, FoundObjects, Image, Linked, cover_objects, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, read_kinds
 from ficgan.faces import (
@@ -34,7 +34,6 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer
     from ficgan.anonymizers.modes import Methods
-    from ficgan.deidentify.found import FoundObjects
     from ficgan.faces.covers import ObjectDetector
 
 Mask = NDArray[np.float32]
@@ -130,8 +129,6 @@ class Photos:
         faces = [job.result for job in jobs]
         result = Result(out, faces, self._audit(faces, layer), mask)
         if self.objects:
-            from ficgan.deidentify.found import cover_objects
-
             cover_objects(result, objects, self.finding.boxes, mask_scale=self.hiding.mask_scale)
         return result
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.found import NOWHERE, FaceJob, FoundObjects, Image, NewIdentity, checked_faces, doubts
-from ficgan.deidentify.pipeline import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
 from ficgan.faces import Face

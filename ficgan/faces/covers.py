@@ -1,6 +1,7 @@
 """Covers over faces, and what is no face and is covered, too: plates, screens, found by a detector of the user's.
 
-A blurred or a blocky cover can be reversed; one of one colour cannot. Detectors are read from ONNX."""
+A blurred or a blocky cover can be reversed; one of one colour cannot. Detectors are read from ONNX.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import grey_of
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
-from ficgan.frame.geometry import HI, LO, NUMBERS, FaceShape, Readings, Warp
+from ficgan.frame import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).

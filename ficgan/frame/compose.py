@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import LUMA, brightest, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame.geometry import Warp
+from ficgan.frame import Warp
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]

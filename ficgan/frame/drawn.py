@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame.geometry import LO, Warp
+from ficgan.frame import LO, Warp
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]

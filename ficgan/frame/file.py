@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ficgan.arrays import ModelInfo, read_arrays, write_arrays
 from ficgan.device import onnx_session
 from ficgan.errors import FicganError
+from ficgan.frame import LIDS, NUMBERS
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
-from ficgan.frame.geometry import LIDS, NUMBERS
 from ficgan.identity.kind import READING
 
 Floats = NDArray[np.float32]

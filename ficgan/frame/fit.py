@@ -15,10 +15,10 @@ from ficgan.arrays import ridge
 from ficgan.device import cpus
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
+from ficgan.frame import HI, LO, FaceShape, Readings, Warp, expression_numbers, rigid_fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import FrameNetwork
-from ficgan.frame.geometry import HI, LO, FaceShape, Readings, Warp, expression_numbers, rigid_fit
 
 if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels

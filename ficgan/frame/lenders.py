@@ -1,7 +1,8 @@
 """Fine detail of new faces: relief, which one face can lend another, and the synthetic faces that lend it and teeth.
 
 Relief is fine detail as a share of the light around. Pictures here are luminances [n,n] in [0,1]. A fine one has twice
-the side of the frame."""
+the side of the frame.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A photo in memory: its own pixels, an sRGB view to work on, and the metadata that may stay.
 
-Everything looks at pictures in 8-bit sRGB. What was changed there goes back into the file's own space and depth."""
+Everything looks at pictures in 8-bit sRGB. What was changed there goes back into the file's own space and depth.
+"""
 
 from __future__ import annotations
 

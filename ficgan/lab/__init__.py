@@ -1,5 +1,216 @@
-"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too."""
+"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too.
 
-from ficgan.deidentify import anonymizer
+FICGAN is one anonymiser among others: aligned crops in, new faces out, with all of its controls. The policy's retries
+are not part of it: an evaluation wants the method's own figures, not those of its safety net.
+"""
 
-__all__ = ["anonymizer"]
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.deidentify import Deidentifier
+from ficgan.errors import InputError, UsageError
+from ficgan.face_model import read_kinds
+from ficgan.faces import Face, solid_mask
+from ficgan.policy import Attempt
+from ficgan.registry import param
+
+if TYPE_CHECKING:
+    from ficgan.face_model import FaceModel, FaceReading
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class Ficgan(Anonymizer):
+    """Manifold k-same faces of the embedded model or of a given one."""
+
+    name = "ficgan"
+    traits = Traits(
+        title="FICGAN",
+        family="synthesis",
+        source="FICGAN, Manifold k-Same Algorithm and eq. 5",
+        strength="layer",
+        stochastic=True,
+        needs=frozenset({"model"}),
+    )
+
+    k: int = param(3000, "people averaged", low=2)
+    layer: int = param(0, "i: style layers 1…i keep the source's code", low=0)
+    band: str = param("", "FIRST-LAST: only these style layers take the new code, in place of layer")
+    psi: float = param(1.0, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
+    alpha: float = param(0.0, "share of the other person's code, eq. 5; 1 is a swap", low=0, high=1)
+    attributes: str = param("", "average only people with these attributes; + between them, -NAME for without")
+    add: str = param("", "attribute directions such as Female=0.7; + between them")
+    keep_kind: str = param("ethnicity+gender+age", "parts of the source's kind that stay; none for none of them")
+    same: str = param("image", "what shares one draw", choices=("image", "person", "all"))
+    checkpoint: str = param("", "model file; the embedded one if not given")
+    bank: str = param("", "bank built with it")
+    device: str = param("cpu", "cpu, cuda or cuda:N")
+    seed: int = 0
+    """Of the k-same draws."""
+
+    def settings(self) -> dict[str, Any]:
+        """The controls and the digests of model and bank, without folders of this machine."""
+        settings = super().settings()
+        for name in ("checkpoint", "bank", "device"):
+            settings.pop(name, None)
+        deid = self._engine()
+        digests = {"checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
+        return settings | digests
+
+    def _engine(self) -> Deidentifier:
+        return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The networks with these controls, loaded once."""
+        return self._engine().face_model
+
+    def readings(self, faces: Faces) -> list[FaceReading]:
+        """Readings of the faces by the model."""
+        return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
+
+    def __call__(self, faces: Faces) -> Images:
+        return self.composed(faces)[0]
+
+    def composed(self, faces: Faces) -> tuple[Images, NDArray[np.float32]]:
+        """New faces, and how much of each pixel [N,S,S] was replaced; a face that the model cannot make is covered."""
+        model, out = self.face_model, faces.images.copy()
+        weights = np.zeros(out.shape[:3], np.float32)
+        if not len(faces):
+            return out, weights
+        readings, attempt, keys = self.readings(faces), Attempt(self.layer, model.band), self._keys(faces)
+        model = copy(model)
+        model.seed = self.seed
+        if self.alpha:
+            codes = model.latent(np.stack([reading.z_id for reading in readings]))
+            targets = codes[_others(faces)]
+        kinds = read_kinds(list(faces.images), list(faces.landmarks)) if model.keeps_kind else [None] * len(readings)
+        first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+        drawn = {key: model.draw(key, attempt, self.psi, readings[n].z_id, kinds[n]) for key, n in first.items()}
+        rows = [n for n, reading in enumerate(readings) if not reading.problem]
+        styles = []
+        for n in rows:
+            if self.alpha:
+                model.target, model.alpha, model.swap = targets[n], self.alpha, False
+            styles.append(model.styles(readings[n].z_id[None], [drawn[keys[n]]], attempt))
+        made = model.render(np.concatenate(styles), [readings[n] for n in rows]) if rows else []
+        pastes = dict(zip(rows, made, strict=True))
+        for n, (image, weight, face) in enumerate(zip(out, weights, _faces(faces), strict=True)):
+            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else solid_mask(image, face)
+            paste.onto(image, weight)
+        return out, weights
+
+    def _keys(self, faces: Faces) -> list[str]:
+        if self.same == "all":
+            return ["all"] * len(faces)
+        if self.same == "image":
+            return list(faces.names)
+        if faces.people is None or (faces.people < 0).any():
+            raise InputError(f"{self.name} with same=person needs to know the person of every face; give labels")
+        return [f"person {person}" for person in faces.people]
+
+
+@ANONYMIZERS.add
+@dataclass(frozen=True)
+class KSameAppearance(Ficgan):
+    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes.
+
+    A network is to be better than this. With ψ = 0 the code is the plain mean, as Gross et al. have it; pose, numbers
+    of expression, light, gender and age are the source's own. The k people come from the embedded bank, and the source
+    is not among them.
+    """
+
+    name = "k-same-appearance"
+    traits = Traits(
+        title="k-Same-Appearance (k-Same-M)",
+        family="synthesis",
+        source="Gross et al. 2006, Model-based face de-identification",
+        strength="layer",
+        stochastic=True,
+        needs=frozenset({"model"}),
+    )
+
+    layer: int = param(0, "i: bands 1…i of the code keep the source's; light comes first, then the face", low=0)
+    psi: float = param(0.0, "diversity of the variance-restored mean; 0 is the plain mean", low=0, high=1)
+    # What the classical method has not.
+    band: str = field(default="", init=False)
+    alpha: float = field(default=0.0, init=False)
+    attributes: str = field(default="", init=False)
+    add: str = field(default="", init=False)
+    keep_kind: str = field(default=Ficgan.keep_kind, init=False)
+    checkpoint: str = field(default="", init=False)
+    bank: str = field(default="", init=False)
+    device: str = field(default="cpu", init=False)
+
+    @property
+    def face_model(self) -> FaceModel:
+        """The embedded linear model with these controls."""
+        from ficgan.frame_model import FrameModel
+
+        model = super().face_model
+        if not isinstance(model, FrameModel):
+            raise UsageError(f"{self.name} needs the embedded appearance model, and this copy of ficgan has another")
+        return model
+
+
+def _others(faces: Faces) -> list[int]:
+    """For each face the row of another person's: the next one in the order given, as a target w_t."""
+    known = faces.people is not None and (faces.people >= 0).all()
+    people = faces.people if faces.people is not None and known else np.arange(len(faces))
+    if len(np.unique(people)) < 2:
+        raise UsageError("ficgan with alpha above 0 takes its targets from the other people, and there is one person")
+    count = len(people)
+    following = [[(row + step) % count for step in range(1, count)] for row in range(count)]
+    return [next(other for other in rows if people[other] != people[row]) for row, rows in enumerate(following)]
+
+
+def _faces(faces: Faces) -> list[Face]:
+    """Each crop's face, with the box that its landmarks span."""
+    out = []
+    for marks in faces.landmarks:
+        low, high = marks.min(0), marks.max(0)
+        margin = 0.6 * float((high - low).max())
+        box = np.concatenate([low - margin, high + margin]).clip(0, faces.images.shape[1])
+        out.append(Face(box.astype(np.float32), np.asarray(marks, np.float32), 1.0))
+    return out
+
+
+# What a model is made by; draws take the seed of their own.
+_ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
+
+
+@lru_cache(maxsize=4)
+def _engine(controls: Ficgan) -> Deidentifier:
+    """A model ready for use; the networks are loaded once for each setting."""
+    return Deidentifier.from_pretrained(
+        controls.checkpoint or None,
+        controls.bank or None,
+        verify=False,
+        k=controls.k,
+        layer=controls.layer,
+        band=controls.band or None,
+        psi=controls.psi,
+        attributes=controls.attributes.replace("+", ",") or None,
+        add=[part for part in controls.add.split("+") if part],
+        keep_kind=controls.keep_kind.replace("+", ","),
+        seed=0,
+        detector=_NoDetector(),
+        device=controls.device,
+    )
+
+
+class _NoDetector:
+    """Crops come with their landmarks; nothing is searched for."""
+
+    name = "none"
+
+    def detect(self, image: Images) -> list[Any]:
+        raise NotImplementedError("faces are given with their landmarks")

@@ -25,7 +25,7 @@ from ficgan.lab.attacks.base import to_tensor
 from ficgan.lab.attacks.training import minimise
 from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
-from ficgan.models.io import load_tensors, save_tensors
+from ficgan.models import load_tensors, save_tensors
 
 SCHEMA = 1
 SIZE = 64  # Side of the network's input

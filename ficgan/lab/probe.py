@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces
-from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.identity.ksame import k_same_layers
+from ficgan.lab import Ficgan
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, content
 from ficgan.lab.matrix_config import Scenario
 from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank

@@ -19,7 +19,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
 from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
-from ficgan.frame.geometry import NUMBERS, FaceShape, rigid_fit
+from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory

@@ -14,9 +14,9 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 from ficgan import pretrained
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError
+from ficgan.frame import HI, LO, NUMBERS, Pose, Readings
 from ficgan.frame.appearance import AppearanceModel, Moment
 from ficgan.frame.file import load_appearance
-from ficgan.frame.geometry import HI, LO, NUMBERS, Pose, Readings
 from ficgan.pointcloud.cloud import Cloud, Points, closest, moved, sample_surface
 
 # What follows a cloud's name, without its suffix, in the name of the file of its landmarks.

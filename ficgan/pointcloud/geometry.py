@@ -1,6 +1,7 @@
 """What two clouds have in common in 3D: registration, distances, normals, curvature, identity by shape; and pictures.
 
-Metres. Pictures are by the thesis' orthographic projection (§4.3.2), with light on clouds without colours."""
+Metres. Pictures are by the thesis' orthographic projection (§4.3.2), with light on clouds without colours.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What others take from results: boxes of faces as COCO (JSON), for annotation tools, and content credentials (C2PA).
 
-Credentials are a manifest in a result, signed with the user's certificate. They need the extra `c2pa`."""
+Credentials are a manifest in a result, signed with the user's certificate. They need the extra `c2pa`.
+"""
 
 from __future__ import annotations
 

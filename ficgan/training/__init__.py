@@ -4,7 +4,8 @@ Files in the run's folder: `config.json` (what was asked), `state.safetensors` (
 averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
 snapshot's networks, for another run to begin from), `snapshots.jsonl` (figures of snapshots), `stats.jsonl`,
 `tensorboard/`, `reals.png` and `grid-NNNNNN.png`; what was read of the data is in `images-*.npy` (large sets of crops)
-or `faces/` (the frame). The same command again resumes the run."""
+or `faces/` (the frame). The same command again resumes the run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a run resumes from, as one safetensors file, and what it shows.
 
 The file holds networks, optimisers, average, augmentation and counters. Shown are running means of the losses, in three
-places, and sheets of pictures."""
+places, and sheets of pictures.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix
 from ficgan.records import sidecar_path
-from ficgan.ui.project import Item, free_name
+from ficgan.ui import Item, free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:

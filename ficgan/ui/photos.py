@@ -13,7 +13,7 @@ from PIL import Image
 from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
-from ficgan.ui.project import FaceEntry, Item, PossibleFace, free_name
+from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, around, jpeg
 from ficgan.ui.work import NOW, SOON, DeskPeople, Queue, Workplace
 

@@ -31,8 +31,8 @@ from ficgan.files import atomic_write
 from ficgan.folders import checked
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.risks import CLOSE
+from ficgan.ui import MODES, Controls, Item, Review
 from ficgan.ui.photos import NEW
-from ficgan.ui.project import MODES, Controls, Item, Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 

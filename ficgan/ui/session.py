@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
+from ficgan.ui import Controls, Item, Review
 from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
-from ficgan.ui.project import Controls, Item, Review
 from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
 

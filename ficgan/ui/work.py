@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records import RunManifest, as_json, sidecar_path
-from ficgan.ui.project import Item, Review
+from ficgan.ui import Item, Review
 from ficgan.ui.tasks import PictureTasks, model_setup, write_new
 from ficgan.workers import Workers
 

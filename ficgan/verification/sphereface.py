@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces.crops import Alignment
-from ficgan.models.io import load_tensors, save_tensors
+from ficgan.models import load_tensors, save_tensors
 from ficgan.verification.verifier import AlignedInput
 
 Sizes = tuple[int, ...]

@@ -21,8 +21,7 @@ from ficgan.identity import IdentityBank
 from ficgan.lab import bars
 from ficgan.lab.metrics import utility
 from ficgan.lab.readers import Reader
-from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, save_checkpoint
-from ficgan.models.io import encode_faces
+from ficgan.models import FICGAN, CheckpointHeader, encode_faces, load_checkpoint, save_checkpoint
 
 CONFIG = ModelConfig(
     resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1

@@ -25,7 +25,7 @@ from PIL import Image
 from standin import BLUE, GREEN, Result, StandIn, call, files, film, photo
 
 import ficgan.cli.deid as deid
-from ficgan.cli.review import report
+from ficgan.cli.deid import report
 from ficgan.deidentify.review import read_decisions
 from ficgan.errors import InputError
 from ficgan.records import MANIFEST

@@ -8,8 +8,8 @@ from frame_world import SIZE, Heads
 from numpy.typing import NDArray
 
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, five_points, get_detector, similarity, transform_points
+from ficgan.frame import FaceShape, Warp
 from ficgan.frame.fit import FitConfig, fit_shape
-from ficgan.frame.geometry import FaceShape, Warp
 
 
 @pytest.fixture(scope="session")

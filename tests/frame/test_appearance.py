@@ -11,9 +11,9 @@ import pytest
 from frame_world import Heads
 from numpy.typing import NDArray
 
+from ficgan.frame import FaceShape, Readings
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
-from ficgan.frame.geometry import FaceShape, Readings
 
 Floats = NDArray[np.float32]
 SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 24, 300

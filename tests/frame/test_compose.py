@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ficgan.faces import Paste, invert, transform_points
 from ficgan.faces.mesh import FACE_OVAL
+from ficgan.frame import LO, FaceShape, Readings, Warp
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import (
     Look,
@@ -22,7 +23,6 @@ from ficgan.frame.compose import (
     read_texture,
     sharpness_of,
 )
-from ficgan.frame.geometry import LO, FaceShape, Readings, Warp
 
 Floats = NDArray[np.float32]
 Image = NDArray[np.uint8]

@@ -11,6 +11,7 @@ from frame_world import turned
 from numpy.typing import NDArray
 
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
+from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import stretched
 from ficgan.frame.drawn import (
@@ -25,7 +26,6 @@ from ficgan.frame.drawn import (
     with_eyes,
     with_teeth,
 )
-from ficgan.frame.geometry import LO, FaceShape, Warp
 from ficgan.identity.kind import ETHNICITIES
 
 Floats = NDArray[np.float32]

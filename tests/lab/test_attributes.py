@@ -120,7 +120,7 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     import torch
     from safetensors.torch import load_file
 
-    from ficgan.models.io import save_tensors
+    from ficgan.models import save_tensors
 
     path = tmp_path / "other.safetensors"
     with pytest.raises(FicganError, match="cannot be read"):

@@ -15,8 +15,8 @@ from network_world import write_network
 from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.cli.evaluate import paper
-from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import UsageError
+from ficgan.lab import Ficgan
 from ficgan.lab import papers as published
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.papers import ficgan as experiment

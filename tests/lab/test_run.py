@@ -10,7 +10,7 @@ import pytest
 
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.k_same import AverageFace
-from ficgan.deidentify.anonymizer import Ficgan
+from ficgan.lab import Ficgan
 from ficgan.lab.run import Store, files_digest, fingerprint
 
 

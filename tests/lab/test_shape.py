@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 from ficgan import pretrained
 from ficgan.faces import Mesh
-from ficgan.frame.geometry import FaceShape
+from ficgan.frame import FaceShape
 from ficgan.lab import readers
 from ficgan.lab.readers import Reader, ShapeRecognizer
 

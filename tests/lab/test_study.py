@@ -25,7 +25,7 @@ from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
 from ficgan.lab.attacks.training import Batches
-from ficgan.lab.study import run_obfuscation, training
+from ficgan.lab.study import run_obfuscation, study_tables, training, write_study
 from ficgan.lab.study.costs import (
     BLURRED,
     CLEAR,
@@ -40,7 +40,6 @@ from ficgan.lab.study.costs import (
     grid_rows,
 )
 from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
-from ficgan.lab.study.tables import study_tables, write_study
 from ficgan.lab.study.training import (
     Cell,
     Recipe,

@@ -19,8 +19,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from ficgan.cli.deid import deid
-from ficgan.cli.review import export, report
+from ficgan.cli.deid import deid, export, report
 from ficgan.records import Folder, Record
 from ficgan.records.exports import of_project
 from ficgan.records.report import STYLE, page

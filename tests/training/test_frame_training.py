@@ -29,9 +29,8 @@ from ficgan.models import FrameFICGAN
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training import train
-from ficgan.training.banks import build_bank
 from ficgan.training.frame import FrameLosses, FrameTask
-from ficgan.training.frame_faces import CodeMemory
+from ficgan.training.frame_faces import CodeMemory, build_bank
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 SMALL = [

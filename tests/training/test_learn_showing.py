@@ -13,7 +13,7 @@ from ficgan.data import FaceData, open_faces
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import Kind
 from ficgan.training import frame_faces as learning
-from ficgan.training.banks import with_showing
+from ficgan.training.frame_faces import with_showing
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ficgan.cli.deid import purge
 from ficgan.cli.main import printable
-from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import decode_rgb, open_faces
 from ficgan.deidentify import Deidentifier

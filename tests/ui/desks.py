@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 from starlette.testclient import TestClient
 
-from ficgan.ui.project import Review
+from ficgan.ui import Review
 from ficgan.ui.server import HEADER, Guard, make_app
 from ficgan.ui.session import Session
 from ficgan.workers import _packed, _unpacked

@@ -13,8 +13,7 @@ from desks import Desk
 from PIL import Image
 
 from ficgan.errors import InputError
-from ficgan.ui import server
-from ficgan.ui.project import Review, free_name
+from ficgan.ui import Review, free_name, server
 from ficgan.ui.tasks import PictureTasks
 from ficgan.workers import Limits, Workers
 

@@ -25,7 +25,7 @@ from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_de
 from ficgan.errors import InputError, UsageError
 from ficgan.files import content_key
 from ficgan.records import read_folder
-from ficgan.ui.project import Review
+from ficgan.ui import Review
 from ficgan.ui.server import open_socket
 
 # -- who is let in ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ficgan.device import first_process
 from ficgan.errors import FicganError, Progress, stop_asked
 from ficgan.lab.attacks.base import Pairs, held_out, people_of, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
-from ficgan.training.state import below, packed, unpack
+from ficgan.training.state import Reporter, below, packed, unpack
 
 # Files of an attacker's workspace: a training under way, and what it came to.
 STATE, WEIGHTS = "state.safetensors", "attacker.safetensors"
@@ -199,8 +199,6 @@ class TrainingLoop:
         if self.state is not None:
             self._resume(self.state)
         if self.stats is not None:
-            from ficgan.training.state import Reporter
-
             total = self.plan.epochs * self.batches.steps * self.batches.batch
             self.reporter = Reporter(self.stats, total, self.images, progress="none")
         try:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from ficgan import __version__
 from ficgan.anonymizers import Anonymizer, AverageFace, Faces
 from ficgan.deidentify import Deidentifier, refuse_trainer
-from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import RECOGNIZERS, recognizer_missing
+from ficgan.lab import Ficgan
 from ficgan.lab.bench import anonymised, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import frechet_distance, halves

@@ -17,10 +17,10 @@ from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.arrays import ModelInfo
 from ficgan.deidentify import Deidentifier, refuse_trainer
-from ficgan.deidentify.anonymizer import Ficgan
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import file_digest
+from ficgan.lab import Ficgan
 from ficgan.lab.attributes import label_matrix
 from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors

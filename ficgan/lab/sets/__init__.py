@@ -1,6 +1,7 @@
 """Face sets for evaluations: each face is detected once, on the clear image, and cut upright; and their split.
 
-The parts are background, attacker, gallery and probe."""
+The parts are background, attacker, gallery and probe.
+"""
 
 from __future__ import annotations
 

@@ -1,22 +1,28 @@
-"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.)."""
+"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.).
+
+Its tables and figures, with the published numbers beside them, and its page.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ficgan.device import resolve_device
 from ficgan.errors import InputError, Progress
-from ficgan.lab.results import Results, notes, origin, write_json
+from ficgan.lab.report import inlined, render, save_plot, write_pages
+from ficgan.lab.report.tables import filled
+from ficgan.lab.results import Results, notes, origin, slug, write_json
 from ficgan.lab.run import Run, Say, Store, Task
-from ficgan.lab.study.costs import by_category, grid_rows, lost_images
+from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
 from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant, open_scenes
-from ficgan.lab.study.tables import StudyRun, study_tables
-from ficgan.lab.study.training import Cell, Row, StudyGrid, check_network, spread
+from ficgan.lab.study.training import METRICS, Cell, Row, StudyGrid, check_network, spread
 from ficgan.lab.study.transfer import Transfer
 
 _FEW_CLASSES = 30
@@ -182,3 +188,228 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         epochs=config.epochs,
         precision=config.precision,
     )
+
+
+_NAMES = {"top1": "Top-1 accuracy", "top5": "Top-5 accuracy", "ap": "Average precision"}
+_BEGUN = ("none", "original", "blurred", "overlaid")
+# Where the paper has a downstream task.
+_PLACES = {"cifar10": " (Table 5)", "sun": " (Table 6)", "celeba": " (Table 7)", "voc": " (section 5)"}
+# Sides of the tables of networks, trained on and evaluated on, the first one without obfuscation.
+_ALIKE = {variant: (variant, variant) for variant in ("original", "blurred", "overlaid")}
+_SHIFTED = {variant: ("original", variant) for variant in ("original", "red", "green", "blue", "mean", "blurred")}
+_DEPLOYED = {variant: (variant, "original") for variant in ("original", "blurred", "overlaid")}
+_PARTS = slice(3), slice(0, 4, 3)  # Of a printed row: Table 3, Table 9
+_LONG = 40  # Rows above which a table is folded
+
+
+def per_cent(figure: Row | None, sign: str = "") -> str:
+    """{"mean", "sem"} as shares → "69.8 ± 0.2"; a dash where nothing was measured."""
+    if figure is None:
+        return "–"
+    return f"{100 * figure['mean']:{sign}.1f}" + ("" if figure["sem"] is None else f" ± {100 * figure['sem']:.1f}")
+
+
+def study_tables(study: Row) -> list[Row]:
+    """Tables 2 to 9 and what Figures 2 to 4 show, {"title", "note", "rows", "plots"}, the published numbers beside."""
+    note = "Per cent; ± standard error over seeds. Paper: as printed, in the same order."
+    metrics = [name for name in METRICS[:2] if any(row[name] for row in study["grid"])]
+    tables = _faces(study["faces"])
+    for metric in metrics:
+        alike, deployed = ({k: v[metric][part] for k, v in PUBLISHED["accuracy"].items()} for part in _PARTS)
+        rows = _networks(study, metric, _ALIKE, alike)
+        tables.append(_table(f"{_NAMES[metric]}, trained and evaluated alike (Table 3)", note, rows))
+        rows = _networks(study, metric, _DEPLOYED, deployed)
+        tables.append(_table(f"{_NAMES[metric]} on original images (Table 9)", note, rows))
+    rows = _networks(study, metrics[-1], _SHIFTED, PUBLISHED["shifted"] if metrics[-1] == "top5" else {})
+    tables.append(_table(f"{_NAMES[metrics[-1]]} after training on original images (Table 8)", note, rows))
+    tables += _areas(study)
+    beside = (
+        "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds. The pairs "
+        "are the paper's, then those in which one category lost most top-1 accuracy to the other."
+    )
+    tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
+    for name, some in study["transfer"].items():
+        tables.append(
+            _table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _transfer(name, some))
+        )
+    return [table for table in tables if table["rows"]]
+
+
+def _table(title: str, note: str, rows: Iterable[Row], *plots: str) -> Row:
+    return {"title": title, "note": note, "rows": filled(rows), "plots": list(plots)}
+
+
+def _printed(values: Sequence[float | None] | None) -> str:
+    return "–" if values is None else " / ".join("–" if value is None else f"{value:.1f}" for value in values)
+
+
+def _faces(found: Row) -> list[Row]:
+    def row(name: str, title: str, one: Row | None, **more: Any) -> Row:
+        here = {} if one is None else {**one, "with faces (%)": f"{100 * one['with_faces']:.2f}"}
+        keys = [key for key in ("categories", "images", "with faces (%)", "faces") if key in (here or more)]
+        return {name: title, **{key: here.get(key, "–") for key in keys}, **more}
+
+    classes = sorted(found["classes"].items(), key=lambda item: (-item[1]["with_faces"], item[0]))
+    groups = [
+        row("supercategory", title, one, paper=" / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))))
+        for title, one in found["supercategories"].items()
+    ]
+    images = {int(number): count for number, count in found["images"].items()}
+    few, faced = (sum(count for number, count in images.items() if 0 < number < most) for most in (5, 1e9))
+    half, quarter = (sum(one["with_faces"] > share for _, one in classes) for share in (0.5, 0.25))
+    note = (
+        f"{100 * found['all']['with_faces']:.1f} % of the images have faces (the paper: 17 %), in {half} categories "
+        f"more than half (106), in {quarter} more than a quarter (216). Of those with faces "
+        f"{100 * few / max(1, faced):.1f} % have fewer than 5 (90.1 %), and {max(images)} is the most (100)."
+    )
+    every = [row("category", *one) for one in (*classes, ("all", found["all"]))]
+    return [
+        _table("Images with faces, by category (Figure 2)", note, every, "figure-2"),
+        _table("Images with faces, by supercategory (Table 2)", "A dash: no category is below it.", groups),
+    ]
+
+
+Sides = Mapping[str, tuple[str, str]]
+
+
+def _networks(study: Row, metric: str, sides: Sides, printed: Mapping[str, Sequence[float]]) -> Iterable[Row]:
+    """A row for each network that has more than the first side: the metric there, and what was lost."""
+    found: dict[str, dict[tuple[str, str], Row]] = {}
+    for row in study["grid"]:
+        found.setdefault(row["network"], {})[row["train"], row["evaluate"]] = row
+    for network in [*found, "average"]:
+        cells: Row = {"network": network}
+        for title, side in sides.items():
+            some = [one[side] for one in (found.values() if network == "average" else [found[network]]) if side in one]
+            if some:
+                cells[title] = _mean([one[metric] for one in some])
+            if some and metric in some[0]["drop"]:
+                cells[f"Δ {title}"] = _mean([one["drop"][metric] for one in some], "+")
+        if len(cells) > 2:
+            yield cells | {"paper": _printed(printed.get(network))}
+
+
+def _mean(figures: Sequence[Row], sign: str = "") -> str:
+    """A figure, or the mean of several."""
+    mean = sum(figure["mean"] for figure in figures) / len(figures)
+    return per_cent(figures[0] if len(figures) == 1 else {"mean": mean, "sem": None}, sign)
+
+
+def _areas(study: Row) -> Iterable[Row]:
+    parts = zip(PUBLISHED["correlations"].items(), (("area", 3), ("object", 4)), strict=True)
+    for (title, printed), (name, number) in parts:
+        rows = []
+        for group in study["groups"].get(name, []):
+            row: Row = {"covered (%)": _range(group), "categories": group["categories"]}
+            for metric in METRICS[:2]:
+                row[f"Δ {metric}"] = "–" if group.get(metric) is None else f"{100 * group[metric]:+.2f}"
+                if (paper := PUBLISHED["groups"].get(name, {}).get(metric, {}).get(group["from"])) is not None:
+                    row[f"Δ {metric}, paper"] = f"{paper:+.2f}"
+            rows.append(row)
+        note = "Mean drop by blurring, percentage points, of categories by what faces cover on average."
+        for metric, value in printed.items():
+            found = study["correlations"].get(name, {}).get(metric)
+            here = f"{found['r']:.2f} (p = {found['p']:.2g}, {found['n']} categories)" if found else "not measured"
+            note += f" r of {metric}: {here}; paper {value:.2f}."
+        yield _table(f"Drop of categories by {title}", note, rows, f"figure-{number}")
+
+
+def _range(group: Row) -> str:
+    return f"{100 * group['from']:g}–{100 * group['to']:g}" if group["to"] < 1 else f"≥ {100 * group['from']:g}"
+
+
+def _pairs(found: list[Row]) -> Iterable[Row]:
+    for one in found:
+        printed = PUBLISHED["pairs"].get(one["category"], {})
+        row: Row = {"category": " ".join(filter(None, (one["category"], printed.get("name"))))}
+        for metric in [metric for metric in METRICS if metric in one]:
+            before, after = one[metric]
+            drop = f"{100 * (before['mean'] - after['mean']):+.1f}"
+            row[_NAMES[metric]] = f"{per_cent(before)} / {per_cent(after)} / {drop}"
+            row |= {f"{metric}, paper": _printed(printed[metric])} if printed else {}
+        yield row
+
+
+def _transfer(name: str, found: list[Row]) -> Iterable[Row]:
+    printed = PUBLISHED["transfer"].get(name, {})
+    rows: dict[tuple[str, str], Row] = {(network, metric): {} for metric, some in printed.items() for network in some}
+    for one in found:
+        rows.setdefault((one["network"], one["metric"]), {})[one["pretrained"]] = per_cent(one)
+    for (network, metric), values in rows.items():
+        here = {f"begun {begun}": values.get(begun, "–") for begun in _BEGUN}
+        yield {"network": network, "metric": metric, **here, "paper": _printed(printed.get(metric, {}).get(network))}
+
+
+# -- figures and page --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """What a study found: caveats and provenance, everything that is in study.json, tables, images of Figure 5."""
+
+    results: Results
+    study: Row
+    tables: list[Row]
+    looks: list[tuple[str, Gaze, Gaze]]
+
+
+def write_study(run: StudyRun, out: Path) -> list[Path]:
+    """The page with its figures, tables as CSV, and the results as JSON; returns the files, the page first."""
+    drawn = {
+        stem: save_plot(out / "figures" / stem, partial(draw, run), (9, 3.2)) for stem, (_, draw) in _FIGURES.items()
+    }
+    plots = {stem: {_FIGURES[stem][0]: paths} for stem, paths in drawn.items() if paths}
+    page = render(
+        "study.html.j2",
+        results=run.results,
+        tables=run.tables,
+        figures={stem: inlined(one) for stem, one in plots.items()},
+        long=_LONG,
+        spelt=lambda value: "" if value is None else value,
+    )
+    rows = {slug(table["title"]): table["rows"] for table in run.tables}
+    return write_pages(out, page, run.results, rows, {key: one for plot in plots.values() for key, one in plot.items()})
+
+
+def _draw_faces(run: StudyRun, canvas: Any) -> None:
+    left, right = canvas.subplots(1, 2)
+    shares = sorted((100 * one["with_faces"] for one in run.study["faces"]["classes"].values()), reverse=True)
+    left.bar(range(1, len(shares) + 1), shares, width=1.0)
+    left.set(xlabel="categories, in this order", ylabel="images with faces (%)", ylim=(0, 100))
+    images = {int(number): count for number, count in run.study["faces"]["images"].items() if int(number)}
+    right.bar(list(images), list(images.values()), width=1.0, log=max(images.values()) > 100)
+    right.set(xlabel="faces in an image", ylabel="images, of those with faces")
+
+
+def _draw_groups(name: str, label: str, run: StudyRun, canvas: Any) -> bool:
+    groups = [group for group in run.study["groups"].get(name, []) if group["categories"]]
+    metrics = [m for m in METRICS[:2] if groups and all(group.get(m) is not None for group in groups)]
+    for axes, metric in zip(np.atleast_1d(canvas.subplots(1, max(1, len(metrics)))), metrics, strict=False):
+        axes.bar([f"{_range(g)}\n{g['categories']} cat." for g in groups], [100 * g[metric] for g in groups])
+        axes.axhline(0, color="0.3", linewidth=0.8)
+        axes.set(xlabel=f"area of faces in the {label} (%)", ylabel=f"drop of {_NAMES[metric].lower()} (points)")
+    return bool(metrics)
+
+
+def _draw_looks(run: StudyRun, canvas: Any) -> bool:
+    if not run.looks:
+        return False
+    canvas.set_size_inches(9, 2.4 * len(run.looks))
+    for row, (title, *looks) in zip(canvas.subplots(len(run.looks), 4, squeeze=False), run.looks, strict=True):
+        for name, look, plain, hot in zip(("original", "blurred"), looks, row[::2], row[1::2], strict=True):
+            edges = (-0.5, len(look.seen) - 0.5, len(look.seen) - 0.5, -0.5)
+            for axes, text in ((plain, f"{title}, {name}"), (hot, f"called {look.called}")):
+                axes.imshow(look.seen)
+                axes.set_title(text, fontsize=8)
+                axes.set_axis_off()
+            hot.imshow(look.heat, "jet", alpha=0.45, vmin=0, vmax=1, extent=edges, interpolation="bilinear")
+    return True
+
+
+# File → caption, and what draws it; False where there is nothing to draw.
+_FIGURES: dict[str, tuple[str, Callable[[StudyRun, Any], bool | None]]] = {
+    "figure-2": ("Images with faces by category, and faces by image (Figure 2)", _draw_faces),
+    "figure-3": ("Drop of categories by blurred area (Figure 3)", partial(_draw_groups, "area", "image")),
+    "figure-4": ("Drop of categories by object covered (Figure 4)", partial(_draw_groups, "object", "object's box")),
+    "figure-5": ("Grad-CAM for the right category (Figure 5)", _draw_looks),
+}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ficgan.anonymizers import generator
-from ficgan.data import Blob
+from ficgan.data import Blob, open_faces
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.files import file_digest
@@ -145,8 +145,6 @@ class Transfer:
 
 
 def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfig) -> tuple[_Half, _Half, int, str]:
-    from ficgan.data import open_faces
-
     data = open_faces([images], resolution=study.resize, labels=task.labels)
     labels = data.labels
     if labels is None or not labels.attribute_names:

@@ -1,6 +1,7 @@
 """Who is shown in a survey, and how: pairs of photos (Fantômas, appendix D), or photos that are rated (section 8).
 
-And figures of the answers, with intervals by resampling participants and what they were shown."""
+And figures of the answers, with intervals by resampling participants and what they were shown.
+"""
 
 from __future__ import annotations
 
