@@ -2,8 +2,7 @@
 
 The detector looks at scene cuts, at every n-th frame, and wherever two looks differ. A weak find is confirmed by a
 stronger one of its track, by a mesh, or by the detector of the check. A track none of whose finds is confirmed (leaves,
-hands, cloth), and which no motion joins to one that is, is dropped and named.
-"""
+hands, cloth), and which no motion joins to one that is, is dropped and named."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The third stage of a film, *rendered*: frames drawn in segments and put together with the sound; the account of it.
 
 One `Renderer` serves files, cameras and streams. `JobState` is what a film leaves in its private work folder, so that
-the same job goes on where it stopped.
-"""
+the same job goes on where it stopped."""
 
 from __future__ import annotations
 

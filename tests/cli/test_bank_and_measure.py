@@ -171,7 +171,7 @@ class Means:
 def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options that name a small model, its bank and eight faces."""
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
-    for room in ("deidentify.pipeline", "faces"):
+    for room in ("deidentify", "faces"):
         monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
     judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
     monkeypatch.setattr(bars, "get_readers", lambda names, device="cpu": [judge])
