@@ -20,9 +20,17 @@ from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE, SmoothConfig, 
 from ficgan.frame import LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
-from ficgan.frame.drawn import iris_colour, read_gaze, read_teeth, with_eyes, with_teeth
+from ficgan.frame.drawn import (
+    fineness,
+    iris_colour,
+    lender_of,
+    read_gaze,
+    read_teeth,
+    with_eyes,
+    with_relief,
+    with_teeth,
+)
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.lenders import fineness, lender_of, with_relief
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator

@@ -24,8 +24,8 @@ from ficgan.faces import Face, MediaPipeMesh, get_detector
 from ficgan.files import file_digest
 from ficgan.frame import HI, LIDS, LO
 from ficgan.frame.appearance import TONE_UNIT
+from ficgan.frame.drawn import lender_of, tone_of
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-from ficgan.frame.lenders import lender_of, tone_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN

@@ -27,7 +27,7 @@ from ficgan.errors import UsageError
 from ficgan.faces import MediaPipeMesh
 from ficgan.files import file_digest
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-from ficgan.frame.lenders import lend
+from ficgan.frame.learn import lend
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"

@@ -23,7 +23,7 @@ from ficgan.cli.main import handle_errors
 from ficgan.data import open_faces
 from ficgan.errors import InputError
 from ficgan.faces import Alignment, get_recognizer
-from ficgan.frame.fit import SIDE, images_of
+from ficgan.frame.learn import SIDE, images_of
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindReader, cells_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"

@@ -223,8 +223,8 @@ def fit_appearance(
     from ficgan.data import check_alignment, check_size, open_faces
     from ficgan.faces import Alignment, MediaPipeMesh
     from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-    from ficgan.frame.fit import SIDE, FitConfig, learn
-    from ficgan.frame.lenders import lend
+    from ficgan.frame.fit import FitConfig
+    from ficgan.frame.learn import SIDE, learn, lend
 
     refuse_existing(out, bank, overwrite=overwrite)
     faces = open_faces(data, resolution=SIDE, labels=given["labels"], split=given["split"])
@@ -273,7 +273,7 @@ def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, 
     """
     from ficgan.arrays import file_header
     from ficgan.data import open_faces
-    from ficgan.frame.fit import SIDE
+    from ficgan.frame.learn import SIDE
     from ficgan.training.frame_faces import build_bank
 
     refuse_existing(out, overwrite=overwrite)

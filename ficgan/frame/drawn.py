@@ -1,7 +1,8 @@
-"""Drawing into a new face: eyes that look where the source looks, and teeth.
+"""Drawn into a new face: eyes that look where the source looks, teeth, and the fine detail of skin.
 
-The mean of many people has neither. Light and colours are those of the photo; irises are everybody's, and teeth are
-those of a synthetic face.
+The mean of many people has none of them. Light and colours are those of the photo; irises are everybody's, teeth and
+detail are those of synthetic faces. Relief is fine detail as a share of the light around; there pictures are luminances
+[n,n] in [0,1], and a fine one has twice the side of the frame.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA
+from ficgan.arrays import LUMA, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Warp
+from ficgan.frame.appearance import AppearanceModel, FinePlaces, Lender
+from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -347,3 +350,128 @@ def with_teeth(
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)
     return out
+
+
+# Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
+_FINE = 2.2
+# The same of the blur whose colours detail has.
+_TINT = 4.0
+# Luminance that is added to light: what is nearly black has no relief.
+_BLACK = 0.03
+# Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
+_AROUND, _DARKER = 0.055, 0.22
+
+
+def fineness(grey: Floats, places: FinePlaces) -> tuple[float, float]:
+    """Strength of the fine detail of skin and of eyes, standard deviations in [0,1]."""
+    return _strength(_fine(grey), places)
+
+
+def _strength(fine: Floats, places: FinePlaces) -> tuple[float, float]:
+    # Of skin by the median: brows and nostrils do not count.
+    return float(np.median(np.abs(fine.ravel()[places.skin]))) / 0.6745, float(fine.ravel()[places.eyes].std())
+
+
+def _fine(grey: Floats) -> Floats:
+    import cv2
+
+    out: Any = grey - cv2.GaussianBlur(grey, (0, 0), _FINE)
+    return out
+
+
+def relief_of(grey: Floats) -> Floats:
+    """Fine detail of a picture [n,n] as a share of the light around: float32 [n,n]."""
+    out: Floats = _fine(grey) / _resized(_light(_resized(grey, len(grey) // 4)), len(grey))
+    return out
+
+
+def tone_of(grey: Floats, side: int) -> Floats:
+    """Logarithm of the light at each place of a picture [n,n] over that around: float32 [side,side]."""
+    small = _resized(grey, side)
+    return _tone(small, _light(small))
+
+
+def _tone(grey: Floats, light: Floats) -> Floats:
+    return np.log((np.maximum(grey, 0) + np.float32(_BLACK)) / light)
+
+
+def _light(grey: Floats) -> Floats:
+    """Luminance around each place, never quite black."""
+    import cv2
+
+    return np.maximum(cv2.GaussianBlur(grey, (0, 0), _AROUND * len(grey)), 0) + np.float32(_BLACK)
+
+
+def _resized(picture: Floats, side: int) -> Floats:
+    import cv2
+
+    how = cv2.INTER_AREA if side < len(picture) else cv2.INTER_LINEAR
+    out: Any = cv2.resize(picture, (side, side), interpolation=how)
+    return out
+
+
+def with_relief(
+    texture: Floats, lender: Lender, wanted: tuple[float, float], places: FinePlaces, most: float
+) -> Floats:
+    """A texture [n,n,3] in [0,1] with the relief of another face.
+
+    Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
+    Lids and lashes are lent always.
+
+    Args:
+        wanted: `fineness` of skin and eyes that the result shall have.
+        most: largest gain of the relief.
+    """
+    import cv2
+
+    grey = luminance(texture)
+    small = _resized(grey, len(lender.tone))
+    light = _light(small)
+    darker = np.maximum(_tone(small, light) - lender.tone, 0)
+    trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
+    fits = np.maximum(_resized(trust, len(grey)), places.around_eyes)
+    added = lender.relief * fits * _resized(light, len(grey))
+    fine = _fine(grey)
+    none, full = _strength(fine, places), _strength(fine + _fine(added), places)
+    skin, around = (
+        min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
+        for want, a, b in zip(wanted, none, full, strict=True)
+    )
+    # Pores and wrinkles are darker and lighter skin, not grey.
+    around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
+    tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
+    gain = (skin + np.float32(around - skin) * places.around_eyes) * added
+    out: Floats = texture + gain[..., None] * tint
+    return out
+
+
+# Lenders of the nearest kinds, and how many of them fit best: one of these lends its detail. What a wholly different
+# ethnic group and gender weigh beside a visible difference of age.
+_NEAREST, _FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
+
+
+def lender_of(model: AppearanceModel, code: Floats, kind: Floats, lot: float) -> int:
+    """Number of the face that lends its detail to another one.
+
+    Of those of much the same kind it is one of those whose brows, eyes and lips lie most where the new face's do.
+
+    Args:
+        code: [D] of the new face; kind: [9], its kind as a reading.
+        lot: in [0,1), draws among those that fit.
+    """
+    import cv2
+
+    parts, lenders = len(ETHNICITIES), model.lenders
+    alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
+    older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
+    # Wrinkles on the young are worse than none on the old.
+    apart = np.abs(older) * np.where(older > 0, 1.3, 1)
+    apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
+    near = np.argsort(apart, kind="stable")[:_NEAREST]
+    tones = model.detail_tones[near].reshape(len(near), -1)
+    side = model.detail_tones.shape[1]
+    wanted = tone_of(luminance(model.neutral_texture(code)), side).ravel()
+    known = cv2.resize(model.mask, (side, side), interpolation=cv2.INTER_AREA).ravel() > 0.9
+    fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
+    best = near[np.argsort(fits)[::-1][:_FITTING]]
+    return int(best[int(lot * len(best)) % len(best)])

@@ -1,27 +1,18 @@
-"""The linear model learnt: aligned faces read, geometry and appearance fitted to them, and the codes of a bank."""
+"""Fit the geometry and the linear appearance model from aligned faces."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import ridge
-from ficgan.device import cpus
 from ficgan.errors import InputError, Progress, unheard
-from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
-from ficgan.frame import HI, LO, FaceShape, Readings, Warp, expression_numbers, rigid_fit
+from ficgan.frame import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
-from ficgan.frame.compose import read_texture
-from ficgan.frame.file import FrameNetwork
-
-if TYPE_CHECKING:
-    from ficgan.data import FaceData, Labels
 
 Floats = NDArray[np.float32]
 
@@ -312,160 +303,3 @@ def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float6
     """Power of a symmetric matrix; negative eigenvalues count as 0."""
     values, vectors = np.linalg.eigh(symmetric)
     return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)
-
-
-Found = TypeVar("Found")
-# Of the aligned crops, pixels: a frame unit is a 128th of the template's crop.
-SIDE = 128
-# Share of a face beyond which it gives no code to a bank: one in 23 of the clear faces of FairFace.
-_COVERED = 0.12
-_IN_MEMORY = 256  # decoded crops
-_AGE = re.compile(r"(\d+)\s*-\s*(\d+)|(?:more than|over|\+)?\s*(\d+)\s*\+?")
-
-
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """A fitted model, a record of the data, and the M clear faces: rows, readings, textures uint8 [M,R,R,3]."""
-
-    model: AppearanceModel
-    record: dict[str, Any]
-    rows: NDArray[np.int64]
-    read: Readings
-    textures: NDArray[np.uint8]
-
-    def codes(self, model: AppearanceModel) -> Floats:
-        """Codes as a bank holds them and attributes [M,D+A] of the clear faces, as a model reads them."""
-        rows = range(len(self.rows))
-        return np.stack([_banked(model, self.textures[row], self.read.take([row]))[0] for row in rows])
-
-
-def learn(data: FaceData, mesh: MediaPipeMesh, config: FitConfig, progress: Progress = unheard) -> Learnt:
-    """Fit geometry and appearance to aligned faces at 128² by the default template, with labels where there are any."""
-    points, presence = meshes_of(data, mesh, progress)
-    clear = np.flatnonzero(presence >= config.presence)
-    needed = 4 * (config.lights + config.textures)
-    if len(clear) < needed:
-        raise InputError(f"{len(clear)} of {len(data)} faces are clear, and a fit needs {needed}: give more of them")
-    shape = fit_shape(points[clear], config)
-    read = shape.read(points[clear])
-    warp = Warp(shape.front, config.size)
-    textures = np.empty((len(clear), config.size, config.size, 3), np.uint8)
-
-    def texture(row: int, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return read_texture(image, read.upright[row], read.points[row], warp)
-
-    for row, found in _each(data.subset(clear), texture, "reading textures", progress):
-        textures[row] = found
-    labels = None if data.labels is None else data.labels.take([int(i) for i in clear])
-    names, kept = kept_attributes(labels, len(clear))
-    model = fit_appearance(shape, read, textures, _groups(labels, len(clear)), kept, names, config, progress)
-    record = {"images": len(data), "clear": len(clear), "mesh": mesh.name, "fingerprint": data.fingerprint}
-    return Learnt(model, record, clear, read, textures)
-
-
-def codes_of(
-    model: AppearanceModel,
-    data: FaceData,
-    mesh: MediaPipeMesh,
-    presence: float,
-    network: FrameNetwork | None = None,
-    progress: Progress = unheard,
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M].
-
-    Faces with much before them (glasses, hands) are left out: a mean of old people would wear spectacles.
-    """
-    points, sure = meshes_of(data, mesh, progress)
-    clear = np.flatnonzero(sure >= presence)
-    if not len(clear):
-        raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
-
-    def code_of(row: int, image: NDArray[np.uint8]) -> tuple[Floats, float]:
-        read = model.shape.read(points[clear[row]][None])
-        texture = read_texture(image, read.upright[0], read.points[0], model.warp)
-        return _banked(model, texture, read, network)
-
-    found = [one for _, one in _each(data.subset(clear), code_of, "encoding", progress)]
-    bare = np.array([covered < _COVERED for _, covered in found])
-    return np.stack([code for code, _ in found])[bare], clear[bare]
-
-
-def _banked(
-    model: AppearanceModel, texture: NDArray[np.uint8], read: Readings, network: FrameNetwork | None = None
-) -> tuple[Floats, float]:
-    """Code, attributes and w [D+A+W] of one face without what lies over it, and how much of it that covers."""
-    texture, covered, _ = model.uncovered(texture, read)
-    code, moment = model.encode(texture[None], read)
-    parts = [model.bank_codes(code)[0], moment.kept[0]]
-    if network is not None:
-        parts.append(network.read(texture[None], model.identity_code(code, moment.kept))[0])
-    return np.concatenate(parts).astype(np.float32), covered
-
-
-def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Gender and age, as far as labels have them: names, and values [N,A] with NaN where unknown."""
-    names: list[str] = []
-    columns: list[NDArray[np.float64]] = []
-    if labels is not None:
-        known = {name.casefold(): labels.attributes[:, i] for i, name in enumerate(labels.attribute_names)}
-        if "male" in known:
-            other = known.get("female", 1 - known["male"])
-            names.append("Male")
-            columns.append(np.where(known["male"] + other == 1, known["male"].astype(float), np.nan))
-        ages = {i: age for i, name in enumerate(labels.attribute_names) if (age := _age(name)) is not None}
-        if len(ages) > 1:
-            table = labels.attributes[:, list(ages)] != 0
-            names.append("age")
-            columns.append(np.where(table.sum(1) == 1, table @ np.array(list(ages.values())), np.nan))
-    return tuple(names), np.stack(columns, 1) if columns else np.zeros((count, 0))
-
-
-def _age(name: str) -> float | None:
-    match = _AGE.fullmatch(name.strip())
-    if not match:
-        return None
-    return (int(match[1]) + int(match[2])) / 2 if match[1] else float(match[3])
-
-
-def _groups(labels: Labels | None, count: int) -> Sequence[str]:
-    """Group of each face, of which every one is trimmed alike: the race where labels have it, else none."""
-    if labels is None or not labels.attribute_columns:
-        return [""] * count
-    rows = [i for i, column in enumerate(labels.attribute_columns) if column.casefold() in ("race", "ethnicity")]
-    if not rows:
-        return [""] * count
-    table = labels.attributes[:, rows]
-    return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
-
-
-def meshes_of(data: FaceData, mesh: MediaPipeMesh, progress: Progress = unheard) -> tuple[Floats, Floats]:
-    """Points float32 [N,478,3] in pixels of the crops, and presence float32 [N], of aligned faces at 128²."""
-    template = Alignment().points(SIDE)[None]
-
-    def read(row: int, image: NDArray[np.uint8]) -> tuple[Floats, float]:
-        found = find_meshes(mesh, image, template)[0]
-        return found.points, found.presence
-
-    found = [one for _, one in _each(data, read, "reading meshes", progress)]
-    return np.stack([points for points, _ in found]), np.array([presence for _, presence in found], np.float32)
-
-
-def _each(
-    data: FaceData, work: Callable[[int, NDArray[np.uint8]], Found], stage: str, progress: Progress
-) -> Iterator[tuple[int, Found]]:
-    """Row and work(row, crop) of every face, in order; as many at once as there are cores, a few hundred in memory."""
-    with ThreadPoolExecutor(cpus()) as pool:
-        for begin in range(0, len(data), _IN_MEMORY):
-            rows = range(begin, min(begin + _IN_MEMORY, len(data)))
-            yield from zip(rows, pool.map(work, rows, _crops(data, rows)), strict=True)
-            progress(rows.stop, len(data), stage)
-
-
-def images_of(data: FaceData) -> Iterator[NDArray[np.uint8]]:
-    """Decoded crops, a few hundred at a time in memory."""
-    for begin in range(0, len(data), _IN_MEMORY):
-        yield from _crops(data, range(begin, min(begin + _IN_MEMORY, len(data))))
-
-
-def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(data.subset(rows).resident().numpy().transpose(0, 2, 3, 1))

@@ -23,9 +23,9 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
+from ficgan.frame.drawn import fineness
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
-from ficgan.frame.fit import images_of
-from ficgan.frame.lenders import fineness
+from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN, kind_reader

@@ -23,7 +23,8 @@ from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces import Alignment, Recognizer, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
-from ficgan.frame.fit import SIDE, ridge_map, telling_map
+from ficgan.frame.fit import ridge_map, telling_map
+from ficgan.frame.learn import SIDE
 from ficgan.identity.kind import AGES, ETHNICITIES, GENDERS, YEARS, KindCodes, kind_reader
 from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.ficgan import Linear

@@ -120,7 +120,7 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     from ficgan import pretrained
     from ficgan.files import file_digest
     from ficgan.frame.file import load_appearance
-    from ficgan.frame.fit import codes_of
+    from ficgan.frame.learn import codes_of
 
     model, out = pretrained.path("model"), tmp_path / "bank.safetensors"
     labels = ["--labels", str(portraits / "faces.csv")]

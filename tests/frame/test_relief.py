@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ficgan.arrays import luminance
-from ficgan.frame.lenders import FinePlaces, Floats, Lender, fineness, relief_of, tone_of, with_relief
+from ficgan.frame.drawn import FinePlaces, Floats, Lender, fineness, relief_of, tone_of, with_relief
 
 
 def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generator) -> None:

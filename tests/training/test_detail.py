@@ -24,8 +24,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture
+from ficgan.frame.drawn import relief_of
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
-from ficgan.frame.lenders import lend, relief_of
+from ficgan.frame.learn import lend
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
