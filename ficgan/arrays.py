@@ -120,6 +120,9 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
     return np.arange(count), partner
 
 
+# -- files of arrays ---------------------------------------------------------------------------------------------------
+
+
 def write_arrays(
     path: str | Path,
     arrays: Mapping[str, NDArray[Any]],

@@ -165,6 +165,9 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in typing.get_args(annotation) for model in _models(inner)]
 
 
+# -- a model and its training ------------------------------------------------------------------------------------------
+
+
 class _ConfigPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 

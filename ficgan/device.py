@@ -71,6 +71,8 @@ def resolve_precision(name: str, device: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 
+# -- model files, and sessions of onnxruntime --------------------------------------------------------------------------
+
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 # Packs of insightface in the order of preference; `antelopev2` and `buffalo_l` hold the strongest recognisers.
 _INSIGHTFACE_PACKS = ("buffalo_l", "antelopev2", "buffalo_m", "buffalo_s", "buffalo_sc")

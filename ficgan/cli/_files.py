@@ -308,6 +308,9 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
     plan.jobs = left
 
 
+# -- the work ---------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class FileSetup:
     """What all files of a run share. It can be pickled; called in a worker, it loads the model.

@@ -245,6 +245,9 @@ def _results(
                     yield from results
 
 
+# -- films in two steps, and what is left of a run ---------------------------------------------------------------------
+
+
 @click.command()
 @click.argument("film", type=click.Path())
 @output("Folder of the project.", kind=PATH)

@@ -261,6 +261,8 @@ class Exemptions:
         return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
 
 
+# -- what is no face and is covered, too -------------------------------------------------------------------------------
+
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
 _MASKS: tuple[Callable[..., Paste], ...] = (plain_mask, solid_mask, blur_face, mosaic_face)

@@ -160,6 +160,8 @@ def _blurred(region: Image, sigma: float) -> Image:
     return blurred
 
 
+# -- what is no face and is covered, too -------------------------------------------------------------------------------
+
 # Least score of a find: what such networks are exported with. It is low, since a missed object stays in the picture.
 LEAST_SCORE = 0.25
 # Boxes that overlap more (intersection over union) are one object, of whatever class.

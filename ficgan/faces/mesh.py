@@ -180,6 +180,8 @@ def _in_photo(matrix: Matrix, points: NDArray[Any], presence: np.float32) -> Mes
     return Mesh(placed.astype(np.float32), float(presence))
 
 
+# -- over time ---------------------------------------------------------------------------------------------------------
+
 # A parabola is fitted to a window of frames around each frame (Savitzky and Golay 1964), so steady and evenly
 # accelerated motion stays. A point leaves its measured place by no more than a bound: sudden motion stays, too.
 Floats = NDArray[np.float64]

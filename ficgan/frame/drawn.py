@@ -352,6 +352,8 @@ def with_teeth(
     return out
 
 
+# -- fine detail -------------------------------------------------------------------------------------------------------
+
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
 # The same of the blur whose colours detail has.

@@ -191,6 +191,8 @@ def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
     return np.ascontiguousarray(data.subset(rows).resident().numpy().transpose(0, 2, 3, 1))
 
 
+# -- faces that lend new ones their detail and their teeth -------------------------------------------------------------
+
 # Faces that lend their detail; share of those that may, by how ordinary it is; share of a face that may be unlike the
 # model: wrinkles are, as are glasses.
 LENDERS, _ODDEST, _UNLIKE = 96, 0.9, 3 * COVERED

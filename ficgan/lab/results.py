@@ -113,6 +113,8 @@ def text_table(lines: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+# -- figures -----------------------------------------------------------------------------------------------------------
+
 SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
 

@@ -214,6 +214,8 @@ def _units(vectors: Vector) -> Vector:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
 Picture = NDArray[np.uint8]
 
 # -- light, chosen by the scores of YuNet, a detector, on twelve scans without colours --------------------------------

@@ -136,6 +136,8 @@ def new_photo(
     )
 
 
+# -- side-cars ---------------------------------------------------------------------------------------------------------
+
 TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"

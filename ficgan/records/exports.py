@@ -115,6 +115,8 @@ def coco(pictures: Iterable[Picture]) -> bytes:
     return json.dumps(tree, separators=(",", ":")).encode() + b"\n"
 
 
+# -- content credentials -----------------------------------------------------------------------------------------------
+
 _GENERATED = ("generated", "retried")
 # IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"

@@ -308,6 +308,8 @@ def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unhear
     return Showing.fit(parts[0], parts[1], parts[2], parts[3], parts[4], known, free)
 
 
+# -- the warp, with gradients ------------------------------------------------------------------------------------------
+
 # Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
 _LEAST = 0.15
 # Distance in upright units beyond which the frame has no pixel for a place.
@@ -421,6 +423,8 @@ class Composite(nn.Module):
             weight = self.warp.sample(self.mask.expand(len(source), -1, -1, -1), place) * fine[:, 2:]
             return source + weight * (new - source)
 
+
+# -- identity banks ----------------------------------------------------------------------------------------------------
 
 # Decoded pictures in memory: 200 MB at 256².
 _AT_ONCE = 1024

@@ -247,6 +247,9 @@ def _pipeline(p: float) -> nn.Module:
     )
 
 
+# -- what a run shows --------------------------------------------------------------------------------------------------
+
+
 class Means:
     """Sums of named scalars, kept on their device until they are read."""
 

@@ -183,6 +183,8 @@ def restored(item: Item, step: Step) -> dict[str, Any]:
     return {"faces": (*item.faces[: step.at], *faces, *after), "controls": step.controls, "reviewed": step.reviewed}
 
 
+# -- the folder --------------------------------------------------------------------------------------------------------
+
 SCHEMA = "ficgan-ui-project/1"
 # Steps of undo that a file keeps.
 STEPS = 200

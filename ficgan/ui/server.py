@@ -430,6 +430,8 @@ def _file_name(name: str) -> str:
     return f"{stem or 'file'}{suffix[:9]}"
 
 
+# -- who is let in -----------------------------------------------------------------------------------------------------
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -216,6 +216,8 @@ def hide_path(text: str, path: Path, name: str) -> str:
     return text.replace(str(path), name).replace(path.name, name)
 
 
+# -- people over a review ----------------------------------------------------------------------------------------------
+
 # How their new faces were drawn, with identity codes of the sources.
 FILE = "people.json"
 

@@ -27,6 +27,9 @@ from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
 
+__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats", "written"]
+
+
 Rows = NDArray[np.int64]
 PARTS = ("background", "attacker", "gallery", "probe", "unused")
 _PRIORITY = ("gallery", "probe", "attacker", "background")  # Of equal pictures the first in this order stays
@@ -168,8 +171,6 @@ def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, dig
     how |= {"duplicates_removed": count, "people_lost_by_it": len(lost)}
     return written(replace(split, **parts, unused=unused), people, how, names)
 
-
-__all__ = ["FaceSet", "Prepared", "Quick", "Split", "open_set", "prepare", "split", "without_repeats", "written"]
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]

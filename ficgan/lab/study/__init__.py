@@ -190,6 +190,8 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
     )
 
 
+# -- tables, figures and the page --------------------------------------------------------------------------------------
+
 _NAMES = {"top1": "Top-1 accuracy", "top5": "Top-5 accuracy", "ap": "Average precision"}
 _BEGUN = ("none", "original", "blurred", "overlaid")
 # Where the paper has a downstream task.

@@ -182,6 +182,8 @@ def competing(cells: Sequence[Cell], scenes: Scenes, drop: NDArray[np.float64]) 
     return found
 
 
+# -- where a network looks ---------------------------------------------------------------------------------------------
+
 _SIDES: tuple[Variant, ...] = ("original", "blurred")
 
 

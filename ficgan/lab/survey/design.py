@@ -116,6 +116,8 @@ def draw_rated(pools: dict[str, list[tuple[int, int]]], photos: int) -> tuple[li
     return rated, [row for some in rows for row in some[each:]][:CHECKS], notes if len(pools) == 1 else []
 
 
+# -- figures of the answers --------------------------------------------------------------------------------------------
+
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
 Booleans = NDArray[np.bool_]
 
