@@ -21,6 +21,7 @@ from ficgan.frame import LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import (
+    Fineness,
     fineness,
     iris_colour,
     lender_of,
@@ -237,8 +238,8 @@ class FrameModel(FaceModel):
         look = compose.read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
-            fine, lashes = fineness(luminance(double) / np.float32(255), model.fine_places)
-            look = replace(look, fine=fine, lashes=lashes)
+            fine = fineness(luminance(double) / np.float32(255), model.fine_places)
+            look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -383,7 +384,8 @@ class FrameModel(FaceModel):
             return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
         lender = model.lent(self._lender(row))
         texture = compose.stretched(made.texture, 2)
-        texture = with_relief(texture, lender, (look.fine, look.lashes), model.fine_places, self.config.detail)
+        wanted = Fineness(look.fine, look.lashes, look.forehead)
+        texture = with_relief(texture, lender, wanted, model.fine_places, self.config.detail)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _lender(self, row: _Row) -> int:

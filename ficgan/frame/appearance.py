@@ -32,6 +32,8 @@ _MOST_LIGHT = 2.5
 _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
 _EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
+# Of the mesh, along the brows.
+_BROW_LINE = [70, 63, 105, 66, 107, 300, 293, 334, 296, 336]
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
 # Steps of a lender's tone in a file, in one.
@@ -46,11 +48,16 @@ COVERED = 0.05
 
 
 class FinePlaces(NamedTuple):
-    """Where fine detail is measured: flat indices of skin, and of eyes and brows; and [n,n], 1 around the eyes."""
+    """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
+
+    And float32 [n,n], 1 around the eyes, and on the forehead.
+    """
 
     skin: NDArray[np.int64]
     eyes: NDArray[np.int64]
+    forehead: NDArray[np.int64]
     around_eyes: Floats
+    on_forehead: Floats
 
 
 class Lender(NamedTuple):
@@ -184,18 +191,24 @@ class AppearanceModel:
         place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
         apart = [
             np.linalg.norm(place[:, :, None] - self.shape.front[marks], axis=3).min(2) - reach
-            for marks, reach in (
-                ([33, 133, 362, 263], _EYES),
-                ([70, 63, 105, 66, 107, 300, 293, 334, 296, 336], _BROWS),
-            )
+            for marks, reach in (([33, 133, 362, 263], _EYES), (_BROW_LINE, _BROWS))
         ]
         return np.clip(-np.minimum(*apart) / _FADE, 0, 1).astype(np.float32)
 
     @cached_property
+    def _on_forehead(self) -> Floats:
+        """float32 [2R,2R], 1 above the brows, fading over a few units towards them."""
+        brows = float(self.shape.front[_BROW_LINE, 1].mean())
+        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
+        rows = np.clip((brows - y) / _FADE, 0, 1)[:, None]
+        return (rows * (1 - self._around_eyes)).astype(np.float32)
+
+    @cached_property
     def fine_places(self) -> FinePlaces:
         """Where fine detail is measured."""
-        pixels, around_eyes = self.fine_pixels, self._around_eyes
-        return FinePlaces(pixels, pixels[around_eyes.ravel()[pixels] > 0.5], around_eyes)
+        pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
+        eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
+        return FinePlaces(pixels, eyes, forehead, around_eyes, on_forehead)
 
     def lent(self, number: int) -> Lender:
         """One lender's relief [2R,2R] and tone."""

@@ -126,7 +126,7 @@ class Look:
         sharpness: `sharpness_of` the source's texture in the frame.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine, lashes: `fineness` of skin and eyes of a face larger than the frame, see `relief`; 0 for others.
+        fine, lashes, forehead: `Fineness` of a face larger than the frame; 0 for others.
     """
 
     sharpness: float
@@ -134,6 +134,7 @@ class Look:
     coarse: float = 1.0
     fine: float = 0.0
     lashes: float = 0.0
+    forehead: float = 0.0
 
 
 def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:

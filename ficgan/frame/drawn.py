@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -362,16 +362,27 @@ _TINT = 4.0
 _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
+# Most detail of a forehead, of that of all skin.
+_WRINKLED = 1.4
 
 
-def fineness(grey: Floats, places: FinePlaces) -> tuple[float, float]:
-    """Strength of the fine detail of skin and of eyes, standard deviations in [0,1]."""
+class Fineness(NamedTuple):
+    """Strength of the fine detail of skin, of eyes and of the forehead: standard deviations in [0,1]."""
+
+    skin: float
+    eyes: float
+    forehead: float
+
+
+def fineness(grey: Floats, places: FinePlaces) -> Fineness:
+    """Of a picture [n,n]."""
     return _strength(_fine(grey), places)
 
 
-def _strength(fine: Floats, places: FinePlaces) -> tuple[float, float]:
+def _strength(fine: Floats, places: FinePlaces) -> Fineness:
     # Of skin by the median: brows and nostrils do not count.
-    return float(np.median(np.abs(fine.ravel()[places.skin]))) / 0.6745, float(fine.ravel()[places.eyes].std())
+    skin, forehead = (float(np.median(np.abs(fine.ravel()[part]))) / 0.6745 for part in (places.skin, places.forehead))
+    return Fineness(skin, float(fine.ravel()[places.eyes].std()), forehead)
 
 
 def _fine(grey: Floats) -> Floats:
@@ -412,16 +423,15 @@ def _resized(picture: Floats, side: int) -> Floats:
     return out
 
 
-def with_relief(
-    texture: Floats, lender: Lender, wanted: tuple[float, float], places: FinePlaces, most: float
-) -> Floats:
+def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float) -> Floats:
     """A texture [n,n,3] in [0,1] with the relief of another face.
 
     Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
     Lids and lashes are lent always.
 
     Args:
-        wanted: `fineness` of skin and eyes that the result shall have.
+        wanted: `fineness` that the result shall have; that of a forehead with hair over it counts for no more than that
+            of a wrinkled one.
         most: largest gain of the relief.
     """
     import cv2
@@ -435,15 +445,16 @@ def with_relief(
     added = lender.relief * fits * _resized(light, len(grey))
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)
-    skin, around = (
+    limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)
+    skin, around, above = (
         min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
-        for want, a, b in zip(wanted, none, full, strict=True)
+        for want, a, b in zip(limited, none, full, strict=True)
     )
+    gain = skin + np.float32(around - skin) * places.around_eyes + np.float32(above - skin) * places.on_forehead
     # Pores and wrinkles are darker and lighter skin, not grey.
     around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
     tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
-    gain = (skin + np.float32(around - skin) * places.around_eyes) * added
-    out: Floats = texture + gain[..., None] * tint
+    out: Floats = texture + (gain * added)[..., None] * tint
     return out
 
 
