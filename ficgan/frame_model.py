@@ -47,6 +47,8 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
+# Of `AppearanceModel.moustache`: up to the first there is one, from the second on none, and the third is a clean lip.
+_MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.2
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -60,6 +62,7 @@ class _Place:
     Args:
         texture: uint8 [R,R,3] of the source.
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
+        moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
 
@@ -68,6 +71,7 @@ class _Place:
     look: Look
     gaze: Floats
     mouth: Floats
+    moustache: float
     forehead: Forehead
     hair: Floats | float = 0.0
 
@@ -179,10 +183,12 @@ class FrameModel(FaceModel):
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: _Place = reading.place
-        moment, mouth = replace(place.moment, light=light[None]), np.mean([near.mouth for near in places], 0)
+        moment = replace(place.moment, light=light[None])
+        mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
+        moustache = float(np.mean([near.moustache for near in places]))
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
-        place = replace(place, moment=moment, look=look, mouth=mouth.astype(np.float32), forehead=forehead)
+        place = replace(place, moment=moment, look=look, mouth=mouth, moustache=moustache, forehead=forehead)
         return replace(reading, place=place)
 
     def row(self, found: Mesh | None) -> Floats | None:
@@ -249,7 +255,10 @@ class FrameModel(FaceModel):
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, forehead, self._hair(texture, moment))
+        lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
+        moustache = float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, 1))) * (max(lip, _CLEAN) - lip) + lip
+        hair = self._hair(texture, moment)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, moustache, forehead, hair)
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -421,7 +430,8 @@ class FrameModel(FaceModel):
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
-            texture = self._plainer(texture, moment)
+            new = taken[shape + model.lights :].mean(dtype=np.float32)
+            texture = self._shaved(self._plainer(texture, moment), moment, place.moustache, new)
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -431,6 +441,16 @@ class FrameModel(FaceModel):
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
+
+    def _shaved(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
+        """A new face [R,R,3] with as much of a moustache as the source has, as far as it is new."""
+        model, out = self.model, texture.copy()
+        reads, gives = model.moustache
+        pixels = out.reshape(-1, 3)[model.pixels]
+        change = (moustache - reads @ model.unpredicted(pixels, moment)) * gives.reshape(-1, 3)
+        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+        out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
+        return out
 
     def _plainer(self, texture: Floats, moment: Moment) -> Floats:
         """A new face [R,R,3] without the spots of colour that a draw has."""

@@ -10,7 +10,7 @@ Source: Newton et al. 2005 (k-same); Gross et al. 2006 (model-based k-same); Coo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import grey_of
+from ficgan.arrays import LUMA, grey_of
 from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
 from ficgan.frame import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
@@ -32,7 +32,8 @@ _MOST_LIGHT = 2.5
 _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
 _EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
-# Of the mesh, along the brows.
+# Of the mesh: below the nose, the upper lip, the cheeks; along the brows.
+_NOSE, _LIP, _CHEEKS = 2, (164, 167, 393, 165, 391), (50, 280, 101, 330, 117, 346)
 _BROW_LINE = [70, 63, 105, 66, 107, 300, 293, 334, 296, 336]
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
@@ -365,6 +366,32 @@ class AppearanceModel:
         brow, top = float(self.shape.front[[105, 334], 1].min()), float(self.shape.front[:, 1].min())
         calm = np.clip((row - top) / (brow - 3 - top), 0, 1)[:, None]
         return (_CALM + (1 - _CALM) * calm).astype(np.float32)
+
+    @cached_property
+    def moustache(self) -> tuple[Floats, Floats]:
+        """Float32 [3P], reads of `unpredicted` how light the upper lip is beside the cheeks: moustaches are dark.
+
+        And [3P], what makes it lighter by one, with all that goes with it in the lower half of the model's textures.
+        """
+        y, x = np.divmod(self.pixels, self.size)
+        places = np.stack([x, y], 1) * self.warp.step + LO
+
+        def share(marks: Sequence[int], reach: float) -> Floats:
+            apart = np.linalg.norm(places[:, None] - self.shape.front[list(marks)], axis=2)
+            near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
+            return near / near.sum()
+
+        reads = ((share(_LIP, 2.0) - share(_CHEEKS, 3.0))[:, None] * LUMA).ravel().astype(np.float32)
+        components = self.components[self.lights :]
+        below = np.clip((places[:, 1] - self.shape.front[_NOSE, 1]) / _FADE + 0.5, 0, 1)
+        gives = (components @ reads) @ components * np.repeat(below, 3)
+        return reads, (gives / (reads @ gives)).astype(np.float32)
+
+    def unpredicted(self, pixels: Floats, moment: Moment) -> Floats:
+        """What a moment does not predict of pixels [P,3] in [0,1], in units of its contrast: float32 [3P]."""
+        raw = moment.light * self.light_sd + self.light_mean
+        rest: Floats = self.normalised(pixels[None], raw)[0] - self.predicted(moment)[0].ravel()
+        return rest
 
     @property
     def written(self) -> Floats:
