@@ -31,7 +31,7 @@ TEETH_UNIT = 200
 # when they look ahead, and the farthest that they are moved; in widths of the eye.
 _RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
 # Luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
-_WHITE = 1.1
+_WHITE = 1.25
 # How much darker the rim of an iris is than its middle.
 _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
@@ -39,10 +39,10 @@ _IRISES = np.array(
     [
         [0.22, 0.15, 0.11],
         [0.34, 0.23, 0.16],
-        [0.42, 0.35, 0.23],
-        [0.40, 0.42, 0.32],
-        [0.40, 0.48, 0.54],
-        [0.44, 0.47, 0.48],
+        [0.48, 0.40, 0.27],
+        [0.48, 0.50, 0.38],
+        [0.50, 0.58, 0.64],
+        [0.55, 0.58, 0.59],
     ]
 )
 # How frequent they are in each ethnic group, in the order of `ETHNICITIES`. Rough estimates: brown nearly everywhere,
@@ -59,10 +59,10 @@ _FREQUENT = np.array(
     ]
 )
 # The pupil: luminance, of the iris, and radius, of the iris's.
-_PUPIL, _PUPIL_RADIUS = 0.25, 0.42
+_PUPIL, _PUPIL_RADIUS = 0.42, 0.36
 # How much darker the white is at the lids, and to which depth; the reflection of a lamp: share of white, size, place.
 _SHADOW, _SHADOW_DEPTH = 0.28, 0.09
-_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.6, 0.15, (-0.25, -0.35)
+_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.75, 0.12, (-0.22, -0.22)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def with_eyes(
         shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) + 0.18 * _smooth(corner, 0.5, 1)
         drawn.append((window, share, _WHITE * beside, shadow, mean / mean.mean(), dx, dy, step.mean() / width))
     for window, share, white, shadow, colour, dx, dy, pixel in drawn:
-        rho, soft = np.hypot(dx, dy), max(0.12, 0.6 * pixel)
+        rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
         fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
         fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
