@@ -439,7 +439,7 @@ class FrameModel(FaceModel):
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         hair = 0.0 if row.bare else place.hair
-        texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair))
+        texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _shaved(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:

@@ -32,8 +32,9 @@ _MOST_LIGHT = 2.5
 _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
 _EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
-# Of the mesh: below the nose, the upper lip, the cheeks; along the brows.
-_NOSE, _LIP, _CHEEKS = 2, (164, 167, 393, 165, 391), (50, 280, 101, 330, 117, 346)
+# Of the mesh: the outline of the lips; below the nose, the upper lip, the cheeks; along the brows.
+_LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
+_NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
 _BROW_LINE = [70, 63, 105, 66, 107, 300, 293, 334, 296, 336]
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
@@ -195,6 +196,16 @@ class AppearanceModel:
             for marks, reach in (([33, 133, 362, 263], _EYES), (_BROW_LINE, _BROWS))
         ]
         return np.clip(-np.minimum(*apart) / _FADE, 0, 1).astype(np.float32)
+
+    @cached_property
+    def not_skin(self) -> Floats:
+        """float32 [R,R], 1 around eyes and brows and on the lips."""
+        import cv2
+
+        out = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
+        lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
+        cv2.fillPoly(out, [lips], 1.0, shift=4)
+        return np.asarray(out, np.float32)
 
     @cached_property
     def _on_forehead(self) -> Floats:
@@ -381,7 +392,7 @@ class AppearanceModel:
             near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
             return near / near.sum()
 
-        reads = ((share(_LIP, 2.0) - share(_CHEEKS, 3.0))[:, None] * LUMA).ravel().astype(np.float32)
+        reads = ((share(_LIP, 2.5) - share(_CHEEKS, 3.0))[:, None] * LUMA).ravel().astype(np.float32)
         components = self.components[self.lights :]
         below = np.clip((places[:, 1] - self.shape.front[_NOSE, 1]) / _FADE + 0.5, 0, 1)
         gives = (components @ reads) @ components * np.repeat(below, 3)

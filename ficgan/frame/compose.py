@@ -162,10 +162,11 @@ def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> L
     return Look(sharpness, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
 
 
-def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
+def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
     """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
 
     Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
+    `not_skin` [R,R] is 1 on brows, eyes and lips.
     """
     import cv2
 
@@ -177,7 +178,8 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     small = reduced(mask)
     difference = reduced(source.astype(np.float32) / 255 - made)
     skin = small >= 0.85
-    cast = np.clip(np.median(difference[skin], axis=0), -0.25, 0.25) if skin.any() else np.zeros(3, np.float32)
+    plain = skin & (reduced(not_skin) < 0.5)
+    cast = np.clip(np.median(difference[plain], axis=0), -0.25, 0.25) if plain.any() else np.zeros(3, np.float32)
     difference -= cast
     ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
@@ -194,7 +196,12 @@ def matched_border(made: Floats, source: Image, mask: Floats) -> Floats:
     fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
     # The middle has the source's colours by now: a border of another brightness must not bleach or darken it.
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
-    fade = cast + fade * (KEPT + (1 - KEPT) * np.exp(-depth / np.float32(0.12 * half)))
+    near_border = np.exp(-depth / np.float32(0.12 * half))
+    fade *= KEPT + (1 - KEPT) * near_border
+    if plain.any():
+        within = 1 - near_border
+        fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
+    fade += cast
     return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
 
 

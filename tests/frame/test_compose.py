@@ -180,12 +180,14 @@ def test_a_colour_cast_is_removed_at_the_border(
     source = read_texture(astronaut, read.upright[0], read.points[0], warp)
     exact = source.astype(np.float32) / 255
     cast = np.array([0.1, -0.06, 0.02], np.float32)
-    np.testing.assert_allclose(matched_border(exact - cast, source, mask), exact, atol=2e-3)
-    np.testing.assert_allclose(matched_border(exact, source, mask), exact, atol=1e-3)
+    np.testing.assert_allclose(matched_border(exact - cast, source, mask, np.zeros_like(mask)), exact, atol=2e-3)
+    np.testing.assert_allclose(matched_border(exact, source, mask, np.zeros_like(mask)), exact, atol=1e-3)
     # What differs inside is the new face: it stays.
     other = exact - cast
     other[40:56, 40:56] += 0.2
-    assert (matched_border(other, source, mask) - exact)[44:52, 44:52].mean() == pytest.approx(0.2, abs=0.01)
+    assert (matched_border(other, source, mask, np.zeros_like(mask)) - exact)[44:52, 44:52].mean() == pytest.approx(
+        0.2, abs=0.01
+    )
 
 
 def test_a_blurred_photo_gets_a_blurred_face(
