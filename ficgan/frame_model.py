@@ -32,6 +32,7 @@ from ficgan.frame.drawn import (
     with_teeth,
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
+from ficgan.frame.glasses import read_glasses, with_glasses
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -49,6 +50,8 @@ LIGHT_BOUND = 0.5
 
 # Of `AppearanceModel.moustache`: up to the first there is one, from the second on none, and the third is a clean lip.
 _MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.2
+# Most that it is changed by.
+_MOST_SHAVED = 1.5
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -62,6 +65,7 @@ class _Place:
     Args:
         texture: uint8 [R,R,3] of the source.
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
+        glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
@@ -71,6 +75,7 @@ class _Place:
     look: Look
     gaze: Floats
     mouth: Floats
+    glasses: Floats
     moustache: float
     forehead: Forehead
     hair: Floats | float = 0.0
@@ -184,11 +189,15 @@ class FrameModel(FaceModel):
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: _Place = reading.place
         moment = replace(place.moment, light=light[None])
-        mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
+        mouth, glasses = (
+            np.mean([getattr(near, name) for near in places], 0).astype(np.float32) for name in ("mouth", "glasses")
+        )
         moustache = float(np.mean([near.moustache for near in places]))
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
-        place = replace(place, moment=moment, look=look, mouth=mouth, moustache=moustache, forehead=forehead)
+        place = replace(
+            place, moment=moment, look=look, mouth=mouth, glasses=glasses, moustache=moustache, forehead=forehead
+        )
         return replace(reading, place=place)
 
     def row(self, found: Mesh | None) -> Floats | None:
@@ -257,8 +266,8 @@ class FrameModel(FaceModel):
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, 1))) * (max(lip, _CLEAN) - lip) + lip
-        hair = self._hair(texture, moment)
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, moustache, forehead, hair)
+        glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, forehead, hair)
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -447,7 +456,8 @@ class FrameModel(FaceModel):
         model, out = self.model, texture.copy()
         reads, gives = model.moustache
         pixels = out.reshape(-1, 3)[model.pixels]
-        change = (moustache - reads @ model.unpredicted(pixels, moment)) * gives.reshape(-1, 3)
+        off = np.clip(moustache - reads @ model.unpredicted(pixels, moment), -_MOST_SHAVED, _MOST_SHAVED)
+        change = off * gives.reshape(-1, 3)
         contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
         return out
@@ -495,7 +505,8 @@ class FrameModel(FaceModel):
                 made.grid,
             )
         drawn = _greyed(drawn - made.texture, moment)
-        return replace(made, texture=made.texture + taken[first:].mean(dtype=np.float32) * drawn)
+        texture = made.texture + taken[first:].mean(dtype=np.float32) * drawn
+        return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp))
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place: _Place = reading.place

@@ -1,4 +1,4 @@
-"""The embedded networks: default model and bank, two face detectors, face mesh, the gate, and the reader of kinds.
+"""The embedded networks: default model and bank, two face detectors, face mesh, gate, readers of kinds and of glasses.
 
 `manifest.json` lists the files: `{"files": {"NAME": {"role": ROLE, "sha256": HEX, …}}, …}`, and
 states the licence, the data, the training record and the measured figures beside them.
@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of the embedded file with the role `model`, `bank`, `mesh`, `gate`, `detector`, `check` or `kind`.
+    """Path of the embedded file with a role: `model`, `bank`, `mesh`, `gate`, `detector`, `check`, `kind`, `glasses`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -27,7 +27,14 @@ def folder(tmp_path: Path) -> Path:
     """Where the embedded files go: the networks of others are there, and what was embedded before."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    for name in ("face_mesh.onnx", "gate.onnx", "detector.onnx", "yunet.onnx", "kind.safetensors"):
+    for name in (
+        "face_mesh.onnx",
+        "gate.onnx",
+        "detector.onnx",
+        "yunet.onnx",
+        "kind.safetensors",
+        "glasses.safetensors",
+    ):
         (folder / name).write_bytes(name.encode())
     for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
         (folder / name).write_bytes(b"old")

@@ -38,6 +38,7 @@ NETWORKS = {
     "detector": "detector.onnx",
     "check": "yunet.onnx",
     "kind": "kind.safetensors",
+    "glasses": "glasses.safetensors",
 }
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
