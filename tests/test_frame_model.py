@@ -480,3 +480,61 @@ def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: i
     assert same == ([True, True, False] if name == "swaps" else [True, *[False] * 4])
     command = evaluate.commands["sheet"].params[0].type
     assert list(command.choices) == list(SHEETS)  # type: ignore[attr-defined]
+
+
+# -- what a source wears --------------------------------------------------------------------------------------------
+
+
+def with_painted_glasses(photo: Image, face: Face, colour: tuple[int, int, int]) -> tuple[Image, list[int]]:
+    """A photo with round glasses and their arms, and the rows of the left and the right arm."""
+    import cv2
+
+    out, (left, right) = photo.copy(), face.landmarks[:2].astype(int)
+    apart = int(right[0] - left[0])
+    axes = int(0.4 * apart), int(0.29 * apart)
+    for eye, side in ((left, -1), (right, 1)):
+        rim = int(eye[0]) + side * axes[0], int(eye[1])
+        cv2.ellipse(out, (int(eye[0]), int(eye[1])), axes, 0, 0, 360, colour, 2, cv2.LINE_AA)
+        cv2.line(out, rim, (rim[0] + side * int(0.5 * apart), rim[1]), colour, 2, cv2.LINE_AA)
+    cv2.line(out, (int(left[0]) + axes[0], int(left[1])), (int(right[0]) - axes[0], int(right[1])), colour, 2)
+    return out, [int(left[1]), int(right[1])]
+
+
+@pytest.mark.parametrize("colour", [(20, 20, 20), (250, 240, 200)])
+def test_glasses_stay_and_their_arms_do_not_hang_in_the_air(
+    engine: Deidentifier, photo: Image, face: Face, colour: tuple[int, int, int]
+) -> None:
+    """From an arm outside the new face to the new rim a line of its colour leads, and none without glasses."""
+    worn, rows = with_painted_glasses(photo, face, colour)
+    (left, right), apart = face.landmarks[:2].astype(int), int(face.landmarks[1, 0] - face.landmarks[0, 0])
+    results = [engine(one, key="a") for one in (photo, worn)]
+    for row, columns in zip(
+        rows,
+        (
+            range(left[0] - int(0.75 * apart), left[0] - int(0.5 * apart)),
+            range(right[0] + int(0.5 * apart), right[0] + int(0.75 * apart)),
+        ),
+        strict=True,
+    ):
+        strip = np.s_[row - apart // 4 : row + apart // 4, columns[0] : columns[-1]]
+        away = [np.abs(one.image[strip].astype(int) - colour).mean(2).min(0) for one in results]
+        assert (away[1] < 60).mean() > 0.9 and np.median(away[1]) < np.median(away[0]) / 2
+
+
+def test_who_has_a_moustache_keeps_one_and_nobody_else_gets_one(
+    engine: Deidentifier, model: FrameModel, photo: Image, face: Face
+) -> None:
+    """The upper lip of the new face is as dark beside its cheeks as the source's."""
+    import cv2
+
+    nose, left, right = face.landmarks[2:].astype(int)
+    lip = int(left[0] + right[0]) // 2, int(0.45 * nose[1] + 0.55 * (left[1] + right[1]) / 2)
+    width = int(right[0] - left[0])
+    wearing = photo.copy()
+    cv2.ellipse(wearing, lip, (width // 2, width // 7), 0, 0, 360, (50, 38, 30), -1, cv2.LINE_AA)
+    lips = np.s_[lip[1] - width // 12 : lip[1] + width // 12, lip[0] - width // 4 : lip[0] + width // 4]
+    found = [model.see([(one, face)])[0].place.moustache for one in (photo, wearing)]
+    assert found[1] < found[0] - 0.5
+    for key in "ab":
+        plain, dark = (luminance(engine(one, key=key).image)[lips].mean() for one in (photo, wearing))
+        assert dark < 0.85 * plain
