@@ -362,6 +362,8 @@ _TINT, _TINTED = 4.0, 1.35
 _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
+# Depth of the deepest wrinkles, of the strength of the skin's detail; lashes may be twice as dark.
+_DEEP = 4.0
 # Most detail of a forehead, of that of all skin.
 _WRINKLED = 1.4
 
@@ -382,7 +384,7 @@ def fineness(grey: Floats, places: FinePlaces) -> Fineness:
 def _strength(fine: Floats, places: FinePlaces) -> Fineness:
     # Of skin by the median: brows and nostrils do not count.
     skin, forehead = (float(np.median(np.abs(fine.ravel()[part]))) / 0.6745 for part in (places.skin, places.forehead))
-    return Fineness(skin, float(fine.ravel()[places.eyes].std()), forehead)
+    return Fineness(skin, float(np.quantile(np.abs(fine.ravel()[places.eyes]), 0.75)) / 1.15, forehead)
 
 
 def _fine(grey: Floats) -> Floats:
@@ -455,7 +457,9 @@ def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
     tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
     tint = 1 + np.float32(_TINTED) * (tint - 1)
-    out: Floats = texture + (gain * added)[..., None] * tint
+    most_deep = np.float32(_DEEP * wanted.skin + 1e-6) * (1 + places.around_eyes)
+    detail = most_deep * np.tanh(gain * added / most_deep)
+    out: Floats = texture + detail[..., None] * tint
     return out
 
 
