@@ -327,7 +327,8 @@ class FrameModel(FaceModel):
         record["choices"] = first
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how bright and which "
+            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, where and in which colour "
+            "glasses meet the face, how dark the upper lip is, how bright and which "
             f"colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its "
             f"smooth colours, and hair before it stays. Of {first} k-same draws ({later} where a face was drawn again) "
             "the one least like the source was taken, which tells whoever knows the seed a little about it."
