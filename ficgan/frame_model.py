@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from ficgan.frame.drawn import (
     with_teeth,
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.glasses import read_glasses, with_glasses
+from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -52,6 +52,8 @@ LIGHT_BOUND = 0.5
 _MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.2
 # Most that it is changed by.
 _MOST_SHAVED = 1.5
+# Widths between which pores lie, pixels of a picture of four times the frame.
+_PORES = (0.8, 2.0)
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -254,7 +256,8 @@ class FrameModel(FaceModel):
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
-            look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead)
+            pores = compose.read_pores(photo, mesh.points)
+            look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, pores=pores)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
@@ -327,10 +330,11 @@ class FrameModel(FaceModel):
         record["choices"] = first
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, where and in which colour "
-            "glasses meet the face, how dark the upper lip is, how bright and which "
-            f"colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its "
-            f"smooth colours, and hair before it stays. Of {first} k-same draws ({later} where a face was drawn again) "
+            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, where and in which "
+            "colour glasses meet the face, how dark the upper lip is, how bright and of which colour the inside of the "
+            f"mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
+            "before it stays. "
+            f"Of {first} k-same draws ({later} where a face was drawn again) "
             "the one least like the source was taken, which tells whoever knows the seed a little about it."
         )
         return record
@@ -441,7 +445,7 @@ class FrameModel(FaceModel):
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
             new = taken[shape + model.lights :].mean(dtype=np.float32)
-            texture = self._shaved(self._plainer(texture, moment), moment, place.moustache, new)
+            texture = self._groomed(self._plainer(texture, moment), moment, place.moustache, new)
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -452,16 +456,20 @@ class FrameModel(FaceModel):
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
-    def _shaved(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
-        """A new face [R,R,3] with as much of a moustache as the source has, as far as it is new."""
+    def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
+        """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
         model, out = self.model, texture.copy()
         reads, gives = model.moustache
-        pixels = out.reshape(-1, 3)[model.pixels]
-        off = np.clip(moustache - reads @ model.unpredicted(pixels, moment), -_MOST_SHAVED, _MOST_SHAVED)
-        change = off * gives.reshape(-1, 3)
+        rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
+        change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
+        change += self._trace.taken_from(rest)[:, None]
         contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
         return out
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return Trace.of(self.model, glasses_reader().trace)
 
     def _plainer(self, texture: Floats, moment: Moment) -> Floats:
         """A new face [R,R,3] without the spots of colour that a draw has."""
@@ -523,6 +531,7 @@ class FrameModel(FaceModel):
             seed=seed,
             grid=made.grid,
             forehead=place.forehead if made.new else None,
+            pores=self._pores if made.new and place.look.pores else None,
             source=place.moment.read.points[0] if made.new else None,
         )
 
@@ -549,6 +558,18 @@ class FrameModel(FaceModel):
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         take = self.model.bands[[layer - 1 for layer in layers]].any(0)
         return z_id[:, : self.model.code_size][:, take]
+
+    @cached_property
+    def _pores(self) -> Floats:
+        """Pores by chance [4R,4R], on skin alone."""
+        import cv2
+
+        side = 4 * self.model.size
+        noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
+        blurred = [cv2.GaussianBlur(noise, (0, 0), width) for width in _PORES]
+        octaves = [(fine - coarse) / (fine - coarse).std() for fine, coarse in pairwise(blurred)]
+        skin = self._mask(1.0) * (1 - self.model.not_skin)
+        return np.sum(octaves, 0) * cv2.resize(skin, (side, side), interpolation=cv2.INTER_LINEAR)
 
     @cached_property
     def _within(self) -> Floats:

@@ -55,6 +55,9 @@ _LEAST = 0.2
 # Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
 # the skin's: made by chance it shows more than lines and pores do.
 _PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
+# Mesh points amid skin, and the outer corners of the eyes; half of a window around a point, of the distance of the
+# corners, and at least so many pixels.
+_SKIN, _CORNERS, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], (33, 263), 0.13, 6
 # Blurs are made in a picture so many times smaller.
 _BLUR_COARSE = 4
 
@@ -127,6 +130,7 @@ class Look:
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
         fine, lashes, forehead: `Fineness` of a face larger than the frame; 0 for others.
+        pores: of `read_pores`; 0 where none are added.
     """
 
     sharpness: float
@@ -135,6 +139,7 @@ class Look:
     fine: float = 0.0
     lashes: float = 0.0
     forehead: float = 0.0
+    pores: float = 0.0
 
 
 def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
@@ -160,6 +165,34 @@ def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> L
     # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
     first *= float(np.clip(2 * unit - 1, 0, 1))
     return Look(sharpness, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
+
+
+def read_pores(photo: Image, points: NDArray[Any]) -> float:
+    """Fine detail of skin in a photo [H,W,3] at two pixels: deviation in [0,1], median over forehead, cheeks and chin.
+
+    Args:
+        points: [468,≥2] the mesh in the photo.
+    """
+    levels = []
+    for window in _skin_windows(points, photo.shape[1::-1]):
+        levels.append(_pore_noise(luminance(photo[window]) / np.float32(255)))
+    return float(np.median(levels)) if levels else 0.0
+
+
+def _skin_windows(points: NDArray[Any], size: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """Rows and columns of places of a picture of a size (width, height) where a face has skin; none of small faces."""
+    half = int(_WINDOW * np.linalg.norm(points[_CORNERS[0], :2] - points[_CORNERS[1], :2]))
+    middles = np.rint(points[_SKIN, :2]).astype(int)
+    inside = ((middles >= half) & (middles + half <= size)).all(1)
+    if half < _LEAST_HALF:
+        return []
+    return [np.s_[y - half : y + half, x - half : x + half] for x, y in middles[inside]]
+
+
+def _pore_noise(grey: Floats) -> float:
+    import cv2
+
+    return _noise(cv2.resize(grey, (grey.shape[1] // 2, grey.shape[0] // 2), interpolation=cv2.INTER_AREA))
 
 
 def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
@@ -285,6 +318,7 @@ def paste_texture(
     seed: int = 0,
     grid: Floats | None = None,
     forehead: Forehead | None = None,
+    pores: Floats | None = None,
     source: Doubles | None = None,
 ) -> Paste:
     """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
@@ -296,6 +330,7 @@ def paste_texture(
             source stays beside a slimmer face, and a wider one is no halo. None: they stay.
         look, seed: grain to add, None: none; and its seed.
         forehead: skin above the mask that is laid on, too.
+        pores: float32 [n,n], a pattern in the frame that is added until skin is as fine as `look` says.
     """
     import cv2
 
@@ -316,13 +351,41 @@ def paste_texture(
     packed = np.dstack([at, found])
     scale = np.float32((len(texture) - 1) / (warp.size - 1))
     grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
+
+    def places(rows: slice, columns: slice) -> tuple[Floats, Floats, Floats]:
+        fine: Any = cv2.remap(
+            packed, *np.meshgrid(fx[columns], fy[rows]), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+        )
+        u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
+        return u, v, sure
+
+    def pattern(u: Floats, v: Floats) -> Floats:
+        assert pores is not None
+        finer = np.float32((len(pores) - 1) / (warp.size - 1))
+        out: Any = cv2.remap(pores, finer * u, finer * v, cv2.INTER_LINEAR)
+        return out
+
+    def drawn(u: Floats, v: Floats, amount: float) -> Floats:
+        new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        if amount:  # darker and lighter skin, not grey
+            new *= (1 + np.float32(amount) * pattern(u, v) / np.maximum(luminance(new), 0.05))[..., None]
+        return new
+
+    amount = 0.0
+    if pores is not None and look is not None and look.pores:
+        mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
+        found_at = [places(*window)[:2] for window in _skin_windows(mesh, (width, height))]
+        levels = [[_pore_noise(luminance(drawn(u, v, 0.0))), _pore_noise(pattern(u, v))] for u, v in found_at]
+        if levels:
+            own, step_of = np.median(levels, 0)
+            grown = 0.0 if grain is None else look.grain * look.coarse / 2
+            amount = math.sqrt(max(look.pores**2 - own**2 - grown**2, 0)) / max(step_of, 1e-6)
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
         strip = slice(first, first + step)
-        fine: Any = cv2.remap(packed, *np.meshgrid(fx, fy[strip]), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
-        new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        u, v, sure = places(strip, slice(None))
+        new = drawn(u, v, amount)
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= sure
         share[share < 1 / 255] = 0

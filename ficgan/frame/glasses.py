@@ -1,12 +1,14 @@
 """Glasses: whether a face wears some, and others that are drawn in their place.
 
 A new face covers the glasses, but their arms beside it stay. New ones begin where these arms end and have their colour;
-their form is drawn by chance.
+their form is drawn by chance. A mean of many people, some of whom wear glasses, has a trace of them, which is taken
+away.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import luminance, read_arrays, resize
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, Warp
+from ficgan.frame.appearance import AppearanceModel
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -22,6 +25,8 @@ Floats = NDArray[np.float32]
 SIDE, ROWS, CELLS = 128, slice(14, 78), (24, 16)
 # Width of the blur that leaves lines behind, pixels; grey levels of contrast that every face has.
 _LINE, _CONTRAST = 2.0, 4.0
+# Share of a trace that is taken away; the strongest one, of the mean of those who wear glasses.
+_TAKEN, _MOST_TRACE = 0.8, 1.3
 # Evidence from which on new glasses begin to be drawn, and are drawn wholly. In between they are faint, so that they
 # do not flicker in films.
 UNSURE, SURE = -0.6, -0.35
@@ -33,12 +38,55 @@ _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0
 _FORMS, _CLEAR = (2.2, 4.0), 0.08
 
 
+class GlassesReader(NamedTuple):
+    """What was learnt of glasses.
+
+    Args:
+        weight: float32 [384] and bias [1], log odds from `lines_of`.
+        trace: [128,128], how much lighter those who wear glasses are at each place around the eyes, in units of the
+            contrast.
+        levels: [2], how much of it textures have of those who wear none, and some: see `Trace`.
+    """
+
+    weight: Floats
+    bias: Floats
+    trace: Floats
+    levels: Floats
+
+
 @lru_cache(maxsize=1)
-def _reader() -> tuple[Floats, float]:
+def glasses_reader() -> GlassesReader:
     import ficgan.pretrained as pretrained
 
     arrays, _ = read_arrays(pretrained.path("glasses"), kind="glasses-reader")
-    return arrays["weight"].astype(np.float32), float(arrays["bias"][0])
+    return GlassesReader(*(arrays[name].astype(np.float32) for name in GlassesReader._fields))
+
+
+class Trace(NamedTuple):
+    """The trace of glasses in the textures of a model with P pixels.
+
+    Args:
+        reads: float32 [3P], how much of it `AppearanceModel.unpredicted` has, in units of `GlassesReader.levels`.
+        gives: float32 [P], luminance that those who wear glasses have more.
+    """
+
+    reads: Floats
+    gives: Floats
+
+    @classmethod
+    def of(cls, model: AppearanceModel, trace: Floats) -> Trace:
+        import cv2
+
+        gives = cv2.resize(trace, (model.size, model.size), interpolation=cv2.INTER_AREA).ravel()[model.pixels]
+        components = model.reader[:, model.lights :]
+        way = np.repeat(gives, 3) @ components
+        return cls((components @ (way / np.linalg.norm(way))).astype(np.float32), gives.astype(np.float32))
+
+    def taken_from(self, unpredicted: Floats) -> Floats:
+        """What is to be added to a texture's luminance [P], in units of the contrast, so that no trace is left."""
+        none, some = glasses_reader().levels
+        share = np.clip((self.reads @ unpredicted - none) / (some - none), 0, _MOST_TRACE)
+        return np.float32(-_TAKEN * share) * self.gives
 
 
 def lines_of(texture: Image) -> Floats:
@@ -59,7 +107,7 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     Returns:
         Log odds that there are glasses; y of the left and the right arm in the frame; r, g, b and contrast in [0,1].
     """
-    weight, bias = _reader()
+    reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
     heights, colours, contrasts = [], [], []
     middles = _eyes(front)
@@ -74,7 +122,7 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
         heights.append(ys[odd.argmax()])
         colours.append(block[odd.argmax()])
         contrasts.append(odd.max())
-    evidence = weight @ lines_of(texture) + bias
+    evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
     return np.array([evidence, *heights, *np.mean(colours, 0), np.mean(contrasts)], np.float32)
 
 
