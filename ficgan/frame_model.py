@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE, SmoothConfig, smooth_middle
-from ficgan.frame import LO, NUMBERS, Readings, compose
+from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, LEFT_EYE, RIGHT_BROW, RIGHT_EYE, SmoothConfig, smooth_middle
+from ficgan.frame import HI, LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.compose import Forehead, Look
 from ficgan.frame.drawn import (
@@ -29,12 +29,13 @@ from ficgan.frame.drawn import (
     read_teeth,
     with_eyes,
     with_relief,
+    with_spots,
     with_teeth,
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import ETHNICITIES, READING, UNKNOWN
+from ficgan.identity.kind import AGE, ETHNICITIES, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -52,8 +53,9 @@ LIGHT_BOUND = 0.5
 _MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.2
 # Most that it is changed by.
 _MOST_SHAVED = 1.5
-# Widths between which pores lie, pixels of a picture of four times the frame.
-_PORES = (0.8, 2.0)
+# Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
+# they rise outwards, and times that they are as strong as pores.
+_FINEST, _PORES, _HAIR, _HAIR_RISE, _HAIRY = 4, (0.8, 2.0), 21, 0.4, 3.5
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -409,6 +411,7 @@ class FrameModel(FaceModel):
         texture = compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
         texture = with_relief(texture, lender, wanted, model.fine_places, self.config.detail)
+        texture = with_spots(texture, model.fine_places.skin, float(row.kind[AGE]), row.lot)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _lender(self, row: _Row) -> int:
@@ -465,7 +468,15 @@ class FrameModel(FaceModel):
         change += self._trace.taken_from(rest)[:, None]
         contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
-        return out
+        # A mean of brows of many colours is grey beside skin: hairs are of the skin's own colour, but darker.
+        skin = out[(self._mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)
+        tinted = luminance(out)[..., None] * skin / max(float(luminance(skin)), 1e-3)
+        return out + share * self._brows[..., None] * (tinted - out)
+
+    @cached_property
+    def _brows(self) -> Floats:
+        """float32 [R,R], 1 on brows."""
+        return _soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
 
     @cached_property
     def _trace(self) -> Trace:
@@ -561,15 +572,22 @@ class FrameModel(FaceModel):
 
     @cached_property
     def _pores(self) -> Floats:
-        """Pores by chance [4R,4R], on skin alone."""
+        """Pores, and hairs of brows, by chance [4R,4R]."""
         import cv2
 
-        side = 4 * self.model.size
+        side = _FINEST * self.model.size
         noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
-        blurred = [cv2.GaussianBlur(noise, (0, 0), width) for width in _PORES]
-        octaves = [(fine - coarse) / (fine - coarse).std() for fine, coarse in pairwise(blurred)]
+        pores: Any = cv2.GaussianBlur(noise, (0, 0), _PORES[0]) - cv2.GaussianBlur(noise, (0, 0), _PORES[1])
         skin = self._mask(1.0) * (1 - self.model.not_skin)
-        return np.sum(octaves, 0) * cv2.resize(skin, (side, side), interpolation=cv2.INTER_LINEAR)
+        out = pores / pores.std() * cv2.resize(skin, (side, side), interpolation=cv2.INTER_LINEAR)
+        for outline, rise in ((LEFT_BROW, _HAIR_RISE), (RIGHT_BROW, -_HAIR_RISE)):
+            along = np.zeros((_HAIR, _HAIR), np.float32)
+            end = round(_HAIR // 2 * (1 + rise))
+            cv2.line(along, (0, _HAIR - 1 - end), (_HAIR - 1, end), 1.0, 1, cv2.LINE_AA)
+            hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
+            hairs -= cv2.GaussianBlur(hairs, (0, 0), _PORES[1])
+            out += _HAIRY * hairs / hairs.std() * _soft_shapes(self.model, side, (outline,))
+        return np.asarray(out, np.float32)
 
     @cached_property
     def _within(self) -> Floats:
@@ -582,6 +600,16 @@ class FrameModel(FaceModel):
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
+
+
+def _soft_shapes(model: AppearanceModel, side: int, outlines: Sequence[NDArray[np.intp]]) -> Floats:
+    """float32 [side,side] of a picture of the frame, 1 within outlines of mesh points, ending over a unit or two."""
+    import cv2
+
+    out, scale = np.zeros((side, side), np.float32), (side - 1) / (np.array(HI) - LO)
+    for outline in outlines:
+        cv2.fillPoly(out, [np.rint((model.shape.front[outline] - LO) * scale).astype(np.int32)], 1.0)
+    return np.asarray(cv2.GaussianBlur(out, (0, 0), side / model.size), np.float32)
 
 
 def _greyed(colours: Floats, moment: Moment) -> Floats:

@@ -30,11 +30,14 @@ SLOPES = slice(4, 6)
 _MOST_LIGHT = 2.5
 # Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
-# Units from an eye's corners, and from points of a brow, within which lies what belongs to it; over which that ends.
-_EYES, _BROWS, _FADE = 12.0, 6.0, 4.0
-# Of the mesh: the outline of the lips; below the nose, the upper lip, the cheeks; along the brows.
+# Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
+# which that ends.
+_EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
+# Of the mesh: the outline of the lips; below the nose, the upper lip, the cheeks; along the
+# folds of a smile; along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
+_FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _BROW_LINE = [70, 63, 105, 66, 107, 300, 293, 334, 296, 336]
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
@@ -52,7 +55,7 @@ COVERED = 0.05
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 around the eyes, and on the forehead.
+    And float32 [n,n], 1 around the eyes, on the forehead, and where smiles have folds.
     """
 
     skin: NDArray[np.int64]
@@ -60,6 +63,7 @@ class FinePlaces(NamedTuple):
     forehead: NDArray[np.int64]
     around_eyes: Floats
     on_forehead: Floats
+    on_folds: Floats
 
 
 class Lender(NamedTuple):
@@ -186,16 +190,17 @@ class AppearanceModel:
         """float32 [2R,2R], how much of each pixel of the doubled frame gets detail of a network."""
         return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
 
-    @cached_property
-    def _around_eyes(self) -> Floats:
-        """float32 [2R,2R], 1 around eyes and brows, fading over a few units."""
+    def _near(self, marks: Sequence[int], reach: float) -> Floats:
+        """float32 [2R,2R], 1 within a reach of points of the mesh, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
         place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
-        apart = [
-            np.linalg.norm(place[:, :, None] - self.shape.front[marks], axis=3).min(2) - reach
-            for marks, reach in (([33, 133, 362, 263], _EYES), (_BROW_LINE, _BROWS))
-        ]
-        return np.clip(-np.minimum(*apart) / _FADE, 0, 1).astype(np.float32)
+        apart = np.linalg.norm(place[:, :, None] - self.shape.front[list(marks)], axis=3).min(2) - reach
+        return np.clip(-apart / _FADE, 0, 1).astype(np.float32)
+
+    @cached_property
+    def _around_eyes(self) -> Floats:
+        """float32 [2R,2R], 1 around eyes and brows."""
+        return np.maximum(self._near((33, 133, 362, 263), _EYES), self._near(_BROW_LINE, _BROWS))
 
     @cached_property
     def not_skin(self) -> Floats:
@@ -220,7 +225,7 @@ class AppearanceModel:
         """Where fine detail is measured."""
         pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
-        return FinePlaces(pixels, eyes, forehead, around_eyes, on_forehead)
+        return FinePlaces(pixels, eyes, forehead, around_eyes, on_forehead, self._near(_FOLD_LINE, _FOLDS))
 
     def lent(self, number: int) -> Lender:
         """One lender's relief [2R,2R] and tone."""

@@ -368,18 +368,21 @@ def paste_texture(
     def drawn(u: Floats, v: Floats, amount: float) -> Floats:
         new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         if amount:  # darker and lighter skin, not grey
-            new *= (1 + np.float32(amount) * pattern(u, v) / np.maximum(luminance(new), 0.05))[..., None]
+            new *= 1 + np.float32(amount) * pattern(u, v)[..., None]
         return new
 
     amount = 0.0
     if pores is not None and look is not None and look.pores:
         mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
-        found_at = [places(*window)[:2] for window in _skin_windows(mesh, (width, height))]
-        levels = [[_pore_noise(luminance(drawn(u, v, 0.0))), _pore_noise(pattern(u, v))] for u, v in found_at]
+        levels = []
+        for window in _skin_windows(mesh, (width, height)):
+            u, v, _ = places(*window)
+            grey = luminance(drawn(u, v, 0.0))
+            levels.append((_pore_noise(grey), _pore_noise(pattern(u, v)), float(np.median(grey))))
         if levels:
-            own, step_of = np.median(levels, 0)
+            own, pore, light = np.median(levels, 0)
             grown = 0.0 if grain is None else look.grain * look.coarse / 2
-            amount = math.sqrt(max(look.pores**2 - own**2 - grown**2, 0)) / max(step_of, 1e-6)
+            amount = math.sqrt(max(look.pores**2 - own**2 - grown**2, 0)) / max(pore * light, 1e-6)
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes

@@ -37,12 +37,12 @@ _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
 _IRISES = np.array(
     [
-        [0.22, 0.15, 0.11],
-        [0.34, 0.23, 0.16],
-        [0.48, 0.40, 0.27],
-        [0.48, 0.50, 0.38],
-        [0.50, 0.58, 0.64],
-        [0.55, 0.58, 0.59],
+        [0.20, 0.15, 0.12],
+        [0.31, 0.23, 0.18],
+        [0.43, 0.37, 0.28],
+        [0.45, 0.47, 0.39],
+        [0.48, 0.53, 0.57],
+        [0.51, 0.53, 0.54],
     ]
 )
 # How frequent they are in each ethnic group, in the order of `ETHNICITIES`. Rough estimates: brown nearly everywhere,
@@ -362,8 +362,9 @@ _TINT, _TINTED = 4.0, 1.35
 _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
-# Depth of the deepest wrinkles, of the strength of the skin's detail; lashes may be twice as dark.
-_DEEP = 4.0
+# Depth of the deepest wrinkles, of the strength of the skin's detail, lashes may be twice as dark; how much less deep
+# those beside the mouth are.
+_DEEP, _FOLDS = 4.0, 0.6
 # Most detail of a forehead, of that of all skin.
 _WRINKLED = 1.4
 
@@ -457,9 +458,35 @@ def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
     tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
     tint = 1 + np.float32(_TINTED) * (tint - 1)
-    most_deep = np.float32(_DEEP * wanted.skin + 1e-6) * (1 + places.around_eyes)
+    # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
+    most_deep = np.float32(_DEEP * wanted.skin + 1e-6) * (1 + places.around_eyes - _FOLDS * places.on_folds)
     detail = most_deep * np.tanh(gain * added / most_deep)
     out: Floats = texture + detail[..., None] * tint
+    return out
+
+
+# Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how
+# dark: least and most; and their colour, of the skin's, when they are wholly dark.
+_SPOTS, _MORE_SPOTS, _SPOT_RADIUS, _SPOT_DEPTH = 1.0, 1.0, (0.7, 1.6), (0.1, 0.5)
+_SPOT = np.array([0.7, 0.5, 0.45], np.float32)
+
+
+def with_spots(texture: Floats, skin: NDArray[np.int64], age: float, chance: float) -> Floats:
+    """A texture [n,n,3] with a few small spots and moles by chance, which make skin real.
+
+    Args:
+        skin: flat indices of places where there may be some.
+        chance: in [0,1), draws them.
+    """
+    rng, out = np.random.default_rng(int(chance * 2**31)), texture.copy()
+    for y, x in zip(
+        *np.divmod(rng.choice(skin, rng.poisson(_SPOTS + _MORE_SPOTS * age / 10)), len(texture)), strict=True
+    ):
+        radius, depth = rng.uniform(*_SPOT_RADIUS), rng.uniform(*_SPOT_DEPTH) ** 2 / _SPOT_DEPTH[1]
+        window = np.s_[max(y - 6, 0) : y + 7, max(x - 6, 0) : x + 7]
+        ys, xs = np.ogrid[window]
+        weight = depth * np.exp(-(np.square(ys - y) + np.square(xs - x)) / (2 * radius**2))
+        out[window] *= 1 + weight[..., None].astype(np.float32) * (_SPOT - 1)
     return out
 
 
