@@ -50,7 +50,7 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 LIGHT_BOUND = 0.5
 
 # Of `AppearanceModel.moustache`: up to the first there is one, from the second on none, and the third is a clean lip.
-_MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.2
+_MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.3
 # Most that it is changed by.
 _MOST_SHAVED = 1.5
 # Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
@@ -270,7 +270,7 @@ class FrameModel(FaceModel):
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
-        moustache = float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, 1))) * (max(lip, _CLEAN) - lip) + lip
+        moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, _CLEAN - _MOUSTACHE)))
         glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
         place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, forehead, hair)
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
