@@ -193,9 +193,8 @@ class FrameModel(FaceModel):
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: _Place = reading.place
         moment = replace(place.moment, light=light[None])
-        mouth, glasses = (
-            np.mean([getattr(near, name) for near in places], 0).astype(np.float32) for name in ("mouth", "glasses")
-        )
+        mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
+        glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
         moustache = float(np.mean([near.moustache for near in places]))
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
@@ -332,8 +331,9 @@ class FrameModel(FaceModel):
         record["choices"] = first
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, where and in which "
-            "colour glasses meet the face, how dark the upper lip is, how bright and of which colour the inside of the "
+            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how strong wrinkles, "
+            "lashes and pores are, where, how clearly and in which colour glasses meet the face, whether there is a "
+            "moustache and how dark it is, how bright and of which colour the inside of the "
             f"mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
             "before it stays. "
             f"Of {first} k-same draws ({later} where a face was drawn again) "
@@ -411,7 +411,10 @@ class FrameModel(FaceModel):
         texture = compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
         texture = with_relief(texture, lender, wanted, model.fine_places, self.config.detail)
-        texture = with_spots(texture, model.fine_places.skin, float(row.kind[AGE]), row.lot)
+        taken = self._taken(row)
+        if taken is not None:
+            spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
+            texture = texture + self._share(taken) * _greyed(spots, place.moment)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def _lender(self, row: _Row) -> int:
@@ -447,8 +450,7 @@ class FrameModel(FaceModel):
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
-            new = taken[shape + model.lights :].mean(dtype=np.float32)
-            texture = self._groomed(self._plainer(texture, moment), moment, place.moustache, new)
+            texture = self._groomed(self._plainer(texture, moment), moment, place.moustache, self._share(taken))
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -495,6 +497,10 @@ class FrameModel(FaceModel):
     def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
 
+    def _share(self, taken: NDArray[np.bool_]) -> np.float32:
+        """How much of the texture is new."""
+        return taken[len(self.model.shape.basis) + self.model.lights :].mean(dtype=np.float32)
+
     def _moment(self, row: _Row, place: _Place) -> Moment:
         """The source's moment as it is published: damped and with noise."""
         if row.last < row.first:
@@ -505,11 +511,11 @@ class FrameModel(FaceModel):
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
     def _drawn(self, row: _Row, place: _Place, made: _NewFace) -> _NewFace:
-        """A face with eyes and teeth, which are drawn as far as they are new."""
+        """A face with eyes and teeth as far as they are new, and with glasses where the source wears some."""
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
-        yaw, first = float(moment.read.pose.yaw[0]), len(model.shape.basis) + model.lights
+        yaw = float(moment.read.pose.yaw[0])
         iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
         drawn = with_eyes(made.texture, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
         if len(model.teeth):
@@ -525,7 +531,7 @@ class FrameModel(FaceModel):
                 made.grid,
             )
         drawn = _greyed(drawn - made.texture, moment)
-        texture = made.texture + taken[first:].mean(dtype=np.float32) * drawn
+        texture = made.texture + self._share(taken) * drawn
         return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp))
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:

@@ -538,3 +538,27 @@ def test_who_has_a_moustache_keeps_one_and_nobody_else_gets_one(
     for key in "ab":
         plain, dark = (luminance(engine(one, key=key).image)[lips].mean() for one in (photo, wearing))
         assert dark < 0.85 * plain
+    for key in "abc":  # a clean lip stays clean
+        made = engine(photo, key=key).image
+        assert model.see([(made, face)])[0].place.moustache > 0
+
+
+def test_spots_and_pores_are_bounded(model: FrameModel, photo: Image, face: Face) -> None:
+    """A face of 2,000 pixels is no pattern of blots, and in a photo without colours nothing is coloured."""
+    import cv2
+
+    grey = np.repeat(cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY)[..., None], 3, 2)
+    for scale, least in ((3, 1.0), (12, 0.0)):
+        large = np.asarray(cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC), np.uint8)
+        where = Face(face.box * scale, face.landmarks * scale, face.score)
+        (reading,) = model.see([(large, where)])
+        assert reading.place.look.pores * 255 >= least * 0.1
+        z_id = reading.z_id[None]
+        code = model.draw("a", Attempt(layer=0), 1.0, z_id[0])
+        styles = model.mixed(z_id, model.wanted(code.w[None]), Attempt(layer=0))
+        (made,) = model.render(styles, [reading])
+        out = model.paste(large, reading, made).image.astype(int)
+        assert np.ptp(out, axis=2).max() <= 2
+        fine = out[..., 0] - cv2.GaussianBlur(out[..., 0].astype(np.float32), (0, 0), 2.0)
+        x0, y0, x1, y1 = where.box.astype(int)
+        assert fine[y0:y1, x0:x1].std() < 12

@@ -39,7 +39,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "images": LEAVES,
     "identity": LEAVES | {"models", "ops", "pretrained"},
     "policy": LEAVES | {"faces", "images", "identity"},
-    "frame": LEAVES | {"faces", "data", "identity", "images", "pretrained"},
+    "frame": LEAVES | {"faces", "data", "identity", "images"},
     "face_model": LEAVES | {"models", "faces", "identity", "policy"},
     "frame_model": LEAVES | {"frame", "face_model", "faces", "identity", "images", "policy"},
     "anonymizers": LEAVES | {"faces", "options", "verification"},

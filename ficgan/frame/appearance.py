@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, grey_of
-from ficgan.faces.mesh import FACE_OVAL, LIPS_INNER
+from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LIPS_INNER, RIGHT_BROW
 from ficgan.frame import HI, LO, NUMBERS, FaceShape, Readings, Warp
 
 Floats = NDArray[np.float32]
@@ -38,7 +38,7 @@ _EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
-_BROW_LINE = [70, 63, 105, 66, 107, 300, 293, 334, 296, 336]
+_BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
 # Steps of a lender's tone in a file, in one.
@@ -190,11 +190,11 @@ class AppearanceModel:
         """float32 [2R,2R], how much of each pixel of the doubled frame gets detail of a network."""
         return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
 
-    def _near(self, marks: Sequence[int], reach: float) -> Floats:
+    def _near(self, marks: Sequence[int] | NDArray[np.intp], reach: float) -> Floats:
         """float32 [2R,2R], 1 within a reach of points of the mesh, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
         place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
-        apart = np.linalg.norm(place[:, :, None] - self.shape.front[list(marks)], axis=3).min(2) - reach
+        apart = np.linalg.norm(place[:, :, None] - self.shape.front[np.asarray(marks)], axis=3).min(2) - reach
         return np.clip(-apart / _FADE, 0, 1).astype(np.float32)
 
     @cached_property
@@ -211,6 +211,15 @@ class AppearanceModel:
         lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
         cv2.fillPoly(out, [lips], 1.0, shift=4)
         return np.asarray(out, np.float32)
+
+    @cached_property
+    def plain_skin(self) -> NDArray[np.int64]:
+        """Flat indices of the doubled frame's pixels that are skin: no brows, eyes or lips."""
+        import cv2
+
+        side = 2 * self.size
+        other = cv2.resize(self.not_skin, (side, side), interpolation=cv2.INTER_LINEAR).ravel()
+        return self.fine_pixels[other[self.fine_pixels] < 0.1]
 
     @cached_property
     def _on_forehead(self) -> Floats:

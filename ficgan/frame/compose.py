@@ -55,9 +55,11 @@ _LEAST = 0.2
 # Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
 # the skin's: made by chance it shows more than lines and pores do.
 _PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
-# Mesh points amid skin, and the outer corners of the eyes; half of a window around a point, of the distance of the
-# corners, and at least so many pixels.
-_SKIN, _CORNERS, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], (33, 263), 0.13, 6
+# Mesh points amid skin; half of a window around one, of the distance of the eyes' outer corners, and at least so many
+# pixels.
+_SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
+# Most grain that is added, deviation in [0,1]; most pores, of the light.
+MOST_GRAIN, _MOST_PORES = 0.03, 0.15
 # Blurs are made in a picture so many times smaller.
 _BLUR_COARSE = 4
 
@@ -181,7 +183,7 @@ def read_pores(photo: Image, points: NDArray[Any]) -> float:
 
 def _skin_windows(points: NDArray[Any], size: tuple[int, ...]) -> list[tuple[slice, slice]]:
     """Rows and columns of places of a picture of a size (width, height) where a face has skin; none of small faces."""
-    half = int(_WINDOW * np.linalg.norm(points[_CORNERS[0], :2] - points[_CORNERS[1], :2]))
+    half = int(_WINDOW * np.linalg.norm(points[_EYES[0], :2] - points[_EYES[1], :2]))
     middles = np.rint(points[_SKIN, :2]).astype(int)
     inside = ((middles >= half) & (middles + half <= size)).all(1)
     if half < _LEAST_HALF:
@@ -345,50 +347,19 @@ def paste_texture(
     there = warp.to_upright(points[None])[0] if grid is None else grid
     at, found = warp.to_frame(there, wanted, points)
     at, found = _without_gaps(at, found, mask)
-    # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
-    fx = np.linspace(0, columns - 1, width, dtype=np.float32)
-    fy = np.linspace(0, rows - 1, height, dtype=np.float32)
-    packed = np.dstack([at, found])
-    scale = np.float32((len(texture) - 1) / (warp.size - 1))
+    placed = _PlacedTexture(np.dstack([at, found]), (width, height), texture, warp.size, pores)
     grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
-
-    def places(rows: slice, columns: slice) -> tuple[Floats, Floats, Floats]:
-        fine: Any = cv2.remap(
-            packed, *np.meshgrid(fx[columns], fy[rows]), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-        )
-        u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
-        return u, v, sure
-
-    def pattern(u: Floats, v: Floats) -> Floats:
-        assert pores is not None
-        finer = np.float32((len(pores) - 1) / (warp.size - 1))
-        out: Any = cv2.remap(pores, finer * u, finer * v, cv2.INTER_LINEAR)
-        return out
-
-    def drawn(u: Floats, v: Floats, amount: float) -> Floats:
-        new: Any = cv2.remap(texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-        if amount:  # darker and lighter skin, not grey
-            new *= 1 + np.float32(amount) * pattern(u, v)[..., None]
-        return new
 
     amount = 0.0
     if pores is not None and look is not None and look.pores:
         mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
-        levels = []
-        for window in _skin_windows(mesh, (width, height)):
-            u, v, _ = places(*window)
-            grey = luminance(drawn(u, v, 0.0))
-            levels.append((_pore_noise(grey), _pore_noise(pattern(u, v)), float(np.median(grey))))
-        if levels:
-            own, pore, light = np.median(levels, 0)
-            grown = 0.0 if grain is None else look.grain * look.coarse / 2
-            amount = math.sqrt(max(look.pores**2 - own**2 - grown**2, 0)) / max(pore * light, 1e-6)
+        amount = placed.pores_for(look, mesh, grain is not None)
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
         strip = slice(first, first + step)
-        u, v, sure = places(strip, slice(None))
-        new = drawn(u, v, amount)
+        u, v, sure = placed.places(strip)
+        new = placed.drawn(u, v, amount)
         share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= sure
         share[share < 1 / 255] = 0
@@ -402,6 +373,71 @@ def paste_texture(
     around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1))
     mix(around.pixels, x0 - around.x0, y0 - around.y0, pixels, weight).onto(around.pixels, around.weight)
     return around
+
+
+class _PlacedTexture:
+    """A texture of the frame as it lies in a patch of a photo.
+
+    Args:
+        at: float32 [rows,columns,3], where a coarse grid over the patch lies in the frame, and how much of it does.
+        size: width and height of the patch.
+        side: R, in whose pixels `at` is.
+        pores: float32 [n,n], a pattern in the frame.
+    """
+
+    def __init__(self, at: Floats, size: tuple[int, int], texture: Floats, side: int, pores: Floats | None) -> None:
+        self._at, self._size, self._texture, self._side, self._pores = at, size, texture, side, pores
+        # Corners of the coarse grid are corners of the patch, so the fine grid is a plain interpolation between them.
+        rows, columns = at.shape[:2]
+        self._x = np.linspace(0, columns - 1, size[0], dtype=np.float32)
+        self._y = np.linspace(0, rows - 1, size[1], dtype=np.float32)
+
+    def places(self, rows: slice, columns: slice = np.s_[:]) -> tuple[Floats, Floats, Floats]:
+        """Of pixels of the patch: x and y in the frame, and how much of the face is there."""
+        import cv2
+
+        grid = np.meshgrid(self._x[columns], self._y[rows])
+        fine: Any = cv2.remap(self._at, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
+        return u, v, sure
+
+    def drawn(self, u: Floats, v: Floats, amount: float = 0.0) -> Floats:
+        """Colours of the texture at places of the frame, with an amount of pores."""
+        import cv2
+
+        scale = np.float32((len(self._texture) - 1) / (self._side - 1))
+        new: Any = cv2.remap(self._texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        if amount:  # darker and lighter skin, not grey
+            new *= 1 + np.float32(amount) * self._pattern(u, v)[..., None]
+        return new
+
+    def _pattern(self, u: Floats, v: Floats) -> Floats:
+        import cv2
+
+        assert self._pores is not None
+        scale = np.float32((len(self._pores) - 1) / (self._side - 1))
+        out: Any = cv2.remap(self._pores, scale * u, scale * v, cv2.INTER_LINEAR)
+        return out
+
+    def pores_for(self, look: Look, mesh: NDArray[Any], grain: bool) -> float:
+        """The amount with which skin is as fine as a look says.
+
+        Args:
+            mesh: [468,2] in pixels of the patch.
+            grain: whether that is added, too.
+        """
+        levels = []
+        for window in _skin_windows(mesh, self._size):
+            u, v, _ = self.places(*window)
+            grey = luminance(self.drawn(u, v))
+            levels.append((_pore_noise(grey), _pore_noise(self._pattern(u, v)), float(np.median(grey))))
+        if not levels:
+            return 0.0
+        own, pore, light = np.median(levels, 0)
+        grown = min(look.grain, MOST_GRAIN) * look.coarse / 2 if grain else 0.0
+        missing = math.sqrt(max(look.pores**2 - own**2 - grown**2, 0))
+        # In huge faces the pattern is smooth at two pixels: no amount of it makes skin finer.
+        return min(missing / max(pore * light, 1e-6), _MOST_PORES)
 
 
 def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floats]:
@@ -520,7 +556,7 @@ def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
     if look.coarse > 1.1:
         noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
         noise /= float(noise.std()) + 1e-6
-    return np.float32(min(look.grain, 0.03)) * noise
+    return np.float32(min(look.grain, MOST_GRAIN)) * noise
 
 
 @cache

@@ -363,8 +363,8 @@ _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
 # Depth of the deepest wrinkles, of the strength of the skin's detail, lashes may be twice as dark; how much less deep
-# those beside the mouth are.
-_DEEP, _FOLDS = 4.0, 0.6
+# those beside the mouth are; depth of lashes, of the strength of the detail of eyes.
+_DEEP, _FOLDS, _LASHES = 4.0, 0.6, 4.0
 # Most detail of a forehead, of that of all skin.
 _WRINKLED = 1.4
 
@@ -378,7 +378,7 @@ class Fineness(NamedTuple):
 
 
 def fineness(grey: Floats, places: FinePlaces) -> Fineness:
-    """Of a picture [n,n]."""
+    """How strong the fine detail of a picture [n,n] is."""
     return _strength(_fine(grey), places)
 
 
@@ -459,7 +459,9 @@ def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
     tint = 1 + np.float32(_TINTED) * (tint - 1)
     # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
-    most_deep = np.float32(_DEEP * wanted.skin + 1e-6) * (1 + places.around_eyes - _FOLDS * places.on_folds)
+    skin_deep, lash_deep = _DEEP * wanted.skin + 1e-6, max(2 * _DEEP * wanted.skin, _LASHES * wanted.eyes)
+    most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
+    most_deep += places.around_eyes * np.float32(max(lash_deep - skin_deep, 0))
     detail = most_deep * np.tanh(gain * added / most_deep)
     out: Floats = texture + detail[..., None] * tint
     return out
@@ -472,13 +474,15 @@ _SPOT = np.array([0.7, 0.5, 0.45], np.float32)
 
 
 def with_spots(texture: Floats, skin: NDArray[np.int64], age: float, chance: float) -> Floats:
-    """A texture [n,n,3] with a few small spots and moles by chance, which make skin real.
+    """A texture with a few small spots and moles by chance, which make skin real.
 
     Args:
+        texture: float32 [n,n,3] in [0,1], twice the frame's size.
         skin: flat indices of places where there may be some.
+        age: years; the old have more.
         chance: in [0,1), draws them.
     """
-    rng, out = np.random.default_rng(int(chance * 2**31)), texture.copy()
+    rng, out = np.random.default_rng([int(chance * 2**31), 2]), texture.copy()
     for y, x in zip(
         *np.divmod(rng.choice(skin, rng.poisson(_SPOTS + _MORE_SPOTS * age / 10)), len(texture)), strict=True
     ):

@@ -69,10 +69,10 @@ class FrameConfig:
     smile_shown: tuple[float, float] = (1.0, 1.1)
     smile_jitter: float = 0.5
     slopes: float = 0.5
-    shapes: float = 0.8
+    shapes: float = 0.7
     rim: float = 0.2
-    choices: int = 24
-    retry_choices: int = 32
+    choices: int = 12
+    retry_choices: int = 24
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 1.8)
     sided: tuple[float, ...] = (1.4, 0.0)

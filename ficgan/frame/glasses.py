@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import luminance, read_arrays, resize
+from ficgan.device import embedded_file
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, Warp
 from ficgan.frame.appearance import AppearanceModel
@@ -56,9 +57,8 @@ class GlassesReader(NamedTuple):
 
 @lru_cache(maxsize=1)
 def glasses_reader() -> GlassesReader:
-    import ficgan.pretrained as pretrained
-
-    arrays, _ = read_arrays(pretrained.path("glasses"), kind="glasses-reader")
+    """The embedded one."""
+    arrays, _ = read_arrays(embedded_file("glasses.safetensors"), kind="glasses-reader")
     return GlassesReader(*(arrays[name].astype(np.float32) for name in GlassesReader._fields))
 
 
@@ -75,15 +75,16 @@ class Trace(NamedTuple):
 
     @classmethod
     def of(cls, model: AppearanceModel, trace: Floats) -> Trace:
+        """Of a model, from `GlassesReader.trace`."""
         import cv2
 
         gives = cv2.resize(trace, (model.size, model.size), interpolation=cv2.INTER_AREA).ravel()[model.pixels]
-        components = model.reader[:, model.lights :]
-        way = np.repeat(gives, 3) @ components
-        return cls((components @ (way / np.linalg.norm(way))).astype(np.float32), gives.astype(np.float32))
+        reader = model.reader[:, model.lights :]
+        way = np.repeat(gives, 3) @ reader
+        return cls((reader @ (way / np.linalg.norm(way))).astype(np.float32), gives.astype(np.float32))
 
     def taken_from(self, unpredicted: Floats) -> Floats:
-        """What is to be added to a texture's luminance [P], in units of the contrast, so that no trace is left."""
+        """What to add to a texture's luminance [P], in units of the contrast, so that little of a trace is left."""
         none, some = glasses_reader().levels
         share = np.clip((self.reads @ unpredicted - none) / (some - none), 0, _MOST_TRACE)
         return np.float32(-_TAKEN * share) * self.gives
@@ -99,13 +100,16 @@ def lines_of(texture: Image) -> Floats:
 
 
 def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
-    """Of a texture [R,R,3], float32 [7]: evidence of glasses, then of their arms: heights, colour and contrast.
+    """Evidence of glasses, and where their arms leave the face.
 
     Args:
-        front: [468,2] the mesh in the frame.
+        texture: uint8 [R,R,3] of a face in the frame, with what lies over it.
+        front: float32 [468,2], the mesh in the frame.
+        warp: of the frame.
 
     Returns:
-        Log odds that there are glasses; y of the left and the right arm in the frame; r, g, b and contrast in [0,1].
+        float32 [7]: log odds that there are glasses; y of the left and of the right arm in the frame; their red, green
+        and blue, and contrast, in [0,1].
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
@@ -127,19 +131,21 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
-    """A texture [n,n,3] with glasses, as far as there is evidence of some.
+    """A texture with glasses, as far as there is evidence of some.
 
     Args:
+        texture: float32 [n,n,3] in [0,1] of a face in the frame.
         glasses: float32 [7] of `read_glasses`.
         chance: in [0,1), draws their form.
+        front, warp: as of `read_glasses`.
     """
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
         return texture
     arms, colour, contrast = glasses[1:3], glasses[3:6], float(glasses[6])
-    rng = np.random.default_rng(int(chance * 2**31))
+    rng = np.random.default_rng([int(chance * 2**31), 1])
     form, half, high = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS))
-    rim = float(rng.choice(_RIMS)) if contrast > _CLEAR else _RIMS[0]
+    rim = float(np.interp(contrast, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
@@ -154,10 +160,11 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
 
     drawn, shadow = np.zeros_like(xs), np.zeros_like(xs)
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
+        end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far = (np.abs((xs - x) / half) ** form + np.abs((ys - y) / high) ** form) ** (1 / form)  # 1 on the outline
         distance = np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
-        begin, end = np.array([x + side * half, y - 0.35 * high]), np.array([x + side * (half + 0.4 * apart), arm])
+        begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
         beside = np.hypot(xs - begin[0] - part * along[0], ys - begin[1] - part * along[1])

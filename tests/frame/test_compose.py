@@ -188,6 +188,15 @@ def test_a_colour_cast_is_removed_at_the_border(
     assert (matched_border(other, source, mask, np.zeros_like(mask)) - exact)[44:52, 44:52].mean() == pytest.approx(
         0.2, abs=0.01
     )
+    # A bright border bleaches nothing, and dark brows darken nothing.
+    bright, rows = exact.copy(), np.arange(len(mask))[:, None, None]
+    bright[(mask > 0.02) & (mask < 0.85)] -= 0.2
+    inner, brows = mask > 0.999, (mask * ((rows[..., 0] > 30) & (rows[..., 0] < 45))).astype(np.float32)
+    assert abs(np.median((matched_border(bright, source, mask, np.zeros_like(mask)) - exact)[inner])) < 0.025
+    darker = exact.copy()
+    darker[brows > 0.5] -= 0.3
+    plain = inner & (brows == 0)
+    assert abs(np.median((matched_border(darker, source, mask, brows) - exact)[plain])) < 0.005
 
 
 def test_a_blurred_photo_gets_a_blurred_face(

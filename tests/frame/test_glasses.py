@@ -1,0 +1,54 @@
+"""Glasses that are drawn: where the arms are, in their colour, and only where there is evidence of some."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
+from ficgan.frame import LO, FaceShape, Warp
+from ficgan.frame.glasses import SURE, UNSURE, with_glasses
+
+Floats = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def skin() -> Floats:
+    return np.full((256, 256, 3), 0.6, np.float32)
+
+
+def places(shape: FaceShape) -> tuple[NDArray[np.float64], float]:
+    """Middles of the eyes in the frame, and how far they are apart."""
+    eyes = np.array([shape.front[contour].mean(0) for contour in (LEFT_EYE, RIGHT_EYE)], np.float64)
+    return eyes, float(eyes[1, 0] - eyes[0, 0])
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("rise", [-0.2, 0.1])
+def test_rims_meet_the_arms_where_they_leave_the_face(
+    shape: FaceShape, skin: Floats, chance: float, rise: float
+) -> None:
+    warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
+    colour = np.array([0.1, 0.2, 0.3])
+    arms = eyes[:, 1] + rise * apart
+    made = with_glasses(skin, np.float32([SURE, *arms, *colour, 0.3]), chance, shape.front, warp)
+    drawn = np.abs(made - skin).max(2)
+    step = warp.step * 127 / 255
+    for eye, side, arm in zip(eyes, (-1, 1), arms, strict=True):
+        column, row = np.rint((np.array([eye[0] + side * 0.62 * apart, arm]) - LO) / step).astype(int)
+        found = np.flatnonzero(drawn[:, column] > 0.2)
+        assert len(found) and abs(found.mean() - row) <= 3
+        assert np.abs(made[row, column] - colour).max() < 0.15
+    below = int((eyes[:, 1].max() + 0.6 * apart - LO[1]) / step[1])
+    assert not drawn[below:].any() and 0.005 < (drawn > 0.1).mean() < 0.1
+
+
+def test_without_evidence_there_are_none_and_with_some_they_are_faint(shape: FaceShape, skin: Floats) -> None:
+    warp, (eyes, _) = Warp(shape.front, 128), places(shape)
+    strength = []
+    for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9):
+        glasses = np.float32([evidence, *eyes[:, 1], 0, 0, 0, 0.3])
+        strength.append(float(np.abs(with_glasses(skin, glasses, 0.3, shape.front, warp) - skin).max()))
+    assert strength[:2] == [0, 0] and strength[3] == strength[4] > 0.5
+    assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
