@@ -35,7 +35,7 @@ from ficgan.frame.drawn import (
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import AGE, ETHNICITIES, READING, UNKNOWN
+from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -50,9 +50,9 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 LIGHT_BOUND = 0.5
 
 # Of `AppearanceModel.moustache`: up to the first there is one, from the second on none, and the third is a clean lip.
-_MOUSTACHE, _SHAVED, _CLEAN = -0.7, -0.3, 0.3
-# Most that it is changed by.
-_MOST_SHAVED = 1.5
+_MOUSTACHE, _SHAVED, _CLEAN = -0.9, -0.6, 0.3
+# Age from which on men have one, years; most that it is changed by.
+_GROWN, _MOST_SHAVED = 16.0, 1.5
 # Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
 # they rise outwards, and times that they are as strong as pores.
 _FINEST, _PORES, _HAIR, _HAIR_RISE, _HAIRY = 4, (0.8, 2.0), 21, 0.4, 3.5
@@ -450,7 +450,10 @@ class FrameModel(FaceModel):
             if taken is not None:
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
-            texture = self._groomed(self._plainer(texture, moment), moment, place.moustache, self._share(taken))
+            # Shadows under the noses of women and children look like moustaches.
+            grown_man = row.kind[MALE] > 0.5 and row.kind[AGE] >= _GROWN
+            moustache = place.moustache if grown_man else _CLEAN
+            texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.

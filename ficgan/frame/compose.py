@@ -59,7 +59,7 @@ _PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
 # pixels.
 _SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
 # Most grain that is added, deviation in [0,1]; most pores, of the light.
-MOST_GRAIN, _MOST_PORES = 0.03, 0.15
+MOST_GRAIN, _MOST_PORES = 0.03, 0.03
 # Blurs are made in a picture so many times smaller.
 _BLUR_COARSE = 4
 
