@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, LEFT_EYE, RIGHT_BROW, RIGHT_EYE, SmoothConfig, smooth_middle
-from ficgan.frame import HI, LO, NUMBERS, Readings, compose
+from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, RIGHT_BROW, SmoothConfig, smooth_middle, with_blinks
+from ficgan.frame import LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
-from ficgan.frame.compose import Forehead, Look
+from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
     fineness,
@@ -34,6 +34,7 @@ from ficgan.frame.drawn import (
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
+from ficgan.frame.look import Look, no_sharper, read_look, read_pores, skin_pattern, soft_shapes
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -42,10 +43,6 @@ from ficgan.policy import Attempt
 # Presence of a large mesh under which a find may be no person: a dog's portrait reaches 13, people's 22 to 26. Some
 # turned heads lie below it, too, so it only warns. Small faces of people have 4 to 16, so it holds from so many pixels.
 DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0
-# Change of the lids' opening by smoothing, in widths of the eye, that is a blink; at twice that it is all kept.
-BLINK = 0.03
-# Middle of the upper and of the lower lid and the corners of each eye.
-_LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
@@ -53,9 +50,6 @@ LIGHT_BOUND = 0.5
 _MOUSTACHE, _SHAVED, _CLEAN = -0.9, -0.6, 0.3
 # Age from which on men have one, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
-# Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
-# they rise outwards, and times that they are as strong as pores.
-_FINEST, _PORES, _HAIR, _HAIR_RISE, _HAIRY = 4, (0.8, 2.0), 21, 0.4, 3.5
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -181,7 +175,7 @@ class FrameModel(FaceModel):
         eyes = five_points(mesh.points[:, :2])
         limit = SmoothConfig().bound * float(np.linalg.norm(eyes[1] - eyes[0]))
         smooth = smooth_middle(points, window.index(mesh), limit)
-        return replace(mesh, points=_with_blinks(mesh.points, smooth).astype(np.float32))
+        return replace(mesh, points=with_blinks(mesh.points, smooth).astype(np.float32))
 
     def steadied(self, readings: Sequence[FaceReading], at: int) -> FaceReading:
         reading = readings[at]
@@ -253,11 +247,11 @@ class FrameModel(FaceModel):
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
-        look = compose.read_look(photo, read.upright[0], bare, model.mask)
+        look = read_look(photo, read.upright[0], bare, model.mask)
         if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
-            pores = compose.read_pores(photo, mesh.points)
+            pores = read_pores(photo, mesh.points)
             look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, pores=pores)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
@@ -459,7 +453,7 @@ class FrameModel(FaceModel):
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
-        texture = compose.no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
+        texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
@@ -481,7 +475,7 @@ class FrameModel(FaceModel):
     @cached_property
     def _brows(self) -> Floats:
         """float32 [R,R], 1 on brows."""
-        return _soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
+        return soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
 
     @cached_property
     def _trace(self) -> Trace:
@@ -581,22 +575,7 @@ class FrameModel(FaceModel):
 
     @cached_property
     def _pores(self) -> Floats:
-        """Pores, and hairs of brows, by chance [4R,4R]."""
-        import cv2
-
-        side = _FINEST * self.model.size
-        noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
-        pores: Any = cv2.GaussianBlur(noise, (0, 0), _PORES[0]) - cv2.GaussianBlur(noise, (0, 0), _PORES[1])
-        skin = self._mask(1.0) * (1 - self.model.not_skin)
-        out = pores / pores.std() * cv2.resize(skin, (side, side), interpolation=cv2.INTER_LINEAR)
-        for outline, rise in ((LEFT_BROW, _HAIR_RISE), (RIGHT_BROW, -_HAIR_RISE)):
-            along = np.zeros((_HAIR, _HAIR), np.float32)
-            end = round(_HAIR // 2 * (1 + rise))
-            cv2.line(along, (0, _HAIR - 1 - end), (_HAIR - 1, end), 1.0, 1, cv2.LINE_AA)
-            hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
-            hairs -= cv2.GaussianBlur(hairs, (0, 0), _PORES[1])
-            out += _HAIRY * hairs / hairs.std() * _soft_shapes(self.model, side, (outline,))
-        return np.asarray(out, np.float32)
+        return skin_pattern(self.model, self._mask(1.0))
 
     @cached_property
     def _within(self) -> Floats:
@@ -609,16 +588,6 @@ class FrameModel(FaceModel):
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
-
-
-def _soft_shapes(model: AppearanceModel, side: int, outlines: Sequence[NDArray[np.intp]]) -> Floats:
-    """float32 [side,side] of a picture of the frame, 1 within outlines of mesh points, ending over a unit or two."""
-    import cv2
-
-    out, scale = np.zeros((side, side), np.float32), (side - 1) / (np.array(HI) - LO)
-    for outline in outlines:
-        cv2.fillPoly(out, [np.rint((model.shape.front[outline] - LO) * scale).astype(np.int32)], 1.0)
-    return np.asarray(cv2.GaussianBlur(out, (0, 0), side / model.size), np.float32)
 
 
 def _greyed(colours: Floats, moment: Moment) -> Floats:
@@ -635,21 +604,6 @@ def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:
 
     hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
     return hull[:, 0], five_points(mesh.points), mesh.presence >= GOOD_PRESENCE
-
-
-def _with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Smoothed points of a mesh [N,3], but for lids that are on their way: a blink takes as few frames as a tremble."""
-    blinking, begin = smooth.copy(), BLINK
-    for eye, (top, bottom, outer, inner) in zip((LEFT_EYE, RIGHT_EYE), _LIDS, strict=True):
-        measured, smoothed = (
-            float(np.linalg.norm(p[top, :2] - p[bottom, :2]) / np.linalg.norm(p[outer, :2] - p[inner, :2]))
-            for p in (points, smooth)
-        )
-        share = np.clip(abs(measured - smoothed) / begin - 1, 0, 1)
-        place = list(eye)
-        apart = (points[place] - points[place].mean(0)) - (smooth[place] - smooth[place].mean(0))
-        blinking[place] += share * apart
-    return blinking
 
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:

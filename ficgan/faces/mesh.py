@@ -255,3 +255,24 @@ def _eyes(marks: Floats) -> Floats:
     eyes = np.linalg.norm(marks[:, 1] - marks[:, 0], axis=-1)
     height = np.linalg.norm(marks[:, 3:].mean(1) - marks[:, :2].mean(1), axis=-1)
     return np.maximum(np.maximum(eyes, height / 2), 1e-6)
+
+
+# Change of the lids' opening by smoothing, in widths of the eye, that is a blink; at twice that it is all kept.
+BLINK = 0.03
+# Middle of the upper and of the lower lid and the corners of each eye.
+_LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
+
+
+def with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Smoothed points of a mesh [N,3], but for lids that are on their way: a blink takes as few frames as a tremble."""
+    blinking, begin = smooth.copy(), BLINK
+    for eye, (top, bottom, outer, inner) in zip((LEFT_EYE, RIGHT_EYE), _LIDS, strict=True):
+        measured, smoothed = (
+            float(np.linalg.norm(p[top, :2] - p[bottom, :2]) / np.linalg.norm(p[outer, :2] - p[inner, :2]))
+            for p in (points, smooth)
+        )
+        share = np.clip(abs(measured - smoothed) / begin - 1, 0, 1)
+        place = list(eye)
+        apart = (points[place] - points[place].mean(0)) - (smooth[place] - smooth[place].mean(0))
+        blinking[place] += share * apart
+    return blinking

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, brightest, grey_of, luminance
+from ficgan.arrays import brightest, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Warp
+from ficgan.frame.look import EYES, MOST_GRAIN, Look, chance_detail, grain_of, pore_noise, skin_windows
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -30,8 +30,6 @@ _GAP = 5
 _REACH, _CELLS = 24.0, 32
 # Units by which points of the outline reach along it.
 _ALONG = 6.0
-# Mesh points at the outer corners of the eyes.
-_EYES = (33, 263)
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
 # What is left in the middle of a face of the difference that its border has from the source's.
@@ -55,11 +53,8 @@ _LEAST = 0.2
 # Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
 # the skin's: made by chance it shows more than lines and pores do.
 _PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
-# Mesh points amid skin; half of a window around one, of the distance of the eyes' outer corners, and at least so many
-# pixels.
-_SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
-# Most grain that is added, deviation in [0,1]; most pores, of the light.
-MOST_GRAIN, _MOST_PORES = 0.03, 0.03
+# Most pores that are added, of the light.
+_MOST_PORES = 0.03
 # Blurs are made in a picture so many times smaller.
 _BLUR_COARSE = 4
 
@@ -121,80 +116,6 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The least and the greatest x and y of a field [R,R,2]."""
     channels = field[..., 0], field[..., 1]  # one by one: a reduction over pairs is ten times as slow
     return np.array([channel.min() for channel in channels]), np.array([channel.max() for channel in channels])
-
-
-@dataclass(frozen=True)
-class Look:
-    """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
-
-    Args:
-        sharpness: `sharpness_of` the source's texture in the frame.
-        grain: of the noise around the face, photo pixels.
-        coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine, lashes, forehead: `Fineness` of a face larger than the frame; 0 for others.
-        pores: of `read_pores`; 0 where none are added.
-    """
-
-    sharpness: float
-    grain: float
-    coarse: float = 1.0
-    fine: float = 0.0
-    lashes: float = 0.0
-    forehead: float = 0.0
-    pores: float = 0.0
-
-
-def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
-    """Sharpness of the source's texture, and grain as the median of a high-pass filter over what lies around the face.
-
-    Source: Immerkær 1996, with a median in place of the mean.
-    """
-    import cv2
-
-    sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), mask)
-    unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
-    centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
-    half = int(75 * unit) + 2
-    x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
-    x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
-    if min(y1 - y0, x1 - x0) < 8:
-        return Look(sharpness, 0.0)
-    part = photo[y0:y1, x0:x1, 0] * (LUMA[0] / np.float32(255))  # one colour at a time: a third of the memory
-    for colour in (1, 2):
-        part += photo[y0:y1, x0:x1, colour] * (LUMA[colour] / np.float32(255))
-    first = _noise(part)
-    second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
-    # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
-    first *= float(np.clip(2 * unit - 1, 0, 1))
-    return Look(sharpness, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
-
-
-def read_pores(photo: Image, points: NDArray[Any]) -> float:
-    """Fine detail of skin in a photo [H,W,3] at two pixels: deviation in [0,1], median over forehead, cheeks and chin.
-
-    Args:
-        points: [468,≥2] the mesh in the photo.
-    """
-    levels = []
-    for window in _skin_windows(points, photo.shape[1::-1]):
-        levels.append(_pore_noise(luminance(photo[window]) / np.float32(255)))
-    return float(np.median(levels)) if levels else 0.0
-
-
-def _skin_windows(points: NDArray[Any], size: tuple[int, ...]) -> list[tuple[slice, slice]]:
-    """Rows and columns of places of a picture of a size (width, height) where a face has skin; none of small faces."""
-    half = int(_WINDOW * np.linalg.norm(points[_EYES[0], :2] - points[_EYES[1], :2]))
-    middles = np.rint(points[_SKIN, :2]).astype(int)
-    inside = ((middles >= half) & (middles + half <= size)).all(1)
-    if half < _LEAST_HALF:
-        return []
-    return [np.s_[y - half : y + half, x - half : x + half] for x, y in middles[inside]]
-
-
-def _pore_noise(grey: Floats) -> float:
-    import cv2
-
-    return _noise(cv2.resize(grey, (grey.shape[1] // 2, grey.shape[0] // 2), interpolation=cv2.INTER_AREA))
 
 
 def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
@@ -284,30 +205,6 @@ def plainer(texture: Floats) -> Floats:
     return out
 
 
-def sharpness_of(texture: Floats, mask: Floats) -> float:
-    """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
-    import cv2
-
-    grey = luminance(texture)
-    fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
-    return float(np.sqrt(np.average(np.square(fine), weights=mask)))
-
-
-def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
-    """A texture blurred until its fine detail under the mask is at most `sharpness`, as a blurred photo wants it."""
-    import cv2
-
-    sharper, more = texture, sharpness_of(texture, mask)
-    for sigma in (0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
-        if more <= sharpness:
-            break
-        blurred = cv2.GaussianBlur(texture, (0, 0), sigma)
-        if (less := sharpness_of(blurred, mask)) <= sharpness:  # between the two, or the face of a film would flicker
-            return blurred + np.float32((sharpness - less) / max(more - less, 1e-9)) * (sharper - blurred)
-        sharper, more = blurred, less
-    return sharper
-
-
 def paste_texture(
     photo: Image,
     upright: Doubles,
@@ -348,7 +245,7 @@ def paste_texture(
     at, found = warp.to_frame(there, wanted, points)
     at, found = _without_gaps(at, found, mask)
     placed = _PlacedTexture(np.dstack([at, found]), (width, height), texture, warp.size, pores)
-    grain = None if look is None or look.grain <= 0.002 else _grain((height, width), look, seed)
+    grain = None if look is None or look.grain <= 0.002 else grain_of((height, width), look, seed)
 
     amount = 0.0
     if pores is not None and look is not None and look.pores:
@@ -427,10 +324,10 @@ class _PlacedTexture:
             grain: whether that is added, too.
         """
         levels = []
-        for window in _skin_windows(mesh, self._size):
+        for window in skin_windows(mesh, self._size):
             u, v, _ = self.places(*window)
             grey = luminance(self.drawn(u, v))
-            levels.append((_pore_noise(grey), _pore_noise(self._pattern(u, v)), float(np.median(grey))))
+            levels.append((pore_noise(grey), pore_noise(self._pattern(u, v)), float(np.median(grey))))
         if not levels:
             return 0.0
         own, pore, light = np.median(levels, 0)
@@ -498,7 +395,7 @@ def _surroundings(
     share = np.exp(((nearest - apart) / _ALONG**2).astype(np.float32))
     move = share @ (old - new) / share.sum(-1, keepdims=True)
     far = np.clip(1 - np.sqrt(nearest[..., 0]) / _REACH, 0, 1)
-    brows, eyes = (float(source[list(marks), 1].mean()) for marks in (_BROWS, _EYES))
+    brows, eyes = (float(source[list(marks), 1].mean()) for marks in (_BROWS, EYES))
     lower = np.clip((at[..., 1] - brows) / max(eyes - brows, 1.0), 0, 1)  # the forehead and its hair stay
     move *= (far * far * (3 - 2 * far) * lower)[..., None]
     length = np.linalg.norm(move, axis=-1, keepdims=True)
@@ -532,42 +429,13 @@ def _with_forehead(
     if fine:
         fine_matrix = _FINER * matrix
         fine_matrix[:, 2] += (_FINER - 1) / 2
-        pores: Any = cv2.warpAffine(_pores(), invert(fine_matrix), share.shape[::-1])
+        pattern = chance_detail(_FINER * HEAD_SIDE, _FINER * _PORES[0], _FINER * _PORES[1])
+        pores: Any = cv2.warpAffine(pattern, invert(fine_matrix), share.shape[::-1])
         skin += (_STIPPLED * fine * pores / np.maximum(luminance(skin), 0.05))[..., None] * skin
     total = share + above * (1 - share)
     total[total < 1 / 255] = 0
     part = (above / np.maximum(total, 1e-6))[..., None]  # all of it beside the face, and as far as it fades in under it
     return new + part * (skin - new), total
-
-
-def _noise(grey: Floats) -> float:
-    """Standard deviation of white noise in a picture [h,w], by the median of a second difference."""
-    import cv2
-
-    kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
-    return float(np.median(np.abs(cv2.filter2D(grey, -1, kernel)))) / 0.6745
-
-
-def _grain(shape: tuple[int, int], look: Look, seed: int) -> Floats:
-    import cv2
-
-    rng = np.random.default_rng(seed)
-    noise = rng.standard_normal(shape, np.float32)
-    if look.coarse > 1.1:
-        noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
-        noise /= float(noise.std()) + 1e-6
-    return np.float32(min(look.grain, MOST_GRAIN)) * noise
-
-
-@cache
-def _pores() -> Floats:
-    """Detail of skin by chance, of deviation 1, the same for everybody, at `_FINER` pixels a unit of a forehead."""
-    import cv2
-
-    noise = np.random.default_rng(0).standard_normal((_FINER * HEAD_SIDE,) * 2, np.float32)
-    narrow, wide = (cv2.GaussianBlur(noise, (0, 0), sigma * _FINER) for sigma in _PORES)
-    band: Any = narrow - wide
-    return band / np.float32(band.std())
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,11 @@ from ficgan.faces import Alignment, Face, MediaPipeMesh, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame import LO, Readings, Warp
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
-from ficgan.frame.compose import read_texture, sharpness_of
+from ficgan.frame.compose import read_texture
 from ficgan.frame.file import FrameConfig, load_appearance
 from ficgan.frame.fit import FitConfig
 from ficgan.frame.learn import codes_of, images_of, meshes_of
+from ficgan.frame.look import sharpness_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cells_of, kind_reader

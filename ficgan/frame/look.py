@@ -1,0 +1,191 @@
+"""What a photo looks like in and around a face: sharpness, noise, pores; and patterns that give a new face the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import LUMA, luminance
+from ficgan.faces.crops import invert, transform_points
+from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
+from ficgan.frame import HI, LO
+from ficgan.frame.appearance import AppearanceModel
+
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+# Mesh points at the outer corners of the eyes.
+EYES = (33, 263)
+# Mesh points amid skin; half of a window around one, of the distance of the eyes' outer corners, and at least so many
+# pixels.
+_SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
+# Most grain that is added, deviation in [0,1].
+MOST_GRAIN = 0.03
+# Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
+# they rise outwards, and times that they are as strong as pores.
+_FINEST, _PORES, _HAIR, _HAIR_RISE, _HAIRY = 4, (0.8, 2.0), 21, 0.4, 3.5
+
+
+@dataclass(frozen=True)
+class Look:
+    """Sharpness and noise of a photo in and around a face, as standard deviations in [0,1].
+
+    Args:
+        sharpness: `sharpness_of` the source's texture in the frame.
+        grain: of the noise around the face, photo pixels.
+        coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
+        fine, lashes, forehead: `Fineness` of a face larger than the frame; 0 for others.
+        pores: of `read_pores`; 0 where none are added.
+    """
+
+    sharpness: float
+    grain: float
+    coarse: float = 1.0
+    fine: float = 0.0
+    lashes: float = 0.0
+    forehead: float = 0.0
+    pores: float = 0.0
+
+
+def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> Look:
+    """Sharpness of the source's texture, and grain as the median of a high-pass filter over what lies around the face.
+
+    Source: Immerkær 1996, with a median in place of the mean.
+    """
+    import cv2
+
+    sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), mask)
+    unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
+    centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
+    half = int(75 * unit) + 2
+    x0, y0 = (int(v) for v in np.clip(np.rint(centre - half), 0, np.array(photo.shape[1::-1]) - 1))
+    x1, y1 = (int(v) for v in np.clip(np.rint(centre + half), (x0 + 1, y0 + 1), photo.shape[1::-1]))
+    if min(y1 - y0, x1 - x0) < 8:
+        return Look(sharpness, 0.0)
+    part = photo[y0:y1, x0:x1, 0] * (LUMA[0] / np.float32(255))  # one colour at a time: a third of the memory
+    for colour in (1, 2):
+        part += photo[y0:y1, x0:x1, colour] * (LUMA[colour] / np.float32(255))
+    first = _noise(part)
+    second = _noise(cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA))
+    # A face of few pixels is nothing but edges, which look like noise: the smaller, the less is believed.
+    first *= float(np.clip(2 * unit - 1, 0, 1))
+    return Look(sharpness, first, float(np.clip(2 * second / max(first, 1e-6), 1, 2)))
+
+
+def read_pores(photo: Image, points: NDArray[Any]) -> float:
+    """Fine detail of skin in a photo [H,W,3] at two pixels: deviation in [0,1], median over forehead, cheeks and chin.
+
+    Args:
+        points: [468,≥2] the mesh in the photo.
+    """
+    levels = []
+    for window in skin_windows(points, photo.shape[1::-1]):
+        levels.append(pore_noise(luminance(photo[window]) / np.float32(255)))
+    return float(np.median(levels)) if levels else 0.0
+
+
+def skin_windows(points: NDArray[Any], size: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """Rows and columns of places of a picture of a size (width, height) where a face has skin; none of small faces."""
+    half = int(_WINDOW * np.linalg.norm(points[EYES[0], :2] - points[EYES[1], :2]))
+    middles = np.rint(points[_SKIN, :2]).astype(int)
+    inside = ((middles >= half) & (middles + half <= size)).all(1)
+    if half < _LEAST_HALF:
+        return []
+    return [np.s_[y - half : y + half, x - half : x + half] for x, y in middles[inside]]
+
+
+def pore_noise(grey: Floats) -> float:
+    import cv2
+
+    return _noise(cv2.resize(grey, (grey.shape[1] // 2, grey.shape[0] // 2), interpolation=cv2.INTER_AREA))
+
+
+def sharpness_of(texture: Floats, mask: Floats) -> float:
+    """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
+    import cv2
+
+    grey = luminance(texture)
+    fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
+    return float(np.sqrt(np.average(np.square(fine), weights=mask)))
+
+
+def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
+    """A texture blurred until its fine detail under the mask is at most `sharpness`, as a blurred photo wants it."""
+    import cv2
+
+    sharper, more = texture, sharpness_of(texture, mask)
+    for sigma in (0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
+        if more <= sharpness:
+            break
+        blurred = cv2.GaussianBlur(texture, (0, 0), sigma)
+        if (less := sharpness_of(blurred, mask)) <= sharpness:  # between the two, or the face of a film would flicker
+            return blurred + np.float32((sharpness - less) / max(more - less, 1e-9)) * (sharper - blurred)
+        sharper, more = blurred, less
+    return sharper
+
+
+def _noise(grey: Floats) -> float:
+    """Standard deviation of white noise in a picture [h,w], by the median of a second difference."""
+    import cv2
+
+    kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
+    return float(np.median(np.abs(cv2.filter2D(grey, -1, kernel)))) / 0.6745
+
+
+def grain_of(shape: tuple[int, int], look: Look, seed: int) -> Floats:
+    import cv2
+
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal(shape, np.float32)
+    if look.coarse > 1.1:
+        noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
+        noise /= float(noise.std()) + 1e-6
+    return np.float32(min(look.grain, MOST_GRAIN)) * noise
+
+
+@cache
+def chance_detail(side: int, narrow: float, wide: float) -> Floats:
+    """Detail by chance [side,side] of deviation 1, the same for everybody, between blurs of two widths in pixels."""
+    import cv2
+
+    noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
+    band: Any = cv2.GaussianBlur(noise, (0, 0), narrow) - cv2.GaussianBlur(noise, (0, 0), wide)
+    return band / np.float32(band.std())
+
+
+def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
+    """Pores, and hairs of brows, by chance: float32 [4R,4R] in the frame.
+
+    Args:
+        mask: float32 [R,R], where a face is replaced.
+    """
+    import cv2
+
+    side = _FINEST * model.size
+    skin = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
+    out = chance_detail(side, *_PORES) * skin
+    noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
+    for outline, rise in ((LEFT_BROW, _HAIR_RISE), (RIGHT_BROW, -_HAIR_RISE)):
+        along, end = np.zeros((_HAIR, _HAIR), np.float32), round(_HAIR // 2 * (1 + rise))
+        cv2.line(along, (0, _HAIR - 1 - end), (_HAIR - 1, end), 1.0, 1, cv2.LINE_AA)
+        hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
+        hairs -= cv2.GaussianBlur(hairs, (0, 0), _PORES[1])
+        out += _HAIRY * hairs / hairs.std() * soft_shapes(model, side, (outline,))
+    return np.asarray(out, np.float32)
+
+
+def soft_shapes(model: AppearanceModel, side: int, outlines: Sequence[NDArray[np.intp]]) -> Floats:
+    """float32 [side,side] of a picture of the frame, 1 within outlines of mesh points, ending over a unit or two."""
+    import cv2
+
+    out, scale = np.zeros((side, side), np.float32), (side - 1) / (np.array(HI) - LO)
+    for outline in outlines:
+        cv2.fillPoly(out, [np.rint((model.shape.front[outline] - LO) * scale).astype(np.int32)], 1.0)
+    return np.asarray(cv2.GaussianBlur(out, (0, 0), side / model.size), np.float32)
