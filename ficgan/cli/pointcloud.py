@@ -88,9 +88,9 @@ def anonymise(
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
     from ficgan.files import file_digest
+    from ficgan.pointcloud import anonymise_scan, cautions, prepare
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
-    from ficgan.pointcloud.scan import anonymise_scan, cautions, prepare
 
     target_marks = None if target is None else landmark_file_beside(target)
     read_too = [file for file in (target, target_marks) if file is not None]
@@ -166,8 +166,8 @@ def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, re
     Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
     (by the record beside the second, where there is one).
     """
+    from ficgan.pointcloud import compare_scans
     from ficgan.pointcloud.face import landmark_file_beside
-    from ficgan.pointcloud.scan import compare_scans
 
     first, second = (_read(file, unit, report) for file in (clear, anonymised))
     counts = (_record_beside(anonymised) or {}).get("points", {})

@@ -1,9 +1,27 @@
-"""Point clouds of faces: files, the canonical frame, six anonymisers, projection, geometry (point-cloud thesis)."""
+"""Point clouds of faces (thesis): one scan placed, prepared, anonymised, and put back where and as it was."""
 
-from ficgan.pointcloud.cloud import Cloud, merged, read_cloud, write_cloud
-from ficgan.pointcloud.geometry import project
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer
-from ficgan.pointcloud.scan import anonymise_scan, compare_scans
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ficgan.errors import InputError, UsageError
+from ficgan.pointcloud.cloud import (
+    Cloud,
+    closest,
+    farthest_point_sample,
+    merged,
+    read_cloud,
+    without_duplicates,
+    without_outliers,
+    write_cloud,
+)
+from ficgan.pointcloud.face import FaceLandmarks
+from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
+from ficgan.pointcloud.geometry import distortion, project
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer, Merge2Faces
 
 __all__ = [
     "CLOUD_ANONYMIZERS",
@@ -17,3 +35,201 @@ __all__ = [
     "read_cloud",
     "write_cloud",
 ]
+
+Rest = Literal["head", "keep", "drop"]
+
+# Metres along x, y and z of the canonical frame that hold a face (thesis, equation 4.1, which misprints the top).
+# Its front is 0; 5 mm are added for what leans forward.
+BOX = np.array([[-0.16, 0.005], [-0.13, 0.17], [-0.12, 0.12]])
+RADIUS = 0.14  # metres: of the sphere about the nose tip that holds the part that is anonymised (thesis, §4.1.4.2)
+FIRST, POINTS = 10_500, 10_352  # points of the first and of the last sampling (thesis, §4.1.4.2)
+UNCHANGED = 0.001  # millimetres: a face no point of which lies farther from the clear one was not anonymised
+HARDLY = 0.2  # millimetres: where half of the points lie within, the face is hardly changed, and the result says so
+NEARLY_TARGET = 0.9  # weight of the target above which the result shows the target's face, and a caution says so
+UNTOUCHED = 1e-6  # metres from a clear point within which a point outside the sphere is taken for it
+_FEW_DUPLICATES = 0.01  # share of duplicate points without a warning; scanners write some
+
+
+def segmented(cloud: Cloud) -> tuple[Cloud, Cloud]:
+    """A face in the canonical frame: within the box, what is inside the sphere and what is not, which may be empty."""
+    boxed = ((cloud.points >= BOX[:, 0]) & (cloud.points <= BOX[:, 1])).all(axis=1)
+    near = np.linalg.norm(cloud.points, axis=1) <= RADIUS
+    if not (boxed & near).any():
+        raise InputError(f"none of the cloud's {len(cloud)} points lies within {RADIUS} m of the nose tip")
+    return cloud.take(boxed & near), cloud.take(boxed & ~near)
+
+
+@dataclass(frozen=True)
+class PreparedFace:
+    """A face ready for anonymisers, in the canonical frame."""
+
+    inner: Cloud  # the part that is anonymised
+    outer: Cloud  # the part that is merged back, untouched, before projection; may be empty
+    counts: dict[str, int]  # points after each stage: scan, box, inner, first sampling, outliers, last sampling
+    duplicates: int = 0  # points of the scan that lay exactly on others and were left out before all else
+
+
+def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
+    """From a scan in the canonical frame to a face of so many points: parts, sampling, outliers, sampling.
+
+    A scan of fewer points keeps all that are no outliers.
+    """
+    if points < FEWEST:
+        raise UsageError(f"a face of {points} points was asked for; give at least {FEWEST}")
+    cloud, duplicates = without_duplicates(placed.cloud)
+    duplicates += placed.duplicates
+    inner, outer = segmented(cloud)
+    inner.need(FEWEST, "a face within its sphere")
+    count = max(FIRST, points)
+    while True:
+        first = _sampled(inner, count)
+        kept = without_outliers(first)
+        if len(kept) >= points or len(first) == len(inner):
+            break
+        count = len(first) + 2 * (points - len(kept))
+    kept.need(FEWEST, "a face without its outliers")
+    last = _sampled(kept, points)
+    counts = {
+        "scan": len(cloud) + duplicates,
+        "box": len(inner) + len(outer),
+        "inner": len(inner),
+        "first sampling": len(first),
+        "outliers": len(kept),
+        "last sampling": len(last),
+    }
+    return PreparedFace(last, outer, counts, duplicates)
+
+
+def _sampled(cloud: Cloud, count: int) -> Cloud:
+    return cloud if len(cloud) <= count else cloud.take(np.sort(farthest_point_sample(cloud.points, count)))
+
+
+@dataclass(frozen=True)
+class AnonymisedScan:
+    """A scan whose face was replaced."""
+
+    cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
+    canonical: Cloud  # the same in the canonical frame
+    face: int  # how many points of it are the anonymised face
+    record: dict[str, Any]  # JSON-ready account of what was done
+    warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
+
+
+def anonymise_scan(
+    cloud: Cloud,
+    method: CloudAnonymizer,
+    *,
+    landmarks: FaceLandmarks | None = None,
+    points: int = POINTS,
+    rest: Rest = "head",
+    name: str = "",
+) -> AnonymisedScan:
+    """Replace the face in a scan, metres, in any orientation (thesis, §4.1.4.2 and §4.3.2).
+
+    What lies within 14 cm of the nose tip is anonymised or left out. Of the rest, which may still tell something,
+    `rest` keeps the thesis' box ("head"), all ("keep") or nothing ("drop"); `points` are the face's.
+    """
+    placed = canonical(cloud, landmarks)
+    if rest == "keep" and has_other_face(placed):
+        raise InputError(
+            "the scan holds another face, which would stay as it is; keep the head alone (rest: head), or cut the scan"
+        )
+    prepared = prepare(placed, points)
+    inner = method(prepared.inner, name=name)
+    if not len(inner):
+        raise InputError(f"{method.name} left no point of the face; use a lower strength")
+    moved = 1e3 * closest(prepared.inner.points, inner.points)[0]
+    if moved.max() < UNCHANGED:
+        raise InputError(f"{method.name} left every point of the face where it was; use a higher strength")
+    left = prepared.outer
+    if rest == "keep":
+        left = placed.cloud.take(np.linalg.norm(placed.cloud.points, axis=1) > RADIUS)
+    whole = inner if rest == "drop" else merged(inner, left)
+    median = float(np.median(moved))
+    warnings = list(placed.doubts)
+    if median < HARDLY:
+        warnings.append(f"half of the points lie within {median:.2g} mm of the clear face: it is hardly changed")
+    if prepared.duplicates > _FEW_DUPLICATES * prepared.counts["scan"]:
+        warnings.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
+    if (count := len(prepared.inner)) < points:
+        warnings.append(f"the face has {count} points where {points} were wanted: a strength does more than it would")
+    registration = {}
+    if isinstance(method, Merge2Faces):
+        lain = method.registered(prepared.inner)  # cached since the method was called
+        registration["registration"] = {"fitness": round(lain.fitness, 4), "rmse_mm": round(1e3 * lain.rmse, 4)}
+    record = {
+        "points": {
+            **prepared.counts,
+            "duplicates": prepared.duplicates,
+            "wanted": points,
+            "anonymised": len(inner),
+            "written": len(whole),
+        },
+        "frame": placed.how,
+        "likeness": None if placed.likeness is None else round(placed.likeness, 3),
+        "size": None if placed.size is None else round(placed.size, 2),
+        "doubtful": bool(placed.doubts),
+        "hardly_changed": median < HARDLY,
+        "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
+        "colours": _colours(prepared.inner, inner),
+        "reversible_by": method.traits.reversible_by or None,
+        **registration,
+        "warnings": [*warnings, *cautions(method)],
+    }
+    back = whole.moved(np.linalg.inv(placed.transform))
+    return AnonymisedScan(back, whole, len(inner), record, tuple(warnings))
+
+
+def cautions(method: CloudAnonymizer) -> list[str]:
+    """Sentences about what holds of every result of a method."""
+    found = []
+    if method.traits.reversible_by:
+        found.append(f"{method.name} can be undone by {method.traits.reversible_by}")
+    if isinstance(method, Merge2Faces) and method.weight > NEARLY_TARGET:
+        found.append(
+            "the result is nearly the target's own face: it shows who that is, and with it weaker results can be "
+            "undone; take a made head as the target, or a person who consents to both"
+        )
+    return found
+
+
+def _colours(before: Cloud, after: Cloud) -> str:
+    if before.colors is None or after.colors is None:
+        return "none" if before.colors is None else "dropped"
+    return "unchanged" if np.array_equal(before.colors, after.colors) else "changed"
+
+
+def compare_scans(
+    clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, *, face: int | None = None
+) -> dict[str, Any]:
+    """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
+
+    All points of the anonymised face count: the first `face` points, or all that are not the clear scan's outside the
+    sphere.
+    """
+    placed = canonical(clear, landmarks)
+    source = segmented(placed.cloud)[0]
+    there = anonymised.moved(placed.transform)
+    segmented(there)  # refuses a cloud of which nothing lies where the face is
+    outside = np.linalg.norm(there.points, axis=1) > RADIUS
+    if face is None:
+        untouched = outside & (closest(placed.cloud.points, there.points)[0] < UNTOUCHED)
+    else:
+        untouched = np.arange(len(there)) >= face
+    result = there.take(~untouched)
+    apart = distortion(result, source)
+    warnings = list(placed.doubts)
+    if len(source) < len(result):
+        warnings.append(
+            f"the clear face has {len(source):,} points and the anonymised one {len(result):,}: if the two were "
+            "exchanged, give the clear scan first"
+        )
+    return {
+        "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
+        "frame": placed.how,
+        "chamfer_mm": round(1e3 * apart.chamfer, 4),
+        "hausdorff_mm": round(1e3 * apart.hausdorff, 3),
+        "normal_error_degrees": round(apart.normals, 2),
+        "curvature_error_per_m": round(apart.curvature, 2),
+        "warnings": warnings,
+    }

@@ -21,10 +21,10 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Figure, Results, Trial
+from ficgan.pointcloud import segmented
 from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
-from ficgan.pointcloud.scan import segmented
 
 FIELDS = "made:?, found:?, box:4f4, marks:(5,2)f4, ssim:f4, features:6f2"
 DTYPE: Any = np.dtype([tuple(one.split(":")) for one in FIELDS.split(", ")])  # type: ignore[misc]

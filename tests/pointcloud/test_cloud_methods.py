@@ -17,7 +17,7 @@ from scipy.spatial import Delaunay
 
 from ficgan.anonymizers.base import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, STRENGTHS, Cloud, methods
+from ficgan.pointcloud import CLOUD_ANONYMIZERS, STRENGTHS, Cloud, methods, segmented
 from ficgan.pointcloud.cloud import farthest_point_sample
 from ficgan.pointcloud.face import made_head
 from ficgan.pointcloud.methods import (
@@ -34,7 +34,6 @@ from ficgan.pointcloud.methods import (
     unsmooth,
     untaper,
 )
-from ficgan.pointcloud.scan import segmented
 
 
 def colourful_blob(rng: np.random.Generator, count: int) -> Cloud:

@@ -8,10 +8,20 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud import CLOUD_ANONYMIZERS, Cloud, anonymise_scan, compare_scans, merged
+from ficgan.pointcloud import (
+    CLOUD_ANONYMIZERS,
+    FIRST,
+    POINTS,
+    RADIUS,
+    Cloud,
+    anonymise_scan,
+    compare_scans,
+    merged,
+    prepare,
+    segmented,
+)
 from ficgan.pointcloud.face import FaceLandmarks, MadeHead, made_head
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.scan import FIRST, POINTS, RADIUS, prepare, segmented
 
 FEW = 1500
 

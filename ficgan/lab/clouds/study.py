@@ -23,11 +23,11 @@ from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig
 from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
+from ficgan.pointcloud import PreparedFace, prepare
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
-from ficgan.pointcloud.scan import PreparedFace, prepare
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
