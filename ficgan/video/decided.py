@@ -44,7 +44,7 @@ class Appearance:
 
     `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
     is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it cannot read the
-    face. `hidden`: another head lies before it.
+    face. `hidden`: another head lies before it, or it is not sure that there is one.
     """
 
     track: int
@@ -174,7 +174,7 @@ class FilmPlan:
                 track.kind,
                 self.bridged.get(track.id, {}).get(row),
                 None if self.found is None else self.found.at(track, row),
-                row in self.hidden.get(track.id, ()),
+                bool(track.origin[row] == UNSURE) or row in self.hidden.get(track.id, ()),
             )
             for track, row in self.tracks.at(frame.index)
         ]

@@ -43,6 +43,8 @@ from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segm
 
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
+# The same of a new face from which on a cover below it hides what it leaves bare.
+THERE = 0.38
 Image = NDArray[np.uint8]
 
 
@@ -127,13 +129,17 @@ class Renderer:
                 drawn.append(self.identities.paste_onto(made, out, kept))
                 self.note(job.frame.index, appearance, "generated", made)
             else:
+                mode = fallback if appearance.mode == "ficgan" else appearance.mode
+                below = [(other, other.region(out).copy()) for other in drawn if _meet(other, face.box)]
+                done = self.covers(out, face, mode, track, appearance.person, views)
+                for other, before in below:
+                    bring_back(out, other, before, None if appearance.hidden else face)
+                if made and paste and _is_there(paste, face):  # what it leaves bare the cover hides
+                    drawn.append(self.identities.paste_onto(made, out, kept))
+                    self.note(job.frame.index, appearance, "generated", made)
+                    continue
                 if paste is not None:
                     self.causes["beside its place"] += 1
-                mode = fallback if appearance.mode == "ficgan" else appearance.mode
-                below = [(paste, paste.region(out).copy()) for paste in drawn if _meet(paste, face.box)]
-                done = self.covers(out, face, mode, track, appearance.person, views)
-                for paste, before in below:
-                    bring_back(out, paste, before, None if appearance.hidden else face)
                 self.note(job.frame.index, appearance, done)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
@@ -144,6 +150,15 @@ class Renderer:
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
         self.counts[done] += 1
+
+
+def _is_there(paste: Paste, face: Face) -> bool:
+    """Whether a new face lies where its own is, though it may leave a part of that bare."""
+    ys, xs = np.nonzero(paste.weight > 0.5)
+    if not len(ys):
+        return False
+    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
+    return bool(overlaps(box, face.box)[0, 0] >= THERE)
 
 
 def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:

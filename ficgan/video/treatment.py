@@ -255,7 +255,7 @@ class _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
         bare, bridged, crossed = np.zeros((3, len(track)), bool)
-        for row in np.flatnonzero((never if seen is None else ~seen.readable | padded) & wanted):
+        for row in np.flatnonzero((~seen.readable | padded) & wanted) if seen is not None else ():
             crossed[row] = _is_crossed(track, int(row), tracks)
         if seen is not None:
             never |= wanted & seen.refused & (seen.readable | ~padded)
@@ -273,8 +273,7 @@ class _TrackState:
                     bare[first : last + 1] = True
                 else:
                     never[first : last + 1] = True
-        hidden = crossed & (bare | (track.origin == UNSURE))
-        return cls(wanted, small, bare, bridged, never, padded, hidden)
+        return cls(wanted, small, bare, bridged, never, padded, crossed & bare)
 
     def solved(self, rate: float) -> Flags:
         """[n], whether a new face is shown, with the least cost of covers, bridges and changes (Viterbi)."""
@@ -288,7 +287,11 @@ class _TrackState:
         costs[self.never, 1] = _NEVER
         for first, last in _runs(self.wanted):
             shown[first : last + 1] = _cheapest(costs[first : last + 1])
-        return shown & ~free & ~self.never
+        shown &= ~free & ~self.never
+        inner = np.flatnonzero(~self.padded)
+        for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
+            shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
+        return shown
 
     def reasons(self, covered: Flags) -> dict[str, int]:
         """Why rows are covered."""
