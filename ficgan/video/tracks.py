@@ -133,7 +133,7 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 COVERED = 0.7
 # Seconds without a find over which a likely face is covered all the way, and those about a find in longer gaps; the
 # next frame is covered always. Of 380 rows elsewhere, in 60 made films, one held a face that nothing else covered.
-DASHED, LIKELY = 0.5, 0.12
+DASHED, LIKELY = 0.5, 0.13
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
