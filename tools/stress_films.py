@@ -67,6 +67,8 @@ FIGURES = (
 HEAD = 360
 # Share of a new face's pixels that must differ from the source.
 CHANGED = 0.5
+# Grey levels by which what one sees may differ from what was drawn, by the encoder.
+SAME = 12.0
 
 
 def heads(count: int, folder: Path | None) -> list[Head]:
@@ -205,25 +207,30 @@ class LoggedRenderer(Renderer):
         self.log.clear()
 
 
-def treatment(area: Area, done: list[tuple[Appearance, str, FilmFace | None]]) -> tuple[str, Any]:
+def treatment(area: Area, done: list[tuple[Appearance, str, FilmFace | None]], result: Image) -> tuple[str, Any]:
     """What one sees on a face: the key of a person for a new face, "cover", "" for neither; and its place."""
     ys, xs = np.nonzero(area.mask)
     middle = np.array([area.x0 + xs.mean(), area.y0 + ys.mean()])
+    x, y = np.rint(middle).astype(int)
 
-    def lies_here(appearance: Appearance, made: FilmFace | None) -> bool:
-        if made is None or made.paste is None:
-            box = appearance.face.box
-            return bool((box[:2] <= middle).all() and (middle <= box[2:]).all())
-        x, y = np.rint(middle).astype(int)
-        return bool(made.paste.mask[y, x] > 0.5)
+    def covers(appearance: Appearance) -> bool:
+        box = appearance.face.box
+        return bool((box[:2] <= middle).all() and (middle <= box[2:]).all())
 
-    here = [(appearance, made) for appearance, _, made in done if lies_here(appearance, made)]
+    def seen(made: FilmFace) -> bool:
+        assert made.paste is not None
+        paste = made.paste
+        part = np.s_[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3]
+        if not paste.mask[part].min() > 0.5:
+            return False
+        return bool(np.abs(paste.image[part].astype(float) - result[part]).mean() < SAME)
+
+    drawn = [(appearance, made) for appearance, _, made in done if made is not None and made.paste is not None]
+    here = [(appearance, made) for appearance, made in drawn if seen(made)]
     if not here:
-        return "", None
-    # Of two the larger one lies on top.
+        rest = [appearance for appearance, _, made in done if made is None or made.paste is None]
+        return ("cover", None) if any(map(covers, rest)) else ("", None)
     face, made = max(here, key=lambda one: face_area(one[0].face))
-    if made is None:
-        return "cover", None
     return face.person, None if made.reading.landmarks is None else made.reading.landmarks.mean(0)
 
 
@@ -260,7 +267,7 @@ def _people_figures(shown: Played, source: list[Image], result: list[Image]) -> 
         for area in areas:
             if changed(source[n], result[n], area) < CHANGED:
                 left.append((n, area.actor))
-            seen.setdefault(area.actor, {})[n] = *treatment(area, LoggedRenderer.log.get(n, [])), area
+            seen.setdefault(area.actor, {})[n] = *treatment(area, LoggedRenderer.log.get(n, []), result[n]), area
     owners: dict[str, Counter[int]] = {}
     for actor, rows in seen.items():
         for what, _, _ in rows.values():

@@ -44,7 +44,7 @@ class Appearance:
 
     `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
     is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it cannot read the
-    face.
+    face. `hidden`: another head lies before it, or it is not sure that there is one.
     """
 
     track: int
@@ -54,6 +54,7 @@ class Appearance:
     kind: str = ""
     bridged: Any = None
     found: NDArray[np.float32] | None = None
+    hidden: bool = False
 
 
 class FoundFaces:
@@ -144,6 +145,7 @@ class FilmPlan:
         drawings: such key → how the person's new face is drawn, where that is not as all others.
         fallbacks: why faces fall back → rows.
         bridged: track → row → what stands for what the model would find there, where it cannot read the face.
+        hidden: track → rows in which another head lies before the face.
         found: what the model found so far.
     """
 
@@ -154,6 +156,7 @@ class FilmPlan:
     fallbacks: Mapping[str, int]
     drawings: Mapping[str, Drawing] = field(default_factory=dict)
     bridged: Mapping[int, Mapping[int, Any]] = field(default_factory=dict)
+    hidden: Mapping[int, frozenset[int]] = field(default_factory=dict)
     found: FoundFaces | None = None
 
     @property
@@ -171,6 +174,7 @@ class FilmPlan:
                 track.kind,
                 self.bridged.get(track.id, {}).get(row),
                 None if self.found is None else self.found.at(track, row),
+                bool(track.origin[row] == UNSURE) or row in self.hidden.get(track.id, ()),
             )
             for track, row in self.tracks.at(frame.index)
         ]

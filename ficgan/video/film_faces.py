@@ -94,6 +94,27 @@ class Covers:
         return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
 
 
+# Weight of a new face from which on nothing of the source is left.
+_WHOLE = 0.99
+
+
+def bring_back(out: Images, paste: Paste, before: Images, other: Face | None) -> None:
+    """Put a new face before the cover that was drawn over it, in place; the source is under neither.
+
+    Args:
+        before: [h,w,3] of the paste's region, without the cover.
+        other: whom the cover hides: the ellipse of its box stays covered. None: that face lies behind.
+    """
+    clear = paste.weight >= _WHOLE
+    if other is not None:
+        (x0, y0), (x1, y1) = other.box[:2], other.box[2:]
+        y, x = np.ogrid[: clear.shape[0], : clear.shape[1]]
+        across = (2 * (x + paste.x0) - x0 - x1) / (x1 - x0)
+        down = (2 * (y + paste.y0) - y0 - y1) / (y1 - y0)
+        clear &= across**2 + down**2 > 1
+    paste.region(out)[clear] = before[clear]
+
+
 def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None) -> bool:
     """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel, read_kinds
-from ficgan.faces import DlibRecognizer, matching
+from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind
 from ficgan.policy import Attempt
 from ficgan.video.decided import DRAW, FrameJob
@@ -359,7 +359,7 @@ class Identities:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
 
-    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> None:
+    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> Paste:
         """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
 
         `kept` are boxes of faces that stay as they are.
@@ -369,6 +369,7 @@ class Identities:
         if not np.array_equal(paste.region(out), paste.region(paste.photo)):
             paste = self._model.paste(out, face.reading, face.made, mask_scale=self._mask_scale)
         paste.onto(out, kept=kept)
+        return paste
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
         """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of

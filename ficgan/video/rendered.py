@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError
-from ficgan.faces import Face, public_name
+from ficgan.faces import Face, Paste, public_name
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
 from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
@@ -29,6 +29,7 @@ from ficgan.video.film_faces import (
     FaceKey,
     FaceReader,
     FilmFace,
+    bring_back,
     colour_views,
     face_area,
     hides,
@@ -42,6 +43,8 @@ from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segm
 
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
+# The same of a new face from which on a cover below it hides what it leaves bare.
+THERE = 0.38
 Image = NDArray[np.uint8]
 
 
@@ -111,6 +114,7 @@ class Renderer:
         out, coverage = source.copy(), self.tools.policy.coverage
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
+        drawn: list[Paste] = []
         # Largest last, as the nearer face hides the farther one, whatever is done to the two.
         for appearance, made in sorted(faces, key=lambda pair: face_area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
@@ -122,13 +126,20 @@ class Renderer:
             elif appearance.mode == "keep":
                 self.note(job.frame.index, appearance, "kept")
             elif made and paste and hides_source(made, coverage):
-                self.identities.paste_onto(made, out, kept)
+                drawn.append(self.identities.paste_onto(made, out, kept))
                 self.note(job.frame.index, appearance, "generated", made)
             else:
+                mode = fallback if appearance.mode == "ficgan" else appearance.mode
+                below = [(other, other.region(out).copy()) for other in drawn if _meet(other, face.box)]
+                done = self.covers(out, face, mode, track, appearance.person, views)
+                for other, before in below:
+                    bring_back(out, other, before, None if appearance.hidden else face)
+                if made and paste and _is_there(paste, face):  # what it leaves bare the cover hides
+                    drawn.append(self.identities.paste_onto(made, out, kept))
+                    self.note(job.frame.index, appearance, "generated", made)
+                    continue
                 if paste is not None:
                     self.causes["beside its place"] += 1
-                mode = fallback if appearance.mode == "ficgan" else appearance.mode
-                done = self.covers(out, face, mode, track, appearance.person, views)
                 self.note(job.frame.index, appearance, done)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
@@ -139,6 +150,23 @@ class Renderer:
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
         self.counts[done] += 1
+
+
+def _is_there(paste: Paste, face: Face) -> bool:
+    """Whether a new face lies where its own is, though it may leave a part of that bare."""
+    ys, xs = np.nonzero(paste.weight > 0.5)
+    if not len(ys):
+        return False
+    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
+    return bool(overlaps(box, face.box)[0, 0] >= THERE)
+
+
+def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:
+    """Whether a cover of a face may reach a new one's pixels."""
+    height, width = paste.weight.shape
+    reach = np.ptp(box.reshape(2, 2), axis=0)
+    corner = np.array([paste.x0, paste.y0])
+    return bool((box[2:] + reach > corner).all() and (box[:2] - reach < corner + np.array([width, height])).all())
 
 
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------

@@ -211,6 +211,7 @@ def _one_treatment(
 ) -> FilmPlan:
     """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
     modes, bridged, reasons = dict(plan.modes), dict[int, dict[int, Any]](), Counter(plan.fallbacks)
+    hidden = dict(plan.hidden)
     for track in plan.tracks:
         wanted = modes[track.id] == "ficgan"
         if track.kind or not wanted.any():
@@ -224,7 +225,8 @@ def _one_treatment(
         reasons.update(state.reasons(wanted & ~shown))
         if seen is not None and model is not None:
             bridged[track.id] = _bridges(track, shown & state.bridged, seen, model)
-    return replace(plan, modes=modes, bridged=bridged, fallbacks=reasons)
+        hidden[track.id] = frozenset(np.flatnonzero(state.hidden).tolist())
+    return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
 @dataclass(eq=False)
@@ -237,6 +239,7 @@ class _TrackState:
         bare: cannot be read, and nobody saw a face: most likely there is none, or another hides it.
         bridged: cannot be read for a moment, and a face between those of before and after can stand there.
         never: else.
+        hidden: another head lies before it.
     """
 
     wanted: Flags
@@ -245,18 +248,18 @@ class _TrackState:
     bridged: Flags
     never: Flags
     padded: Flags
+    hidden: Flags
 
     @classmethod
     def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
-        bare, bridged = np.zeros(len(track), bool), np.zeros(len(track), bool)
+        bare, bridged, crossed = np.zeros((3, len(track)), bool)
+        for row in np.flatnonzero((~seen.readable | padded) & wanted) if seen is not None else ():
+            crossed[row] = _is_crossed(track, int(row), tracks)
         if seen is not None:
             never |= wanted & seen.refused & (seen.readable | ~padded)
             unread = wanted & ~seen.readable & ~never
-            crossed = np.zeros(len(track), bool)
-            for row in np.flatnonzero((unread | padded) & wanted):
-                crossed[row] = _is_crossed(track, int(row), tracks)
             bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
             for first, last in _runs(unread & ~bare):
                 known = [
@@ -270,7 +273,7 @@ class _TrackState:
                     bare[first : last + 1] = True
                 else:
                     never[first : last + 1] = True
-        return cls(wanted, small, bare, bridged, never, padded)
+        return cls(wanted, small, bare, bridged, never, padded, crossed & bare)
 
     def solved(self, rate: float) -> Flags:
         """[n], whether a new face is shown, with the least cost of covers, bridges and changes (Viterbi)."""
@@ -284,7 +287,11 @@ class _TrackState:
         costs[self.never, 1] = _NEVER
         for first, last in _runs(self.wanted):
             shown[first : last + 1] = _cheapest(costs[first : last + 1])
-        return shown & ~free & ~self.never
+        shown &= ~free & ~self.never
+        inner = np.flatnonzero(~self.padded)
+        for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
+            shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
+        return shown
 
     def reasons(self, covered: Flags) -> dict[str, int]:
         """Why rows are covered."""

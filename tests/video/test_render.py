@@ -283,6 +283,25 @@ def test_plain_covers_of_a_track_have_one_colour_that_is_found_where_the_face_is
     assert np.array_equal(again(chunks[1])[0], outs[8])
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_cover_leaves_the_new_face_beside_it(face_model: FaceModel, hidden: bool) -> None:
+    """Where nothing of the source is left its margin yields to the new face; a hidden head's cover does wholly."""
+    alone = job(0, (1, "a", 100, "ficgan"))
+    image, seen = alone.frame.image, alone.appearances[0].face
+    beside = Appearance(
+        2, "b", Face(seen.box + np.array([35, -10, 55, 10], np.float32), seen.landmarks + 45, 0.9), "black"
+    )
+    both = FrameJob(alone.frame, [*alone.appearances, replace(beside, hidden=hidden)])
+    (new,), (out,), (black,) = (renderer(face_model)([one]) for one in (alone, both, FrameJob(alone.frame, [beside])))
+    covered = (black == 0).all(-1) & (image != black).any(-1)
+    y, x = np.ogrid[: image.shape[0], : image.shape[1]]
+    (x0, y0), (x1, y1) = beside.face.box[:2], beside.face.box[2:]
+    core = ((2 * x - x0 - x1) / (x1 - x0)) ** 2 + ((2 * y - y0 - y1) / (y1 - y0)) ** 2 <= 1
+    shown = (out == new).all(-1) & changed(alone, new) & covered
+    assert shown.any() and (out[covered & ~shown] == 0).all()
+    assert (shown & core).any() == hidden
+
+
 def test_a_new_face_that_would_not_hide_the_box_is_a_cover_alone(face_model: FaceModel) -> None:
     """Where the place is uncertain the box is wide: a head never carries a face and a cover."""
     plain = job(0, (1, "a", 100, "ficgan"))
@@ -293,6 +312,14 @@ def test_a_new_face_that_would_not_hide_the_box_is_a_cover_alone(face_model: Fac
     (out,) = render([frame])
     assert render.counts == {"plain": 1} and render.causes == {"beside its place": 1}
     assert one_colour(out[30:90, 80:180])
+    # One that is nearly there gets both: what the face leaves bare the cover below hides.
+    near = Face(seen.box + np.array([2, -10, 22, 10], np.float32), seen.landmarks, 0.0)
+    (cover,), (out,) = (
+        renderer(face_model)([FrameJob(plain.frame, [Appearance(1, "a", near, mode)])]) for mode in ("plain", "ficgan")
+    )
+    there = changed(plain, cover)
+    assert not one_colour(out[45:75, 115:145]) and changed(plain, out)[there].mean() > 0.99
+    assert (out[there] == cover[there]).all(-1).mean() > 0.3
     far = Face(seen.box + np.array([60, 0, 60, 0], np.float32), seen.landmarks, 0.0)
     (out,) = render([FrameJob(plain.frame, [Appearance(1, "a", far, "ficgan")])])
     assert one_colour(out[45:75, 175:205])

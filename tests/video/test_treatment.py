@@ -97,10 +97,23 @@ def test_a_face_is_held_over_a_short_gap_and_moves_with_its_box() -> None:
         # An end: a short one is held, before a pad in which there is nothing.
         (seconds(("seen", 3), ("pad", 0.3)), range(55, 66), "F" * 55 + "h" * 5 + "C" * 6),
         (seconds(("pad", 0.3), ("seen", 3)), range(3), "C" * 3 + "F" * 63),
+        # In a pad a new face does not come and go.
+        (seconds(("pad", 0.3), ("seen", 3)), range(3, 5), "C" * 5 + "F" * 61),
+        (seconds(("seen", 3), ("pad", 0.3)), range(62, 64), "F" * 62 + "C" * 4),
         (seconds(("seen", 3), ("unsure", 0.5)), range(0), "F" * 60 + "C" * 10),
         (seconds(("seen", 3)), range(60), "C" * 60),
     ],
-    ids=["long gap", "long track", "nobody there", "end", "pad with a face", "another person", "never"],
+    ids=[
+        "long gap",
+        "long track",
+        "nobody there",
+        "end",
+        "pad with a face",
+        "before",
+        "after",
+        "another person",
+        "never",
+    ],
 )
 def test_whole_tracks_are_decided(rows: list[str], unread: range, expected: str) -> None:
     letters, plan = shown(rows, [n not in unread for n in range(len(rows))])
@@ -134,6 +147,7 @@ def test_a_small_face_and_one_behind_another_are_covered() -> None:
     surveys = surveyed([not 20 <= n < 50 for n in range(60)]) | surveyed([True] * 60, number=2)
     plan = module._one_treatment(planned(behind, before), "plain", ByRow(), surveys)  # type: ignore[arg-type]
     assert [n for n, mode in enumerate(plan.modes[1]) if mode == "plain"] == list(range(20, 50))
+    assert plan.hidden[1] == set(range(20, 50)) and not plan.hidden[2]
     assert set(plan.modes[2]) == {"ficgan"}
 
 
