@@ -136,29 +136,30 @@ class FrameNetwork:
 
 @dataclass(frozen=True, eq=False)
 class DetailWriter:
-    """Makes the detail of a face of twice the frame's size by a network, an ONNX file in memory."""
+    """Fits lent detail to a face of twice the frame's size by a network, an ONNX file in memory."""
 
     network: bytes
     device: str = "cpu"
 
-    def write(self, texture: Floats, kind: Floats, fine: float, seed: int) -> Floats:
-        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled; they leave its tone as it is.
+    def write(self, texture: Floats, lent: Floats, kind: Floats, fine: float) -> Floats:
+        """Luminances [2R,2R] to be added to detail that is lent to a texture; they leave its tone as it is.
 
-        `kind` is a reading [9] of `KindReader`, `fine` the deviation of the photo's detail, `seed` of skin's chance.
+        Args:
+            texture: [R,R,3] in [0,1]; lent: [2R,2R], of `lent_detail`.
+            kind: a reading [9] of `KindReader`; fine: deviation of the photo's detail.
         """
         import cv2
 
         side = len(texture)
-        noise = np.random.default_rng(seed).standard_normal((1, 16, side // 2, side // 2), np.float32)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
-        names = [given.name for given in self._run.get_inputs()]
-        given = dict(zip(names, (x, detail_conditions(kind[None], np.array([fine])), noise), strict=True))
+        condition = detail_conditions(kind[None], np.array([fine]))
+        given = {"texture": x, "condition": condition, "lent": lent[None, None].astype(np.float32)}
         made = np.ascontiguousarray(self._run.run(["detail"], given)[0][0].transpose(1, 2, 0))
         # The network's own last step: in a graph these means would take a fifth of its time.
         count = np.ones((side, side), np.float32)
         sums: Any = [cv2.boxFilter(x, -1, (9, 9), None, (-1, -1), False, cv2.BORDER_CONSTANT) for x in (made, count)]
         made -= sums[0] / sums[1][..., None]
-        unfolded: Floats = made.reshape(side, side, 3, 2, 2).transpose(0, 3, 1, 4, 2).reshape(2 * side, 2 * side, 3)
+        unfolded: Floats = made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
         return unfolded
 
     @cached_property
