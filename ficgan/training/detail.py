@@ -113,7 +113,7 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - reading.place.texture).max(2)
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
         kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
-        kept["lenders"][number] = [fitting for _, fitting in made]
+        kept["lenders"][number] = [np.resize(fitting, FITTING) for _, fitting in made]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
