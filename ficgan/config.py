@@ -186,14 +186,14 @@ class FrameNetworkConfig(_ConfigPart):
 
 
 class DetailConfig(_ConfigPart):
-    """A network that doubles textures of the frame, see `ficgan.models.DetailNetwork`."""
+    """A network that fits lent detail to doubled textures of the frame, see `ficgan.models.DetailNetwork`."""
 
     appearance: str = "embedded"  # As in `FrameNetworkConfig`; "embedded" brings the bank in the package along
     bank: str = "embedded"  # Path of the bank whose identities are drawn
     channels: int = Field(64, ge=4, le=1024)  # At half the frame's size
     fine_channels: int = Field(24, ge=4, le=1024)  # At the frame's size
     blocks: int = Field(4, ge=1, le=64)
-    draws: int = Field(4, ge=1, le=64)  # Identities that are drawn in the place of each face
+    draws: int = Field(2, ge=1, le=64)  # Identities that are drawn in the place of each face
     degraded: float = Field(0.35, ge=0, le=1)  # Share of the inputs that are photos made unsharp
     # Share that are drawn faces: no photo shows what their detail would be. The rest are reconstructions.
     hidden: float = Field(0.35, ge=0, le=1)
@@ -307,8 +307,8 @@ class LossConfig(_ConfigPart):
     # Mean square by which what the mixes change in the linear model's own components is more than one standard
     # deviation; in the frame only.
     manifold: float = 0.0
-    # L1 of the detail that is added to reconstructions; `reconstruction` is of unsharp photos. For the detail network
-    # only, whose `structure` averages over 4×4 pixels.
+    # Mean difference of the logarithm of the local strength of detail from the photo's; `reconstruction` is of unsharp
+    # photos, over 2×2 pixels. For the detail network only, whose `structure` averages over 4×4 pixels.
     detail: float = 0.0
     shape: float = 0.0  # Mean square of what the network adds to the shape, in standard deviations; in the frame only
     r1_gamma: float = 10.0

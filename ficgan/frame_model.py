@@ -24,11 +24,12 @@ from ficgan.frame.drawn import (
     Fineness,
     fineness,
     iris_colour,
-    lender_of,
+    lenders_of,
+    lent_detail,
     read_gaze,
     read_teeth,
+    with_detail,
     with_eyes,
-    with_relief,
     with_spots,
     with_teeth,
 )
@@ -87,7 +88,7 @@ class _Row:
         code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
-        lot: in [0,1), by which a lender of detail, or the noise of the detail network, is drawn.
+        lot: in [0,1), by which a lender of detail is drawn.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead is drawn over.
     """
@@ -248,7 +249,7 @@ class FrameModel(FaceModel):
         bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], bare, model.mask)
-        if self._adds_detail and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
+        if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
             pores = read_pores(photo, mesh.points)
@@ -276,13 +277,9 @@ class FrameModel(FaceModel):
         row = int((brow - LO[1]) / model.warp.step[1])
         return compose.hair_over(texture, skin, self._mask(1.0), row)
 
-    @property
-    def _adds_detail(self) -> bool:
-        return self.detail_writer is not None or len(self.model.details) > 0
-
     @cached_property
     def detail_writer(self) -> DetailWriter | None:
-        """The network that adds detail to large faces, where the model's file has one."""
+        """The network that fits lent detail to large faces, where the model's file has one."""
         network = self.model.detail_network
         return DetailWriter(network.tobytes(), self.device) if network.size else None
 
@@ -387,24 +384,22 @@ class FrameModel(FaceModel):
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [self._made(self._unpacked(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
 
-    def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
-        """The faces of `render` at the frame's size, as a detail network is given them."""
+    def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, list[int]]]:
+        """Of the faces of `render` what a detail network is given: textures [R,R,3], and numbers of who may lend."""
         rows = zip(map(self._unpacked, styles), [reading.place for reading in readings], strict=True)
-        return [self._drawn(row, place, self._plain(row, place)) for row, place in rows]
+        return [(self._plain(row, place).texture, lenders_of(self.model, row.code, row.kind)) for row, place in rows]
 
     def _made(self, row: _Row, place: _Place) -> _NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, model, look = self._plain(row, place), self.model, place.look
         if not look.fine:
             return self._drawn(row, place, made)
-        if self.detail_writer is not None:
-            made = self._drawn(row, place, made)
-            added = self.detail_writer.write(made.texture, row.kind, look.fine, int(row.lot * 2**20))
-            return replace(made, texture=compose.stretched(made.texture, 2) + model.fine_mask[..., None] * added)
-        lender = model.lent(self._lender(row))
-        texture = compose.stretched(made.texture, 2)
+        lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
-        texture = with_relief(texture, lender, wanted, model.fine_places, self.config.detail)
+        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail)
+        if self.detail_writer is not None:
+            detail += model.fine_mask * self.detail_writer.write(made.texture, detail, row.kind, look.fine)
+        texture = with_detail(texture, detail)
         taken = self._taken(row)
         if taken is not None:
             spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
@@ -416,7 +411,8 @@ class FrameModel(FaceModel):
         key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
         lender = self._lenders.get(key)
         if lender is None:
-            lender = lender_of(self.model, row.code, row.kind, row.lot)
+            fitting = lenders_of(self.model, row.code, row.kind)
+            lender = fitting[int(row.lot * len(fitting)) % len(fitting)]
             if len(self._lenders) >= REMEMBERED:
                 self._lenders.clear()
             self._lenders[key] = lender

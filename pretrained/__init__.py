@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of the embedded file with a role: `model`, `bank`, `mesh`, `gate`, `detector`, `check`, `kind`, `glasses`.
+    """Path of an embedded file: `model`, `linear`, `bank`, `mesh`, `gate`, `detector`, `check`, `kind`, `glasses`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
         "glasses.safetensors",
     ):
         (folder / name).write_bytes(name.encode())
-    for name in ("appearance.safetensors", "bank.safetensors", "manifest.json"):
+    for name in ("appearance.safetensors", "linear.safetensors", "bank.safetensors", "manifest.json"):
         (folder / name).write_bytes(b"old")
     return folder
 
@@ -79,7 +79,7 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     files = contents(folder)
     assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
-    assert {"model", "bank", "mesh", "gate", "detector", "check", "kind", "glasses"} == {
+    assert {"model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses"} == {
         entry["role"] for entry in manifest["files"].values()
     }
     assert set(files) == {*manifest["files"], "manifest.json"}

@@ -31,7 +31,7 @@ from ficgan.frame.learn import lend
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
-MODEL, BANK = "appearance.safetensors", "bank.safetensors"
+MODEL, LINEAR, BANK = "appearance.safetensors", "linear.safetensors", "bank.safetensors"
 NETWORKS = {
     "mesh": "face_mesh.onnx",
     "gate": "gate.onnx",
@@ -61,10 +61,10 @@ def make(
             lent, names = lend(appearance, faces, MediaPipeMesh())
             appearance = replace(lent, teeth=teeth, teeth_openings=appearance.teeth_openings)
             info = replace(info, training={**info.training, "lenders": names})
-        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network)
+        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=stage / LINEAR)
         people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
         people = people.save(stage / BANK, small=True)
-        roles = [("model", stage / MODEL), ("bank", stage / BANK)]
+        roles = [("model", stage / MODEL), ("linear", stage / LINEAR), ("bank", stage / BANK)]
         roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
         files: dict[str, Any] = {
             path.name: {"role": role, "sha256": file_digest(path), "bytes": path.stat().st_size} for role, path in roles
@@ -79,7 +79,7 @@ def make(
         }
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         (stage / "manifest.json").write_text(text + "\n", encoding="utf-8")
-        for name in (MODEL, BANK, "manifest.json"):
+        for name in (LINEAR, MODEL, BANK, "manifest.json"):
             os.replace(stage / name, FOLDER / name)
     return sum(entry["bytes"] for entry in files.values())
 

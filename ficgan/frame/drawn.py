@@ -426,8 +426,8 @@ def _resized(picture: Floats, side: int) -> Floats:
     return out
 
 
-def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float) -> Floats:
-    """A texture [n,n,3] in [0,1] with the relief of another face.
+def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float) -> Floats:
+    """The relief of another face as detail of a texture [n,n,3] in [0,1]: luminances [n,n] to be added.
 
     Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
     Lids and lashes are lent always.
@@ -454,16 +454,21 @@ def with_relief(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
         for want, a, b in zip(limited, none, full, strict=True)
     )
     gain = skin + np.float32(around - skin) * places.around_eyes + np.float32(above - skin) * places.on_forehead
-    # Pores and wrinkles are darker and lighter skin, not grey.
-    around_colour: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
-    tint = around_colour / np.maximum(luminance(around_colour), _BLACK)[..., None]
-    tint = 1 + np.float32(_TINTED) * (tint - 1)
     # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
     skin_deep, lash_deep = _DEEP * wanted.skin + 1e-6, max(2 * _DEEP * wanted.skin, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
     most_deep += places.around_eyes * np.float32(max(lash_deep - skin_deep, 0))
-    detail = most_deep * np.tanh(gain * added / most_deep)
-    out: Floats = texture + detail[..., None] * tint
+    out: Floats = most_deep * np.tanh(gain * added / most_deep)
+    return out
+
+
+def with_detail(texture: Floats, detail: Floats) -> Floats:
+    """A texture [n,n,3] in [0,1] with detail [n,n]: darker and lighter skin, not grey."""
+    import cv2
+
+    around: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
+    tint = around / np.maximum(luminance(around), _BLACK)[..., None]
+    out: Floats = texture + detail[..., None] * (1 + np.float32(_TINTED) * (tint - 1))
     return out
 
 
@@ -494,19 +499,18 @@ def with_spots(texture: Floats, skin: NDArray[np.int64], age: float, chance: flo
     return out
 
 
-# Lenders of the nearest kinds, and how many of them fit best: one of these lends its detail. What a wholly different
+# Lenders of the nearest kinds, and how many of them fit best. What a wholly different
 # ethnic group and gender weigh beside a visible difference of age.
-_NEAREST, _FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
+_NEAREST, FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
 
 
-def lender_of(model: AppearanceModel, code: Floats, kind: Floats, lot: float) -> int:
-    """Number of the face that lends its detail to another one.
+def lenders_of(model: AppearanceModel, code: Floats, kind: Floats) -> list[int]:
+    """Numbers of the faces that may lend their detail to another one.
 
-    Of those of much the same kind it is one of those whose brows, eyes and lips lie most where the new face's do.
+    Of those of much the same kind they are those whose brows, eyes and lips lie most where the new face's do.
 
     Args:
         code: [D] of the new face; kind: [9], its kind as a reading.
-        lot: in [0,1), draws among those that fit.
     """
     import cv2
 
@@ -522,5 +526,4 @@ def lender_of(model: AppearanceModel, code: Floats, kind: Floats, lot: float) ->
     wanted = tone_of(luminance(model.neutral_texture(code)), side).ravel()
     known = cv2.resize(model.mask, (side, side), interpolation=cv2.INTER_AREA).ravel() > 0.9
     fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
-    best = near[np.argsort(fits)[::-1][:_FITTING]]
-    return int(best[int(lot * len(best)) % len(best)])
+    return [int(number) for number in near[np.argsort(fits)[::-1][:FITTING]]]

@@ -1,4 +1,4 @@
-"""The file of a model in the frame: the linear model, the network, and the numbers of making faces with them.
+"""The files of a model in the frame: the linear model, the networks, and the numbers of making faces with them.
 
 The network is run by onnxruntime, so no torch is needed to use it.
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import ModelInfo, read_arrays, write_arrays
 from ficgan.device import onnx_session
 from ficgan.errors import FicganError
+from ficgan.files import file_digest
 from ficgan.frame import LIDS, NUMBERS
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.identity.kind import READING
@@ -23,7 +24,9 @@ from ficgan.identity.kind import READING
 Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"
-SCHEMA = 1
+SCHEMA = 2
+# Kind of the file beside it that holds the linear model, where another network must not cost as much again.
+LINEAR = "linear"
 
 # Standard deviation of the detail that only a doubled texture shows, of an ordinary face.
 _USUAL_FINE = 0.015
@@ -33,7 +36,9 @@ _SIDE = 8.0
 
 @dataclass(frozen=True)
 class FrameConfig:
-    """Numbers of making faces in the frame; part of the model's file. Numbers of expression are in standard deviations.
+    """Numbers of making faces in the frame; a model's file holds those that are not usual.
+
+    Numbers of expression are in standard deviations.
 
     Args:
         presence: least score of a mesh that a face is made for.
@@ -69,10 +74,10 @@ class FrameConfig:
     smile_shown: tuple[float, float] = (1.0, 1.1)
     smile_jitter: float = 0.5
     slopes: float = 0.5
-    shapes: float = 0.7
+    shapes: float = 0.8
     rim: float = 0.2
-    choices: int = 12
-    retry_choices: int = 24
+    choices: int = 24
+    retry_choices: int = 32
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 1.8)
     sided: tuple[float, ...] = (1.4, 0.0)
@@ -136,29 +141,30 @@ class FrameNetwork:
 
 @dataclass(frozen=True, eq=False)
 class DetailWriter:
-    """Makes the detail of a face of twice the frame's size by a network, an ONNX file in memory."""
+    """Fits lent detail to a face of twice the frame's size by a network, an ONNX file in memory."""
 
     network: bytes
     device: str = "cpu"
 
-    def write(self, texture: Floats, kind: Floats, fine: float, seed: int) -> Floats:
-        """Colours [2R,2R,3] to be added to a texture [R,R,3] in [0,1], doubled; they leave its tone as it is.
+    def write(self, texture: Floats, lent: Floats, kind: Floats, fine: float) -> Floats:
+        """Luminances [2R,2R] to be added to detail that is lent to a texture; they leave its tone as it is.
 
-        `kind` is a reading [9] of `KindReader`, `fine` the deviation of the photo's detail, `seed` of skin's chance.
+        Args:
+            texture: [R,R,3] in [0,1]; lent: [2R,2R], of `lent_detail`.
+            kind: a reading [9] of `KindReader`; fine: deviation of the photo's detail.
         """
         import cv2
 
         side = len(texture)
-        noise = np.random.default_rng(seed).standard_normal((1, 16, side // 2, side // 2), np.float32)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
-        names = [given.name for given in self._run.get_inputs()]
-        given = dict(zip(names, (x, detail_conditions(kind[None], np.array([fine])), noise), strict=True))
+        condition = detail_conditions(kind[None], np.array([fine]))
+        given = {"texture": x, "condition": condition, "lent": lent[None, None].astype(np.float32)}
         made = np.ascontiguousarray(self._run.run(["detail"], given)[0][0].transpose(1, 2, 0))
         # The network's own last step: in a graph these means would take a fifth of its time.
         count = np.ones((side, side), np.float32)
         sums: Any = [cv2.boxFilter(x, -1, (9, 9), None, (-1, -1), False, cv2.BORDER_CONSTANT) for x in (made, count)]
         made -= sums[0] / sums[1][..., None]
-        unfolded: Floats = made.reshape(side, side, 3, 2, 2).transpose(0, 3, 1, 4, 2).reshape(2 * side, 2 * side, 3)
+        unfolded: Floats = made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
         return unfolded
 
     @cached_property
@@ -180,19 +186,28 @@ def save_appearance(
     *,
     overwrite: bool = False,
     network: FrameNetwork | None = None,
+    linear: Path | None = None,
 ) -> None:
-    """Write a model as safetensors with a JSON header, whole or not at all."""
+    """Write a model as safetensors with a JSON header, whole or not at all.
+
+    `linear` is a file in the same folder for the linear model; None: all is in one file.
+    """
+    usual = asdict(FrameConfig())
     header: dict[str, Any] = {
         "schema_version": SCHEMA,
         "size": model.size,
         "names": list(model.names),
         "lights": model.lights,
-        "config": asdict(config),
+        "config": {name: value for name, value in asdict(config).items() if value != usual[name]},
         "alignment": info.alignment,
         "data": info.data,
         "training": info.training,
     }
     arrays = dict(model.to_arrays())
+    if linear is not None:
+        detail = {name: arrays.pop(name) for name in ("detail_network",) if name in arrays}
+        write_arrays(linear, arrays, {}, kind=LINEAR, overwrite=overwrite)
+        header["linear"], arrays = {"file": linear.name, "sha256": file_digest(linear)}, detail
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
@@ -203,6 +218,11 @@ def save_appearance(
 def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
     """Read a file of `save_appearance`, or raise a FicganError; the network is None where it holds none."""
     arrays, header = read_arrays(path, kind=KIND)
+    if isinstance(beside := header.get("linear"), dict):
+        linear = Path(path).parent / Path(str(beside.get("file"))).name
+        arrays |= read_arrays(linear, kind=LINEAR)[0]
+        if file_digest(linear) != beside.get("sha256"):
+            raise FicganError(f"{linear} is not the linear model of {path}; fetch both again, or make them again")
     try:
         if header["schema_version"] > SCHEMA:
             version = header["schema_version"]

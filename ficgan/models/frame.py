@@ -149,17 +149,17 @@ class FrameFICGAN(nn.Module):
         return out
 
 
-# What a texture has above its mean over 5×5 pixels is multiplied by for the detail network.
+# What a texture has above its mean over 5×5 pixels, and lent detail, are multiplied by for the detail network.
 SHOWN = 8.0
 
 
 class DetailNetwork(nn.Module):
-    """The detail that a face of twice the frame's size has: what is to be added to its colours.
+    """Fits the detail that another face lends to a face of twice the frame's size: what is to be added to luminance.
 
     A residual network at half the frame's size, 2×2 pixels folded into channels, and two layers at the frame's size. It
-    learns a map of the frame, and is given the kind of face, how much detail the photo has, and noise, without which
-    smooth skin would show one pattern everywhere. Each place in a 2×2 block is taken less its mean over 9×9 blocks: so
-    the tone stays as it is, and no pattern of the blocks' size is left.
+    learns a map of the frame, and is given the kind of face and how much detail the photo has. Untrained it leaves
+    lent detail as it is. Each place in a 2×2 block is taken less its mean over 9×9 blocks: so the tone stays as it is,
+    and no pattern of the blocks' size is left.
 
     Source: Shi et al. 2016 (folded output); Lim et al. 2017 (blocks); Perez et al. 2018 (scale and shift).
     """
@@ -177,17 +177,17 @@ class DetailNetwork(nn.Module):
         self.last = nn.ModuleList(Conv2d(channels, channels, 3, activation="linear", gain=0.4) for _ in range(blocks))
         self.wide = Conv2d(channels, 4 * fine, 3)
         self.fine = Conv2d(fine, fine, 3)
-        self.end = _zeroed(Conv2d(fine, 4 * 3, 3, activation="linear", gain=0.4))
+        self.end = _zeroed(Conv2d(fine, 4, 3, activation="linear", gain=0.4))
 
-    def forward(self, texture: Tensor, condition: Tensor, noise: Tensor) -> Tensor:
-        """Detail [B,3,2R,2R], as part of colours in [0, 1], of textures [B,3,R,R] in [−1, 1].
+    def forward(self, texture: Tensor, condition: Tensor, lent: Tensor) -> Tensor:
+        """Luminances [B,1,2R,2R], of [0, 1], to be added to lent ones [B,1,2R,2R] of textures [B,3,R,R] in [−1, 1].
 
-        `condition` [B,10] is of `detail_conditions`; `noise` [B,16,R/2,R/2] is Gaussian, one number an output pixel.
+        `condition` [B,10] is of `detail_conditions`.
         """
         styles = self.styles(self.condition(condition)).reshape(len(condition), len(self.first), 2, -1, 1, 1)
-        # Detail is small beside colours and noise: untrained layers would hardly see it.
-        given = [texture, SHOWN * (texture - local_mean(texture, 5))]
-        x = self.start(torch.cat([*(F.pixel_unshuffle(one, 2) for one in given), noise / 4], 1)) + self.places
+        # Detail is small beside colours: untrained layers would hardly see it.
+        given = [F.pixel_unshuffle(one, 2) for one in (texture, SHOWN * (texture - local_mean(texture, 5)))]
+        x = self.start(torch.cat([*given, SHOWN * F.pixel_unshuffle(lent, 4)], 1)) + self.places
         for number, (first, last) in enumerate(zip(self.first, self.last, strict=True)):
             scale, shift = styles[:, number].unbind(1)
             x = x + last(first(x) * (1 + scale) + shift)
@@ -273,11 +273,11 @@ class DetailDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        self.patches = _judge(_patch_layers(12, config, resolution), 1 + CONDITIONS)
+        self.patches = _judge(_patch_layers(8, config, resolution), 1 + CONDITIONS)
         self.register_buffer("places", _places(resolution), persistent=False)
 
     def forward(self, seen: Tensor, mask: Tensor, condition: Tensor) -> list[Tensor]:
-        """Logits [B,1,h,w], higher for real, of tone and detail [B,9,2R,2R] under a mask [B,1,2R,2R]."""
+        """Logits [B,1,h,w], higher for real, of tone and detail [B,5,2R,2R] under a mask [B,1,2R,2R]."""
         maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
         return [maps[:, :1] + (maps[:, 1:] * condition[:, :, None, None]).sum(1, keepdim=True)]
 

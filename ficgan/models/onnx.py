@@ -184,7 +184,7 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     """A detail network but for the means that it takes off at the end, its weights in 8 bits and its map in 16.
 
-    Texture [B,3,R,R], condition [B,10], noise [B,16,R/2,R/2] → detail [B,12,R,R], 2×2 pixels of each colour.
+    Texture [B,3,R,R], condition [B,10], lent [B,1,2R,2R] → detail [B,4,R,R], 2×2 pixels.
     """
     side = model.size // 2
     g = Graph("detail")
@@ -198,9 +198,11 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
         mean = g.node("AveragePool", mean, name=f"mean/{name}", kernel_shape=kernel, pads=pads, count_include_pad=0)
     above = g.node("Mul", g.node("Sub", "texture", mean, name="above"), g.number(SHOWN), name="shown")
     folded = [g.node("SpaceToDepth", x, name=f"{x}/folded", blocksize=2) for x in ("texture", above)]
-    noise = g.node("Mul", "noise", g.number(0.25), name="noise/quarter")
+    lent = g.node(
+        "Mul", g.node("SpaceToDepth", "lent", name="lent/folded", blocksize=4), g.number(SHOWN), name="lent/shown"
+    )
     order = [12 * part + c * 4 + p for part in (0, 1) for p in range(4) for c in range(3)] + [*range(24, 40)]
-    x = g.conv(model.start, g.node("Concat", *folded, noise, name="given", axis=1), "start", order=order)
+    x = g.conv(model.start, g.node("Concat", *folded, lent, name="given", axis=1), "start", order=order)
     places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float16))
     x = g.node("Add", x, g.node("Cast", places, name="places/float", to=TensorProto.FLOAT), name="placed")
     parts = [f"styles/{index}/{part}" for index in range(len(model.first)) for part in ("scale", "shift")]
@@ -213,8 +215,8 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
         x = g.node("Add", x, y, name=f"blocks.{index}")
     x = g.node("DepthToSpace", g.conv(model.wide, x, "wide"), name="unfolded", blocksize=2, mode="CRD")
     g.output(g.conv(model.end, g.conv(model.fine, x, "fine"), "end"), "detail")
-    inputs = {"texture": [3, 2 * side, 2 * side], "condition": [CONDITIONS], "noise": [16, side, side]}
-    return in_bytes(g.model(inputs, {"detail": [12, 2 * side, 2 * side]}))
+    inputs = {"texture": [3, 2 * side, 2 * side], "condition": [CONDITIONS], "lent": [1, 4 * side, 4 * side]}
+    return in_bytes(g.model(inputs, {"detail": [4, 2 * side, 2 * side]}))
 
 
 def _even_look(g: Graph, side: int) -> str:

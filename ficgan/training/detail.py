@@ -1,4 +1,4 @@
-"""Training of the network that adds detail to large faces: the frame's textures, doubled."""
+"""Training of the network that fits lent detail to large faces: the frame's textures, doubled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
-from ficgan.frame.drawn import fineness
+from ficgan.frame.drawn import FITTING, fineness, lent_detail, with_detail
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
@@ -52,6 +52,7 @@ class DetailFaces:
     Args:
         photos: rows uint8 [2R,2R,3], the faces in the frame.
         made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
+        lenders: rows int16 [1+D,L], who may lend each of them detail.
         seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
         kinds: float32 [N,9], readings of `KindReader`.
     """
@@ -59,6 +60,7 @@ class DetailFaces:
     rows: NDArray[np.int64]
     photos: NDArray[np.uint8]
     made: NDArray[np.uint8]
+    lenders: NDArray[np.int16]
     seen: NDArray[np.uint8]
     kinds: Floats
 
@@ -69,20 +71,24 @@ class DetailFaces:
         """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
         read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, progress))
-        photos, made, seen = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "seen"))
-        return cls(np.load(folder / "rows.npy"), photos, made, seen, kind_reader().read(np.load(folder / "gate.npy")))
+        photos, made, lenders, seen = (
+            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "lenders", "seen")
+        )
+        kinds = kind_reader().read(np.load(folder / "gate.npy"))
+        return cls(np.load(folder / "rows.npy"), photos, made, lenders, seen, kinds)
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, progress: Progress) -> None:
     size, count, first = model.resolution, len(data), Attempt(0)
-    shapes = {
-        "photos": (count, 2 * size, 2 * size, 3),
-        "made": (count, 1 + draws, size, size, 3),
-        "seen": (count, size, size),
+    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
+        "photos": (np.uint8, (2 * size, 2 * size, 3)),
+        "made": (np.uint8, (1 + draws, size, size, 3)),
+        "lenders": (np.int16, (1 + draws, FITTING)),
+        "seen": (np.uint8, (size, size)),
     }
     kept: dict[str, Any] = {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=np.uint8, shape=shape)
-        for name, shape in shapes.items()
+        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=(count, *shape))
+        for name, (dtype, shape) in shapes.items()
     }
     points = Alignment().points(data.resolution).astype(np.float32)
     face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
@@ -106,7 +112,8 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         upright, mesh = moment.read.upright[0], moment.read.points[0]
         bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - reading.place.texture).max(2)
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
-        kept["made"][number] = np.rint(np.clip([one.texture for one in made], 0, 1) * 255)
+        kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
+        kept["lenders"][number] = [np.resize(fitting, FITTING) for _, fitting in made]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
@@ -123,6 +130,8 @@ HELD_OUT = 8
 JUDGED, SHOWN = 48, 12
 # Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
 TONE = 17
+# How much more than others places around the eyes count: everybody looks there first.
+EYES = 2.0
 # The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
 # Sides in pixels of the means between which bands of detail lie.
@@ -135,17 +144,17 @@ class _DetailBatch(NamedTuple):
     """Faces [B] as the product has them before detail is added, and what is to be learnt from; images are 2R wide.
 
     Args:
-        texture, base: [B,3,R,R] in [−1, 1]; the same, doubled, in [0, 1].
-        light, before: of it what D sees, and what it has above its tone.
-        detail: what the photo has above its own tone.
+        texture: [B,3,R,R] in [−1, 1]; light: [B,3,2R,2R] in [0, 1], of it what D sees.
+        lent: [B,1,2R,2R], luminances of the detail that is lent to it.
+        before, detail: [B,1,2R,2R], what its luminance has above its tone without it, and what the photo's has.
         condition: [B,10], see `detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
     """
 
     texture: Tensor
-    base: Tensor
     light: Tensor
+    lent: Tensor
     before: Tensor
     detail: Tensor
     condition: Tensor
@@ -180,7 +189,10 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels)
         check_alignment(self.faces, Alignment("canonical"))
         check_size(self.faces)
+        if not len(self.model.details):
+            raise UsageError(f"{self.path} has no faces that lend detail; make it with --detail FACES")
         self.mask = torch.from_numpy(self.model.fine_mask)[None, None].to(self.device)
+        self.weight = 1 + EYES * torch.from_numpy(self.model.fine_places.around_eyes)[None, None].to(self.device)
 
     @staticmethod
     def networks(config: Config) -> tuple[DetailNetwork, DetailDiscriminator]:
@@ -204,22 +216,24 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def generator_step(
         self, state: _State, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
-        drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
-        batch = self._batch(self.rows[indices.numpy()], drawn)
-        added = self._added(state.model, batch, rng)
-        residual = ((batch.before + added - batch.detail).abs() * batch.mask).mean((1, 2, 3)) / batch.mask.mean(
-            (1, 2, 3)
-        )
+        chance = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
+        batch = self._batch(self.rows[indices.numpy()], chance)
+        added = self._added(state.model, batch)
+        made_detail, weight = batch.before + batch.lent + added, batch.mask * self.weight
+        # What a pixel has is chance; what four have together an unsharp photo says.
+        apart = (F.avg_pool2d((made_detail - batch.detail) * weight, 2)).abs().mean((1, 2, 3))
+        strength = (_energies(made_detail, weight) - _energies(batch.detail, weight)).abs().mean((1, 2, 3))
         moved = (F.avg_pool2d(added, 4).abs() * F.avg_pool2d(batch.mask, 4)).mean((1, 2, 3))
+        known, drawn = batch.unsharp + batch.own, 1 - batch.unsharp
         terms = {
-            "rec": (residual * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
-            "detail": (residual * batch.own).sum() / batch.own.sum().clamp_min(1),
-            "structure": (moved * (1 - batch.unsharp)).sum() / (1 - batch.unsharp).sum().clamp_min(1),
+            "rec": (apart * batch.unsharp).sum() / batch.unsharp.sum().clamp_min(1),
+            "detail": (strength * known).sum() / known.sum().clamp_min(1),
+            "structure": (moved * drawn).sum() / drawn.sum().clamp_min(1),
         }
         loss = self.config.loss
         total = weights.reconstruction * terms["rec"] + loss.detail * terms["detail"]
         total = total + loss.structure * terms["structure"]
-        real, fake = (self._seen(batch.light, one) for one in (batch.detail, batch.before + added))
+        real, fake = (self._seen(batch.light, one) for one in (batch.detail, made_detail))
         made = _DetailJudged(real, fake, batch.mask, batch.condition)
         if weights.adversarial > 0:
             terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.condition), made.mask, real=True)
@@ -252,13 +266,12 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @staticmethod
     def _seen(light: Tensor, detail: Tensor) -> Tensor:
-        """What D is shown [B,9,2R,2R]: light, detail, and once more the finest of it, which is small."""
+        """What D is shown [B,5,2R,2R]: light, detail, and once more the finest of it, which is small."""
         smooth = F.interpolate(F.avg_pool2d(detail, 2), scale_factor=2.0, mode="bilinear")
         return torch.cat([2 * light - 1, 4 * detail, 12 * (detail - smooth)], 1)
 
-    def _added(self, model: DetailNetwork, batch: _DetailBatch, rng: Generator) -> Tensor:
-        noise = torch.randn(len(batch.texture), 16, model.size // 2, model.size // 2, generator=rng).to(batch.texture)
-        added: Tensor = model(batch.texture, batch.condition, noise)
+    def _added(self, model: DetailNetwork, batch: _DetailBatch) -> Tensor:
+        added: Tensor = model(batch.texture, batch.condition, batch.lent)
         return added.float() * self.mask
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _DetailBatch:
@@ -273,44 +286,49 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             if rng.random() < 0.1:
                 kind = np.concatenate([UNKNOWN[:7], kind[7:]])
             unsharp, hidden = u < self.detail.degraded, u >= 1 - self.detail.hidden
-            if unsharp:
-                small = _degraded(photo, self.model.size, rng)
-            else:
-                small = self.set.made[row][rng.integers(1, 1 + self.detail.draws) if hidden else 0]
+            made = int(rng.integers(1, 1 + self.detail.draws)) if hidden else 0
+            small = _degraded(photo, self.model.size, rng) if unsharp else self.set.made[row][made]
             pair = [photo.astype(np.float32) / np.float32(255), small.astype(np.float32) / np.float32(255)]
-            seen = self.set.seen[row]
-            if rng.random() < 0.5:
-                pair, seen = [np.ascontiguousarray(one[:, ::-1]) for one in pair], np.ascontiguousarray(seen[:, ::-1])
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            pictures.append((*pair, seen, kind, self._fine(pair[0]), unsharp, not (unsharp or hidden)))
+            lit, fine, lent = self._lent(pair[0], pair[1], int(rng.choice(self.set.lenders[row][made])))
+            maps = [pair[0], pair[1], lit, lent, self.set.seen[row]]
+            if rng.random() < 0.5:
+                maps = [np.ascontiguousarray(one[:, ::-1]) for one in maps]
+            pictures.append((*maps, kind, fine, unsharp, not (unsharp or hidden)))
         return self._of(pictures)
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _DetailBatch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
         pictures = []
         for row in rows:
-            photo, small = self.set.photos[row], self.set.made[row][made]
-            pair = [image.astype(np.float32) / np.float32(255) for image in (photo, small)]
-            pictures.append((*pair, self.set.seen[row], self.set.kinds[row], self._fine(pair[0]), False, False))
+            photo, small = (
+                image.astype(np.float32) / np.float32(255) for image in (self.set.photos[row], self.set.made[row][made])
+            )
+            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made][0]))
+            pictures.append((photo, small, base, lent, self.set.seen[row], self.set.kinds[row], fine, False, False))
         return self._of(pictures)
 
-    def _fine(self, photo: Floats) -> float:
-        """How much detail a doubled texture [2R,2R,3] in [0, 1] has, as the product reads it of a photo."""
-        return fineness(luminance(photo), self.model.fine_places)[0]
+    def _lent(self, photo: Floats, small: Floats, lender: int) -> tuple[Floats, float, Floats]:
+        """A texture [R,R,3] in [0, 1] doubled, how much detail its photo [2R,2R,3] has, and what is lent to it."""
+        places, base = self.model.fine_places, stretched(small, 2)
+        wanted = fineness(luminance(photo), places)
+        lent = lent_detail(base, self.model.lent(lender), wanted, places, self.frame.detail)
+        return base, wanted.skin, lent
 
     def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
-        """Of each face: photo, small picture, what is seen, kind, strength of detail, unsharp, own."""
-        photos, small, seen, kinds, fine, unsharp, own = zip(*pictures, strict=True)
-        base = np.stack([stretched(one, 2) for one in small])
-        before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in (base, photos))
+        """Of each face: photo, texture, the same doubled, lent, seen, kind, strength of detail, unsharp, own."""
+        photos, small, base, lent, seen, kinds, fine, unsharp, own = zip(*pictures, strict=True)
+        greys = [np.stack([luminance(one) for one in part]) for part in (base, photos)]
+        before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in greys)
         light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
         mask = np.stack([self.model.fine_mask * stretched(one.astype(np.float32) / np.float32(255), 2) for one in seen])
 
         def tensor(array: NDArray[Any]) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
-        images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, base, light, before, detail)]
+        images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, light)]
+        images += [tensor(one[:, None]) for one in (np.stack(lent), before, detail)]
         known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
         return _DetailBatch(*images, *map(tensor, known))
 
@@ -323,14 +341,21 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def snapshot(self, model: DetailNetwork, path: Path) -> None:
-        """Write a sheet of held-out faces: photo | reconstruction | with detail | a draw | with detail."""
+        """Write a sheet of held-out faces: photo | reconstruction, detail lent | fitted | a draw | fitted."""
         rows = self._shown()
         columns = [torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
         for made in (0, 1):
             batch = self.plain(rows, made)
-            added = self._added(model, batch, torch.Generator().manual_seed(0))
-            columns += [2 * image.cpu() - 1 for image in (batch.base, batch.base + added)]
+            for detail in (batch.lent, batch.lent + self._added(model, batch)):
+                columns.append(self._detailed(batch, detail))
         save_grid(torch.stack(columns, 1), path)
+
+    @staticmethod
+    def _detailed(batch: _DetailBatch, detail: Tensor) -> Tensor:
+        """Faces [B,3,2R,2R] in [−1, 1] with detail [B,1,2R,2R]."""
+        bases = (stretched(one, 2) for one in ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy())
+        made = [with_detail(base, one[0]) for base, one in zip(bases, detail.cpu().numpy(), strict=True)]
+        return 2 * torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2) - 1
 
     def _shown(self) -> NDArray[np.int64]:
         """Held-out faces: the clearest of each ethnicity, the oldest and the youngest, and some more."""
@@ -341,9 +366,9 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     @torch.no_grad()
     def judge(self, model: DetailNetwork) -> dict[str, float]:
-        """Figures of held-out faces' reconstructions, with the network's detail and with none (`_none`).
+        """Figures of held-out faces' reconstructions, with detail as the network fits it and as it is lent (`_lent`).
 
-        `l1`: mean difference under the mask; `energy`: difference in the logarithm of the local strength of detail;
+        `l1`: mean difference of luminance under the mask; `energy`: difference in the logarithm of its local strength;
         `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
         """
         out: dict[str, float] = {}
@@ -359,10 +384,9 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _figures(self, model: DetailNetwork, rows: NDArray[np.int64], made: int) -> dict[str, float]:
         batch = self.plain(rows, made)
-        added = self._added(model, batch, torch.Generator().manual_seed(0))
-        real, out = batch.base - batch.before + batch.detail, {}
+        lent, real, out = batch.before + batch.lent, batch.detail, dict[str, float]()
         sharp, energies = sharpness_under(real, batch.mask), _energies(real, batch.mask)
-        for end, image in (("", batch.base + added), ("_none", batch.base)):
+        for end, image in (("", lent + self._added(model, batch)), ("_lent", lent)):
             apart = ((image - real).abs() * batch.mask).mean() / batch.mask.mean()
             out[f"l1{end}"] = float(apart)
             out[f"energy{end}"] = float((_energies(image, batch.mask) - energies).abs().mean())
@@ -376,8 +400,8 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
 
 def _energies(image: Tensor, mask: Tensor) -> Tensor:
-    """Logarithm of the local strength of the bands of luminance [B,4,h,w], under the mask."""
-    out, sharper = [], image.mean(1, keepdim=True) / 0.015
+    """Logarithm of the local strength of the bands of luminances [B,1,n,n], under the mask: [B,4,h,w]."""
+    out, sharper = [], image / 0.015
     for side in BANDS:
         softer = local_mean(sharper, side)
         out.append(F.avg_pool2d((sharper - softer).square(), 16, 8))

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from ficgan.arrays import luminance
-from ficgan.frame.drawn import Fineness, FinePlaces, Floats, Lender, fineness, relief_of, tone_of, with_relief
+from ficgan.frame.drawn import (
+    Fineness,
+    FinePlaces,
+    Floats,
+    Lender,
+    fineness,
+    lent_detail,
+    relief_of,
+    tone_of,
+    with_detail,
+)
 
 
 def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generator) -> None:
@@ -24,9 +34,12 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     face[strands] = 0.12
     lender = Lender(relief_of(face), tone_of(face, side // 2))
 
+    def lent(texture: Floats, wanted: Fineness, most: float) -> Floats:
+        return with_detail(texture, lent_detail(texture, lender, wanted, places, most))
+
     def made(light: float, wanted: float, most: float = 9.0) -> Floats:
         plain = np.full((side, side, 3), light, np.float32)
-        out = with_relief(plain, lender, Fineness(wanted, 2 * wanted, wanted / 2), places, most)
+        out = lent(plain, Fineness(wanted, 2 * wanted, wanted / 2), most)
         assert np.isfinite(out).all() and abs(out.mean() / light - 1) < 0.01
         return luminance(out)
 
@@ -38,4 +51,4 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     assert once == pytest.approx(twice / 2, rel=0.1)
     assert abs(made(0.6, 9.0, 1.0)[strands].mean() - 0.6) < 0.05 < 0.2 < -lender.relief[strands].mean()
     below_black = np.full((side, side, 3), -0.01, np.float32)
-    assert np.isfinite(with_relief(below_black, lender, Fineness(0.1, 0.1, 0.1), places, 1.0)).all()
+    assert np.isfinite(lent(below_black, Fineness(0.1, 0.1, 0.1), 1.0)).all()

@@ -143,7 +143,7 @@ def scan(seed: int, mood: int, step: float = 0.002) -> tuple[np.ndarray, np.ndar
     from safetensors.numpy import load_file
     from scipy.interpolate import LinearNDInterpolator
 
-    model, rng = load_file(ROOT / "pretrained" / "appearance.safetensors"), np.random.default_rng(seed)
+    model, rng = load_file(ROOT / "pretrained" / "linear.safetensors"), np.random.default_rng(seed)
     mesh = model["shape.mean"] + np.tensordot(rng.normal(size=20), model["shape.basis"], 1).astype(float)
     mesh = (mesh + 4 * mood * model["shape.moves"][1] - mesh[4]) * (0.0014, -0.0014, -0.0014)
     grid = np.stack(np.meshgrid(*[np.arange(-0.1, 0.1, step)] * 2), -1).reshape(-1, 2)

@@ -113,7 +113,7 @@ def test_the_composite_is_what_is_pasted(task: tuple[FrameTask, FrameFICGAN]) ->
         texture = np.ascontiguousarray(mix[row].permute(1, 2, 0).numpy() / 2 + 0.5)
         paste = paste_texture(np.array(made.set.images[one]), read.upright[0], points, texture, model.mask, model.warp)
         apart = np.abs((seen[row].permute(1, 2, 0).numpy() + 1) * 127.5 - paste.image)
-        assert apart.mean() < 0.6 and np.quantile(apart, 0.999) < 20  # bilinear there, bicubic here
+        assert apart.mean() < 0.8 and np.quantile(apart, 0.999) < 20  # bilinear there, bicubic here
 
 
 @pytest.mark.slow
