@@ -176,7 +176,7 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
     """
     from safetensors.numpy import load_file
 
-    shape = FaceShape.from_arrays(load_file(pretrained.path("model")))
+    shape = FaceShape.from_arrays(load_file(pretrained.path("linear")))
     moves = shape.moves[1:].astype(np.float64)
     moved = np.concatenate([shape.basis, moves[: len(NUMBERS)]]).astype(np.float64)
     spread = np.sqrt(np.square(moved).sum(0)).clip(1e-6)

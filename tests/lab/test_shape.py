@@ -51,7 +51,7 @@ def test_pose_is_taken_out_and_the_shape_stays(embedded) -> None:
 
 def test_the_judge_sees_no_expression(embedded) -> None:
     """Two people, each with two expressions and once turned: a smile would outweigh who it is."""
-    shape = FaceShape.from_arrays(load_file(pretrained.path("model")))
+    shape = FaceShape.from_arrays(load_file(pretrained.path("linear")))
     rng = np.random.default_rng(1)
     who = np.einsum("pi,inj->pnj", rng.normal(size=(2, len(shape.basis))), shape.basis)
     moved = np.einsum("ei,inj->enj", rng.normal(size=(3, 10)) * 3, shape.moves[1:])
