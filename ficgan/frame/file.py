@@ -79,7 +79,7 @@ class FrameConfig:
     choices: int = 24
     retry_choices: int = 32
     limit: float = 2.5
-    kept: tuple[float, ...] = (1.6, 1.8)
+    kept: tuple[float, ...] = (1.6, 2.8)
     sided: tuple[float, ...] = (1.4, 0.0)
     gains: tuple[float, ...] = (2.6, 1.8, 1.35, 1.1)
     detail: float = 1.2
