@@ -35,7 +35,16 @@ from ficgan.frame.drawn import (
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
-from ficgan.frame.look import Look, no_sharper, read_look, read_pores, skin_pattern, soft_shapes
+from ficgan.frame.look import (
+    Look,
+    no_sharper,
+    read_blotches,
+    read_look,
+    read_pores,
+    skin_pattern,
+    soft_shapes,
+    with_blotches,
+)
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
@@ -249,6 +258,7 @@ class FrameModel(FaceModel):
         bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], bare, model.mask)
+        look = replace(look, blotches=read_blotches(bare.astype(np.float32) / np.float32(255), self._skin))
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -323,8 +333,8 @@ class FrameModel(FaceModel):
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how strong wrinkles, "
-            "lashes and pores are, where, how clearly and in which colour glasses meet the face, whether there is a "
-            "moustache and how dark it is, how bright and of which colour the inside of the "
+            "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
+            "whether there is a moustache and how dark it is, how bright and of which colour the inside of the "
             f"mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
             "before it stays. "
             f"Of {first} k-same draws ({later} where a face was drawn again) "
@@ -450,6 +460,9 @@ class FrameModel(FaceModel):
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
+        if taken is not None and not moment.grey[0]:
+            blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
+            texture = texture + self._share(taken) * (blotchy - texture)
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
@@ -572,6 +585,11 @@ class FrameModel(FaceModel):
     @cached_property
     def _pores(self) -> Floats:
         return skin_pattern(self.model, self._mask(1.0))
+
+    @cached_property
+    def _skin(self) -> NDArray[np.int64]:
+        """Flat indices of the frame's pixels that are skin."""
+        return np.flatnonzero((self._mask(1.0) > 0.9) & (self.model.not_skin < 0.1))
 
     @cached_property
     def _within(self) -> Floats:
