@@ -160,7 +160,7 @@ class FrameModel(FaceModel):
         return "float32"
 
     def digest(self) -> str:
-        return self._sha256[:16]
+        return hashlib.sha256(f"{self._sha256} {self.config}".encode()).hexdigest()[:16]
 
     def see(self, pairs: Sequence[tuple[Image, Face]], found: Sequence[Mesh | None] | None = None) -> list[FaceReading]:
         meshes = self.find(pairs) if found is None else found
@@ -460,9 +460,9 @@ class FrameModel(FaceModel):
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
-        if taken is not None and not moment.grey[0]:
+        if taken is not None:
             blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
-            texture = texture + self._share(taken) * (blotchy - texture)
+            texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
         hair = 0.0 if row.bare else place.hair
         texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)

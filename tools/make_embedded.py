@@ -61,7 +61,7 @@ def make(
             lent, names = lend(appearance, faces, MediaPipeMesh())
             appearance = replace(lent, teeth=teeth, teeth_openings=appearance.teeth_openings)
             info = replace(info, training={**info.training, "lenders": names})
-        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=stage / LINEAR)
+        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=LINEAR)
         people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
         people = people.save(stage / BANK, small=True)
         roles = [("model", stage / MODEL), ("linear", stage / LINEAR), ("bank", stage / BANK)]

@@ -114,7 +114,7 @@ class AppearanceModel:
         details: int8 [S,Q], `relief_of` faces that lend theirs, at twice the size: pores, lashes, wrinkles.
         detail_tones: int8 [S,h,h], `tone_of` them, see `TONE_UNIT`.
         lenders: float32 [S,9], readings of them by a `KindReader`.
-        detail_network: the ONNX file of the network that makes such detail; empty where there is none.
+        detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the

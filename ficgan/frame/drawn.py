@@ -499,7 +499,7 @@ def with_spots(texture: Floats, skin: NDArray[np.int64], age: float, chance: flo
     return out
 
 
-# Lenders of the nearest kinds, and how many of them fit best. What a wholly different
+# Lenders of the nearest kinds, and how many of these are taken, those that fit best. What a wholly different
 # ethnic group and gender weigh beside a visible difference of age.
 _NEAREST, FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
 

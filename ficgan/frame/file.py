@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import ModelInfo, read_arrays, write_arrays
 from ficgan.device import onnx_session
-from ficgan.errors import FicganError
+from ficgan.errors import FicganError, TakenError
 from ficgan.files import file_digest
 from ficgan.frame import LIDS, NUMBERS
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
@@ -25,6 +25,8 @@ Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"
 SCHEMA = 2
+# The first one whose detail networks fit what is lent.
+DETAIL_FITS = 2
 # Kind of the file beside it that holds the linear model, where another network must not cost as much again.
 LINEAR = "linear"
 
@@ -186,11 +188,11 @@ def save_appearance(
     *,
     overwrite: bool = False,
     network: FrameNetwork | None = None,
-    linear: Path | None = None,
+    linear: str = "",
 ) -> None:
-    """Write a model as safetensors with a JSON header, whole or not at all.
+    """Write a model as safetensors with a JSON header, each file whole or not at all.
 
-    `linear` is a file in the same folder for the linear model; None: all is in one file.
+    `linear` is the name of a file beside it for the linear model; "": all is in one file.
     """
     usual = asdict(FrameConfig())
     header: dict[str, Any] = {
@@ -204,10 +206,14 @@ def save_appearance(
         "training": info.training,
     }
     arrays = dict(model.to_arrays())
-    if linear is not None:
-        detail = {name: arrays.pop(name) for name in ("detail_network",) if name in arrays}
-        write_arrays(linear, arrays, {}, kind=LINEAR, overwrite=overwrite)
-        header["linear"], arrays = {"file": linear.name, "sha256": file_digest(linear)}, detail
+    if linear:
+        beside, detail = Path(path).parent / linear, {}
+        if "detail_network" in arrays:
+            detail["detail_network"] = arrays.pop("detail_network")
+        if not overwrite and Path(path).exists():
+            raise TakenError(f"{path} exists already; choose another name")
+        write_arrays(beside, arrays, {}, kind=LINEAR, overwrite=overwrite)
+        header["linear"], arrays = {"file": linear, "sha256": file_digest(beside)}, detail
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
@@ -220,10 +226,14 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
     arrays, header = read_arrays(path, kind=KIND)
     if isinstance(beside := header.get("linear"), dict):
         linear = Path(path).parent / Path(str(beside.get("file"))).name
+        if not linear.is_file():
+            raise FicganError(f"{path} needs {linear.name} in the same folder; copy both files")
         arrays |= read_arrays(linear, kind=LINEAR)[0]
         if file_digest(linear) != beside.get("sha256"):
             raise FicganError(f"{linear} is not the linear model of {path}; fetch both again, or make them again")
     try:
+        if header["schema_version"] < DETAIL_FITS:
+            arrays.pop("detail_network", None)
         if header["schema_version"] > SCHEMA:
             version = header["schema_version"]
             raise FicganError(f"{path} has schema {version}, this ficgan reads up to {SCHEMA}; upgrade ficgan")

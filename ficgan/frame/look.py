@@ -162,11 +162,12 @@ def chance_detail(side: int, narrow: float, wide: float) -> Floats:
     return band / np.float32(band.std())
 
 
-# Redder skin, in logarithms of colours, how much darker it is; widths between which blotches lie, frame pixels; the
-# strongest that are added, and which share of the photo's a face shall have: its own lie by chance, the photo's where
-# they fit. Of how the skin of 64 portraits varies beside grey .94 lies along this direction.
+# Redder skin, in logarithms of colours: in 64 portraits .94 of the variance of skin's colour lies along this direction.
 _REDDER = np.array([0.63, -0.18, -0.75], np.float32)
-_DARKER, _BLOTCHES, _MOST_BLOTCHES, _BLOTCHY = 0.7, (1.3, 5.0), 0.011, 0.55
+# How much darker redder skin is; widths between which blotches lie, frame pixels.
+_DARKER, _BLOTCHES = 0.7, (1.3, 5.0)
+# The strongest that are added, and the share of the photo's that a face gets: they do not lie where a face has them.
+_MOST_BLOTCHES, _BLOTCHY = 0.011, 0.55
 
 
 def read_blotches(texture: Floats, skin: NDArray[np.int64]) -> float:
@@ -186,6 +187,8 @@ def with_blotches(texture: Floats, skin: NDArray[np.int64], blotches: float, cha
 
     side, have = len(texture), read_blotches(texture, skin)
     added = min(math.sqrt(max((_BLOTCHY * blotches) ** 2 - have**2, 0)), _MOST_BLOTCHES)
+    if not added:
+        return texture
     band = _blotches(np.random.default_rng([int(chance * 2**31), 3]).standard_normal((side, side), np.float32))
     where, colour = np.zeros(side * side, np.float32), _REDDER - np.float32(_DARKER)
     where[skin] = added / float(_blotches(band).std() * (colour @ _REDDER))

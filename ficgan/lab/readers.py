@@ -139,7 +139,7 @@ class ShapeRecognizer:
 
     def __init__(self, device: str = "cpu") -> None:
         self._mesh = MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
-        self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('model'))}"
+        self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('linear'))}"
 
     def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
         marks = np.asarray(landmarks)

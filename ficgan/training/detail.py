@@ -23,7 +23,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
-from ficgan.frame.drawn import FITTING, fineness, lent_detail, with_detail
+from ficgan.frame.drawn import FITTING, fineness, lenders_of, lent_detail, with_detail
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
@@ -113,7 +113,10 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         bare = np.abs(read_texture(image, upright, mesh, model.model.warp).astype(int) - reading.place.texture).max(2)
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
         kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
-        kept["lenders"][number] = [np.resize(fitting, FITTING) for _, fitting in made]
+        # Styles that leave a source as it is have no kind; its lenders are those of the kind that it has.
+        own = lenders_of(model.model, rows[0, : model.model.code_size], kind)
+        fitting = [own, *(lenders for _, lenders in made[1:])]
+        kept["lenders"][number] = [np.resize(lenders, FITTING) for lenders in fitting]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
@@ -130,10 +133,10 @@ HELD_OUT = 8
 JUDGED, SHOWN = 48, 12
 # Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
 TONE = 17
-# How much more than others places around the eyes count: everybody looks there first.
-EYES = 2.0
 # The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
+# How much more than others places around the eyes count: everybody looks there first.
+EYES = 2.0
 # Sides in pixels of the means between which bands of detail lie.
 BANDS = (3, 5, 9, 17)
 # Identities of which each drawn face is a mean.
@@ -203,7 +206,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], progress: Progress = unheard) -> None:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
-        key = f"{file_digest(self.path)}/{file_digest(self.bank)}/{K}"
+        key = f"{file_digest(self.path)}/{self.frame}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, progress)
         rows, labels = self.set.rows, self.faces.labels
         if self.split is not None and labels is not None and labels.splits is not None:

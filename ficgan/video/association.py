@@ -226,7 +226,9 @@ class Chain:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
         first = self.owners[0]
         people = {owner.person for owner in self.owners if WEAK not in owner.notes}
-        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[WEAK])
+        weak = [one.frame for one, owner in zip(self.sightings, self.owners, strict=True) if WEAK in owner.notes]
+        person = people.pop() if len(people) == 1 else 0
+        return Tracklet(0, self.sightings, first.scene, person=person, notes=[WEAK], weak=frozenset(weak))
 
 
 def chains(

@@ -44,7 +44,7 @@ class Appearance:
 
     `person` is the key of the person in the k-same draw. `kind` names what is no face; it is covered or stays. `found`
     is a row of `FaceModel.row`, where one is known; `bridged` stands for what the model finds where it cannot read the
-    face. `hidden`: another head lies before it, or it is not sure that there is one.
+    face. `hidden`: its cover lies behind new faces, as another head is before it, or there may be none.
     """
 
     track: int

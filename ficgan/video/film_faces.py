@@ -99,11 +99,11 @@ _WHOLE = 0.99
 
 
 def bring_back(out: Images, paste: Paste, before: Images, other: Face | None) -> None:
-    """Put a new face before the cover that was drawn over it, in place; the source is under neither.
+    """Take a cover off a new face that it was drawn over, in place, where the new face leaves nothing of the source.
 
     Args:
         before: [h,w,3] of the paste's region, without the cover.
-        other: whom the cover hides: the ellipse of its box stays covered. None: that face lies behind.
+        other: the face that the cover hides; the ellipse of its box stays covered. None: nothing stays.
     """
     clear = paste.weight >= _WHOLE
     if other is not None:

@@ -183,6 +183,7 @@ class Preview:
                 shown,
                 modes={**shown.modes, **{number: plan.modes[number] for number in mine}},
                 bridged={**shown.bridged, **{number: plan.bridged[number] for number in mine & plan.bridged.keys()}},
+                hidden={**shown.hidden, **{number: plan.hidden[number] for number in mine & plan.hidden.keys()}},
             )
         identities.surveyed = whole
         for person in names:

@@ -43,7 +43,7 @@ from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segm
 
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
-# The same of a new face from which on a cover below it hides what it leaves bare.
+# Overlap of a new face with the box of its track from which on it is shown, with a cover below for what it leaves bare.
 THERE = 0.38
 Image = NDArray[np.uint8]
 
@@ -62,6 +62,12 @@ def hides_source(made: FilmFace, coverage: float) -> bool:
     return overlaps(own.box, face.box)[0, 0] >= NEARBY and hides(mask, own, coverage, outline)
 
 
+def stands(made: FilmFace, coverage: float) -> bool:
+    """Whether a new face that was drawn is shown, if need be with a cover below it."""
+    assert made.paste is not None
+    return hides_source(made, coverage) or _is_there(made.paste, made.appearance.face)
+
+
 class Renderer:
     """Redacts frames, a chunk at a time, in order.
 
@@ -75,7 +81,7 @@ class Renderer:
     ) -> None:
         self.tools, self.settings, self._drawings = tools, settings, drawings or {}
         # Faces of single frames by what was done to them, and by why they are not generated: "unread" and "known", see
-        # `Identities`; "beside its place": the new face would not hide the source.
+        # `Identities`; "beside its place": the new face does not lie where the source's does.
         self.counts: Counter[str] = Counter()
         self.causes: Counter[str] = Counter()
         self.identities = Identities(tools, settings.mask_scale, self.causes, self._drawings)
@@ -115,7 +121,7 @@ class Renderer:
         faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
         kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
         drawn: list[Paste] = []
-        # Largest last, as the nearer face hides the farther one, whatever is done to the two.
+        # Largest last: the nearer face hides the farther one. Covers yield to new faces, see `bring_back`.
         for appearance, made in sorted(faces, key=lambda pair: face_area(pair[0].face)):
             face, paste, track = appearance.face, made and made.paste, appearance.track
             views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)

@@ -131,9 +131,12 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered by it.
 COVERED = 0.7
-# Seconds without a find over which a likely face is covered all the way, and those about a find in longer gaps; the
-# next frame is covered always. Of 380 rows elsewhere, in 60 made films, one held a face that nothing else covered.
-DASHED, LIKELY = 0.5, 0.13
+# Share of the patience up to which the way between two weaker finds is covered; in longer gaps it is covered up to the
+# looks beside a find, and for so many seconds. In 60 made films this left out 380 rows; one showed a face that nothing
+# covered.
+DASHED, LIKELY = 1 / 3, 0.13
+# Distance of the middles of two boxes of one head, of its size.
+AGREES = 0.25
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
@@ -158,6 +161,7 @@ class Tracklet:
         embeddings, quality: [m,d] and [m] of some of the sightings, and how much each is worth.
         since, until: frames beyond which another person is in its place; None: nobody is.
         sure: last frame that surely shows this person; None: the last one.
+        weak: frames of sightings that are weaker finds.
     """
 
     id: int
@@ -170,6 +174,7 @@ class Tracklet:
     since: int | None = None
     until: int | None = None
     sure: int | None = None
+    weak: frozenset[int] = frozenset()
 
     @property
     def first(self) -> int:
@@ -319,9 +324,19 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
 
 
 def fill_weak(
-    tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
+    tracklets: Sequence[Tracklet],
+    tracks: Sequence[Track],
+    cuts: Sequence[int],
+    times: ArrayLike,
+    pad: float,
+    looks: Sequence[int],
+    patience: float,
 ) -> list[Track]:
-    """Tracks of tracklets with weaker finds, near these and where `tracks` do not cover them; all rows are unsure."""
+    """Tracks of tracklets with weaker finds, near these and where `tracks` do not cover them; all rows are unsure.
+
+    Args:
+        looks: frames in which the detector looked; patience: seconds for which a face is followed without a find.
+    """
     known, clock = TrackSet(tracks), np.asarray(times, np.float64)
     found: list[Track] = []
     for tracklet in sorted(tracklets, key=lambda tracklet: tracklet.first):
@@ -329,9 +344,14 @@ def fill_weak(
         [track] = fill_tracks([tracklet], cuts, clock, pad)
         frames = np.arange(track.first, track.last + 1)
         near = np.abs(clock[frames, None] - clock[seen]).min(1) <= LIKELY
-        near |= np.abs(frames[:, None] - seen).min(1) <= 1
-        for first, last in pairwise(seen):
-            near |= (first < frames) & (frames < last) & (clock[last] - clock[first] <= DASHED)
+        for number in seen:  # nobody looked between a find and the looks beside it
+            earlier, later = np.searchsorted(looks, number) - 1, np.searchsorted(looks, number, side="right")
+            before, after = looks[earlier] if earlier >= 0 else -1, looks[later] if later < len(looks) else len(clock)
+            near |= (before < frames) & (frames < after)
+        for first, last in pairwise(seen.tolist()):
+            sure = not tracklet.weak & {first, last}
+            if sure or clock[last] - clock[first] <= DASHED * patience:
+                near |= (first < frames) & (frames < last)
         bare = [
             row
             for row in np.flatnonzero(near).tolist()
@@ -353,7 +373,11 @@ def fill_weak(
 
 
 def _same_head(weak: NDArray[np.floating], known: NDArray[np.floating]) -> bool:
-    return share_in(weak, known) >= COVERED or _doubles(weak, known)
+    if share_in(weak, known) >= COVERED:
+        return True
+    middles = (weak[:2] + weak[2:] - known[:2] - known[2:]) / 2
+    agree = bool((np.abs(middles) <= AGREES * (known[2:] - known[:2])).all())
+    return agree and _doubles(weak, known)
 
 
 def _doubles(box: NDArray[np.floating], known: NDArray[np.floating]) -> bool:

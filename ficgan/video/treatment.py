@@ -19,7 +19,7 @@ from ficgan.face_model import FaceModel
 from ficgan.video.decided import SMALL, FilmPlan
 from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
-from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, hides_source
+from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
 from ficgan.video.settings import FilmTask
 from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet, share_in
 
@@ -147,7 +147,7 @@ def survey(
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):
                 face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
                 passes, near = identities.tried(face)
-                seen.tried(row, every, shown=passes and hides_source(face, task.tools.policy.coverage), near=near)
+                seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
                 if not passes:
                     seen.known.append(frame.index)
     for seen in surveys.values():

@@ -303,7 +303,7 @@ def test_a_cover_leaves_the_new_face_beside_it(face_model: FaceModel, hidden: bo
 
 
 def test_a_new_face_that_would_not_hide_the_box_is_a_cover_alone(face_model: FaceModel) -> None:
-    """Where the place is uncertain the box is wide: a head never carries a face and a cover."""
+    """Where the place is so uncertain that the box is much wider."""
     plain = job(0, (1, "a", 100, "ficgan"))
     seen = plain.appearances[0].face
     wide = Face(seen.box + np.array([-40, -30, 40, 30], np.float32), seen.landmarks, 0.0)
