@@ -226,9 +226,7 @@ class Chain:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
         first = self.owners[0]
         people = {owner.person for owner in self.owners if WEAK not in owner.notes}
-        weak = [one.frame for one, owner in zip(self.sightings, self.owners, strict=True) if WEAK in owner.notes]
-        person = people.pop() if len(people) == 1 else 0
-        return Tracklet(0, self.sightings, first.scene, person=person, notes=[WEAK], weak=frozenset(weak))
+        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[WEAK])
 
 
 def chains(

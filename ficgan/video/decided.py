@@ -174,7 +174,7 @@ class FilmPlan:
                 track.kind,
                 self.bridged.get(track.id, {}).get(row),
                 None if self.found is None else self.found.at(track, row),
-                bool(track.origin[row] == UNSURE) or row in self.hidden.get(track.id, ()),
+                row in self.hidden.get(track.id, ()) or bool((track.origin == UNSURE).all()),  # weaker finds alone
             )
             for track, row in self.tracks.at(frame.index)
         ]

@@ -123,7 +123,7 @@ class _SeenFilm:
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
         tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
         likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
-        tracks += fill_weak(likely, tracks, self.cuts, clock, pad, self.looks, self.pace.patience)
+        tracks += fill_weak(likely, tracks, self.cuts, clock, pad)
         for kind, others in tracklets.items():
             lines = fill_tracks(others, self.cuts, clock, pad)
             tracks += [replace(track, id=len(tracks) + track.id, kind=kind) for track in lines]

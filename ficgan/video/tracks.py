@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -131,10 +130,6 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
 
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered by it.
 COVERED = 0.7
-# Share of the patience up to which the way between two weaker finds is covered; in longer gaps it is covered up to the
-# looks beside a find, and for so many seconds. In 60 made films this left out 380 rows; one showed a face that nothing
-# covered.
-DASHED, LIKELY = 1 / 3, 0.13
 # Distance of the middles of two boxes of one head, of its size.
 AGREES = 0.25
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
@@ -161,7 +156,6 @@ class Tracklet:
         embeddings, quality: [m,d] and [m] of some of the sightings, and how much each is worth.
         since, until: frames beyond which another person is in its place; None: nobody is.
         sure: last frame that surely shows this person; None: the last one.
-        weak: frames of sightings that are weaker finds.
     """
 
     id: int
@@ -174,7 +168,6 @@ class Tracklet:
     since: int | None = None
     until: int | None = None
     sure: int | None = None
-    weak: frozenset[int] = frozenset()
 
     @property
     def first(self) -> int:
@@ -324,38 +317,16 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
 
 
 def fill_weak(
-    tracklets: Sequence[Tracklet],
-    tracks: Sequence[Track],
-    cuts: Sequence[int],
-    times: ArrayLike,
-    pad: float,
-    looks: Sequence[int],
-    patience: float,
+    tracklets: Sequence[Tracklet], tracks: Sequence[Track], cuts: Sequence[int], times: ArrayLike, pad: float
 ) -> list[Track]:
-    """Tracks of tracklets with weaker finds, near these and where `tracks` do not cover them; all rows are unsure.
-
-    Args:
-        looks: frames in which the detector looked; patience: seconds for which a face is followed without a find.
-    """
-    known, clock = TrackSet(tracks), np.asarray(times, np.float64)
+    """Tracks of tracklets with weaker finds, where `tracks` do not cover them; all their rows are unsure."""
+    known = TrackSet(tracks)
     found: list[Track] = []
-    for tracklet in sorted(tracklets, key=lambda tracklet: tracklet.first):
-        seen = np.array([sighting.frame for sighting in tracklet.sightings])
-        [track] = fill_tracks([tracklet], cuts, clock, pad)
-        frames = np.arange(track.first, track.last + 1)
-        near = np.abs(clock[frames, None] - clock[seen]).min(1) <= LIKELY
-        for number in seen:  # nobody looked between a find and the looks beside it
-            earlier, later = np.searchsorted(looks, number) - 1, np.searchsorted(looks, number, side="right")
-            before, after = looks[earlier] if earlier >= 0 else -1, looks[later] if later < len(looks) else len(clock)
-            near |= (before < frames) & (frames < after)
-        for first, last in pairwise(seen.tolist()):
-            sure = not tracklet.weak & {first, last}
-            if sure or clock[last] - clock[first] <= DASHED * patience:
-                near |= (first < frames) & (frames < last)
+    for track in fill_tracks(tracklets, cuts, times, pad):
         bare = [
             row
-            for row in np.flatnonzero(near).tolist()
-            if not any(_same_head(track.boxes[row], other.boxes[n]) for other, n in known.at(track.first + row))
+            for row, box in enumerate(track.boxes)
+            if not any(_same_head(box, other.boxes[n]) for other, n in known.at(track.first + row))
         ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
             found.append(

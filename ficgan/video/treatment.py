@@ -21,7 +21,7 @@ from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
 from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
 from ficgan.video.settings import FilmTask
-from ficgan.video.tracks import FILLED, PADDED, UNSURE, Track, TrackSet, share_in
+from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
 CHANGE = 3.0
@@ -254,6 +254,8 @@ class _TrackState:
     def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
+        for row in np.flatnonzero(padded & wanted):
+            never[row] |= _is_in_question(track, int(row), tracks)
         bare, bridged, crossed = np.zeros((3, len(track)), bool)
         for row in np.flatnonzero((~seen.readable | padded) & wanted) if seen is not None else ():
             crossed[row] = _is_crossed(track, int(row), tracks)
@@ -331,6 +333,17 @@ def _is_crossed(track: Track, row: int, tracks: TrackSet) -> bool:
         other.id != track.id
         and not other.kind
         and other.origin[there] <= FILLED
+        and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+        for other, there in tracks.at(track.first + row)
+    )
+
+
+def _is_in_question(track: Track, row: int, tracks: TrackSet) -> bool:
+    """Whether another person, who was surely here before, may be here still."""
+    return any(
+        other.id != track.id
+        and other.origin[there] == UNSURE
+        and (other.origin == SEEN).any()
         and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
         for other, there in tracks.at(track.first + row)
     )

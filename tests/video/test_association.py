@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,7 +135,7 @@ def test_weaker_finds_cover_a_face_between_two_sightings() -> None:
     (found,) = likely([faint], [seen], [])
     assert frames_of(found) == list(range(40))
     assert (found.person, found.notes) == (7, [WEAK])
-    more = fill_weak([found], tracks, [], CLOCK, 0.4, range(60), 1.5)
+    more = fill_weak([found], tracks, [], CLOCK, 0.4)
     assert [one.id for one in more] == [2, 3][: len(more)] and all(one.first > 9 and one.last < 30 for one in more)
     assert all((one.origin == UNSURE).all() for one in more)  # no new face of what is hardly seen
     assert all(covered(box_at(*way(n / RATE)), [*tracks, *more], n) for n in range(40))
@@ -194,7 +193,7 @@ def blind(way: Path, first: list[int], second: list[int], faint: list[list[int]]
     sure = [one for one in sure if one.sightings]
     tracks = fill_tracks(sure, [], CLOCK, 0.4)
     found = likely([tracklet(way, frames, number=n) for n, frames in enumerate(faint)], sure, [])
-    tracks += fill_weak(found, tracks, [], CLOCK, 0.4, range(60), 1.5)
+    tracks += fill_weak(found, tracks, [], CLOCK, 0.4)
     seen = sorted({*first, *second, *(n for frames in faint for n in frames)})
     return found, [n for n in range(seen[0], seen[-1] + 1) if not covered(box_at(*way(n / RATE)), tracks, n)]
 
@@ -208,34 +207,12 @@ def test_the_way_of_a_face_that_dashes_is_covered(faint: list[list[int]]) -> Non
     assert bare == []
 
 
-@pytest.mark.parametrize(
-    ("frames", "wanted"), [([10, 22], range(10, 23)), ([10, 40], [*range(10, 14), *range(37, 41)])]
-)
-def test_in_long_gaps_a_likely_face_is_covered_near_its_finds_alone(frames: list[int], wanted: list[int]) -> None:
-    weak = replace(tracklet(straight(100, 100, 0, 0), frames), weak=frozenset(frames))
-    found = fill_weak([weak], [], [], CLOCK, 0.0, range(60), 1.5)
-    assert [n for track in found for n in range(track.first, track.last + 1)] == list(wanted)
-
-
-def test_likely_faces_are_covered_up_to_the_looks_beside_their_finds_and_faces_all_the_way() -> None:
-    """Where nobody looked nobody knows where a weaker find begins and ends; between two faces one was there."""
-
-    def covered_rows(weak: set[int], looks: range) -> list[int]:
-        one = replace(tracklet(straight(100, 100, 0, 0), [20, 50]), weak=frozenset(weak))
-        found = fill_weak([one], [], [], CLOCK, 0.4, looks, 1.5)
-        return [n for track in found for n in range(track.first, track.last + 1)]
-
-    assert covered_rows({20, 50}, range(0, 60, 10)) == [*range(11, 30), *range(41, 60)]
-    assert covered_rows({20}, range(0, 60, 5)) == [*range(16, 25), *range(46, 55)]
-    assert set(range(20, 51)) <= set(covered_rows(set(), range(0, 60, 5)))
-
-
 def test_a_likely_face_where_one_is_seen_is_that_one() -> None:
     """Up to twice its size; a much larger one may be another's."""
     weak = [tracklet(straight(100, 100, 0, 0), [20, 21, 22, 23])]
     for side, left in ((48, 0), (24, 4)):
         near = fill_tracks([tracklet(lambda t, side=side: (100, 100, side), list(range(9, 42)))], [], CLOCK, 0.0)
-        assert sum(map(len, fill_weak(weak, near, [], CLOCK, 0.0, range(60), 1.5))) == left
+        assert sum(map(len, fill_weak(weak, near, [], CLOCK, 0.0))) == left
 
 
 def test_of_two_ways_the_likelier_one_is_taken() -> None:
