@@ -128,10 +128,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
     return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
-# Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered by it.
+# Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
-# Distance of the middles of two boxes of one head, of its size.
-AGREES = 0.25
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
@@ -299,7 +297,10 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
         # The last box before a pad has grown to twice its area, by what is not known of the place then.
         box = track.boxes[np.flatnonzero(track.origin != PADDED)[end]]
         return bool(track.origin[row] == PADDED) and any(
-            other.id != track.id and other.origin[n] <= FILLED and _doubles(box, other.boxes[n])
+            other.id != track.id
+            and other.origin[n] <= FILLED
+            and share_in(other.boxes[n], box) >= COVERED
+            and share_in(box, other.boxes[n]) >= COVERED / 2
             for other, n in known.at(track.first + row)
         )
 
@@ -326,7 +327,7 @@ def fill_weak(
         bare = [
             row
             for row, box in enumerate(track.boxes)
-            if not any(_same_head(box, other.boxes[n]) for other, n in known.at(track.first + row))
+            if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
         ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
             found.append(
@@ -341,19 +342,6 @@ def fill_weak(
                 )
             )
     return found
-
-
-def _same_head(weak: NDArray[np.floating], known: NDArray[np.floating]) -> bool:
-    if share_in(weak, known) >= COVERED:
-        return True
-    middles = (weak[:2] + weak[2:] - known[:2] - known[2:]) / 2
-    agree = bool((np.abs(middles) <= AGREES * (known[2:] - known[:2])).all())
-    return agree and _doubles(weak, known)
-
-
-def _doubles(box: NDArray[np.floating], known: NDArray[np.floating]) -> bool:
-    """Whether a box that may be up to twice too large is of a head that is known."""
-    return share_in(known, box) >= COVERED and share_in(box, known) >= COVERED / 2
 
 
 def share_in(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:

@@ -207,14 +207,6 @@ def test_the_way_of_a_face_that_dashes_is_covered(faint: list[list[int]]) -> Non
     assert bare == []
 
 
-def test_a_likely_face_where_one_is_seen_is_that_one() -> None:
-    """Up to twice its size; a much larger one may be another's."""
-    weak = [tracklet(straight(100, 100, 0, 0), [20, 21, 22, 23])]
-    for side, left in ((48, 0), (24, 4)):
-        near = fill_tracks([tracklet(lambda t, side=side: (100, 100, side), list(range(9, 42)))], [], CLOCK, 0.0)
-        assert sum(map(len, fill_weak(weak, near, [], CLOCK, 0.0))) == left
-
-
 def test_of_two_ways_the_likelier_one_is_taken() -> None:
     """Two faces pass each other unseen: each goes on as it went."""
     ways = straight(100, 300, 600, 0), straight(600, 320, -600, 0)
