@@ -56,12 +56,11 @@ class DeskFilms:
             source, mode = self.review.source(item), self.review.controls.mode
             self._do("analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
-        people = len([person for person in film.people if person])
         return self.review.change(
             number,
             state="ready",
             error="",
-            people=people,
+            people=_count(film),
             width=film.source.width,
             height=film.source.height,
             stamp=self.work.stamp(item),
@@ -386,6 +385,12 @@ def _stamp(path: Path) -> tuple[int, ...]:
 def _ends(film: Project) -> NDArray[np.float64]:
     """Second at which each frame ends."""
     return np.append(film.times[1:], _length(film))
+
+
+def _count(film: Project) -> int:
+    """How many people a film shows; each face of nobody known is one."""
+    tracks = [track for track in film.tracks if not track.kind]
+    return len({track.person for track in tracks} - {0}) + sum(not track.person for track in tracks)
 
 
 def _length(film: Project) -> float:
