@@ -398,11 +398,11 @@ def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Ima
 def test_a_model_wants_its_own_linear_model(tmp_path: Path) -> None:
     path, linear = tmp_path / "model.safetensors", tmp_path / "linear.safetensors"
     appearance, config, info, network = load_appearance(MODEL)
-    save_appearance(path, appearance, config, info, network=network, linear=linear)
+    save_appearance(path, appearance, config, info, network=network, linear=linear.name)
     assert path.stat().st_size < 0.4 * linear.stat().st_size
     np.testing.assert_array_equal(load_appearance(path)[0].details, appearance.details)
     save_appearance(
-        tmp_path / "other", replace(appearance, detail_scale=1.0), config, info, linear=linear, overwrite=True
+        tmp_path / "other", replace(appearance, detail_scale=1.0), config, info, linear=linear.name, overwrite=True
     )
     with pytest.raises(FicganError, match=linear.name):
         load_appearance(path)
