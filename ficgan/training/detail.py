@@ -209,6 +209,10 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         key = f"{file_digest(self.path)}/{self.frame}/{file_digest(self.bank)}/{K}"
         self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, progress)
         rows, labels = self.set.rows, self.faces.labels
+        finest = [fineness(luminance(self.set.photos[row] / np.float32(255)), self.model.fine_places) for row in rows]
+        rows = rows[[max(one.skin, one.forehead) <= self.detail.finest for one in finest]]
+        if not len(rows):
+            raise InputError(f"all photos have more fine detail than model.detail.finest, {self.detail.finest}")
         if self.split is not None and labels is not None and labels.splits is not None:
             held_out = np.array(labels.splits)[rows] != self.split
         else:
