@@ -406,9 +406,20 @@ def test_a_model_wants_its_own_linear_model(tmp_path: Path) -> None:
     )
     with pytest.raises(FicganError, match=linear.name):
         load_appearance(path)
+    arrays, header = load_file(linear), file_header(path)[1]
+    del arrays["components"]
+    write_arrays(linear, arrays, {}, kind="linear")
+    header["linear"]["sha256"] = file_digest(linear)
+    write_arrays(path, load_file(path), header, kind="appearance")
+    with pytest.raises(FicganError, match="components"):
+        load_appearance(path)
     linear.unlink()
     with pytest.raises(FicganError, match=linear.name):
         load_appearance(path)
+    save_appearance(path, appearance, config, info, network=network, overwrite=True)
+    with pytest.raises(InputError):
+        save_appearance(path, appearance, config, info, linear=linear.name)
+    assert not linear.exists()  # each file or none
 
 
 def test_a_bank_of_another_model_is_refused(tmp_path: Path, model: FrameModel) -> None:

@@ -41,6 +41,7 @@ SMALL = [
     "model.detail.fine_channels=8",
     "model.detail.blocks=1",
     "model.detail.draws=2",
+    "model.detail.finest=1",
     "discriminator.channel_base=1024",
     "discriminator.channel_max=8",
     "optimizer.batch=4",
