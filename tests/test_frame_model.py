@@ -350,6 +350,8 @@ def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(
     kept = {**load_file(MODEL.parent / header.pop("linear")["file"]), **load_file(MODEL)}  # it was in one file then
     del kept["detail_tones"]
     kept["lenders"] = np.zeros((len(kept["lenders"]), 2), np.float32)
+    # A detail network of then made detail by itself.
+    kept["detail_network"], header["schema_version"] = np.ones(9, np.uint8), 1
     write_arrays(path, kept, header, kind="appearance")
     appearance, config, _, network = load_appearance(path)
     earlier = FrameModel(appearance, config, model.bank, network=network, k=100, seed=0)
@@ -358,7 +360,7 @@ def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(
     sight = earlier.see([(large, found)])[0]
     draw = earlier.draw("a", Attempt(0), 1.0, sight.z_id)
     made = earlier.render(earlier.styles(sight.z_id[None], [draw], Attempt(0)), [sight])[0]
-    assert not len(appearance.details) and np.isfinite(made.texture).all()
+    assert not len(appearance.details) and not appearance.detail_network.size and np.isfinite(made.texture).all()
 
 
 def test_what_it_cannot_do_is_refused() -> None:

@@ -12,7 +12,7 @@ the account names places to review, `bare` films with an uncovered face, `unname
 
 In streets, calls, dissolves and shots people get new faces. There `others` counts faces on which another person's new
 face lies, `covered` is the share of faces that have a cover (`covered_24` of those of 24 px and more), `changes` how
-often a second of its time a head changes from a face to a cover or back or to another face, `bend` the second
+often a second of its time one sees a head change from a face to a cover or back or to another face, `bend` the second
 differences of the new faces' places, in sizes of the face, and `bend_true` those of the faces themselves. Ends with 1
 where a face was left uncovered or lies on another person.
 """

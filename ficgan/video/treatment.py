@@ -257,11 +257,11 @@ class _TrackState:
         for row in np.flatnonzero(padded & wanted):
             never[row] |= _is_in_question(track, int(row), tracks)
         bare, bridged, crossed = np.zeros((3, len(track)), bool)
-        for row in np.flatnonzero((~seen.readable | padded) & wanted) if seen is not None else ():
-            crossed[row] = _is_crossed(track, int(row), tracks)
         if seen is not None:
             never |= wanted & seen.refused & (seen.readable | ~padded)
             unread = wanted & ~seen.readable & ~never
+            for row in np.flatnonzero((unread | padded) & wanted):
+                crossed[row] = _is_crossed(track, int(row), tracks)
             bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
             for first, last in _runs(unread & ~bare):
                 known = [
