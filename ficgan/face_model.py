@@ -21,7 +21,7 @@ from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
 from ficgan.identity import IdentityBank, KSameCode, audit, parse_band, parse_direction
-from ficgan.identity.kind import GENDERS, PARTS, Kind, kind_reader, parse_parts
+from ficgan.identity.kind import ETHNICITIES, GENDERS, PARTS, Kind, kind_reader, parse_parts
 from ficgan.identity.ksame import check_psi, exemplar, k_same_layers, mix_layers
 from ficgan.policy import Attempt
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
-# Number of the draw from which on a new face may be of a neighbouring decade, and of the last one of photos, which
-# keeps no kind.
-_NEAR_AGES, _NO_KIND = 4, 7
+# By how many decades on either side, and by how many neighbours of its ethnic group, a kind is loosened in later draws.
+# Small children are alike to a recogniser: where no face of their own kind passes, one of a wider kind has to.
+_LOOSENED = {4: (1, 0), 5: (1, 2), 6: (3, 0), 7: (4, len(ETHNICITIES) - 1)}
 NO_FACE = "its landmarks are not those of a face"
 # Faces computed at once: bounds the memory of a crowd.
 CHUNK = 32
@@ -246,16 +246,12 @@ class FaceModel(ABC):
         )
 
     def kind_of(self, reading: Floats | None, attempt: Attempt | None = None) -> Kind | None:
-        """The group that a source with this reading [9] is given a new identity of; None: everybody.
-
-        Small children are alike to a recogniser: where no face of the own decade passes, later attempts take in the
-        neighbouring ones, then all, and the last one of photos keeps nothing. What films try beyond it is of the kind.
-        """
-        if reading is None or not self.keeps_kind or (attempt is not None and self.gives_up_kind(attempt)):
+        """The group that a source with this reading [9] is given a new identity of; None: everybody."""
+        if reading is None or not self.keeps_kind:
             return None
         kind = Kind.of(reading, self.keep_kind)
-        if attempt is not None and _NEAR_AGES <= attempt.draw < _NO_KIND:
-            kind = kind.loosened(None if attempt.psi > 1 else 1)
+        if attempt is not None:
+            kind = kind.loosened(*_LOOSENED.get(attempt.draw, (0, 0)))
         return self.bank.kind_within(kind, self.attributes)
 
     @property
@@ -263,9 +259,9 @@ class FaceModel(ABC):
         """Whether anything of the source's kind is kept: a bank without the labels cannot."""
         return bool(self.keep_kind) and self.bank.kinds is not None
 
-    def gives_up_kind(self, attempt: Attempt) -> bool:
-        """Whether an attempt is the one that draws from everybody, though a kind shall be kept."""
-        return self.keeps_kind and attempt.draw == _NO_KIND
+    def is_loosest(self, attempt: Attempt) -> bool:
+        """Whether an attempt keeps least of a kind that shall be kept."""
+        return self.keeps_kind and attempt.draw == max(_LOOSENED)
 
     def key(self, key: str, attempt: Attempt) -> str:
         return key if attempt.draw == 0 else f"{key}#{attempt.draw}"

@@ -19,6 +19,7 @@ from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshe
 from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, RIGHT_BROW, SmoothConfig, smooth_middle, with_blinks
 from ficgan.frame import LO, NUMBERS, Readings, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
+from ficgan.frame.beards import read_beard, with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
@@ -75,6 +76,7 @@ class _Place:
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
+        beard: float32 [7] of `read_beard`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
     """
 
@@ -85,6 +87,7 @@ class _Place:
     mouth: Floats
     glasses: Floats
     moustache: float
+    beard: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
 
@@ -200,10 +203,18 @@ class FrameModel(FaceModel):
         mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
         glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
         moustache = float(np.mean([near.moustache for near in places]))
+        beard = np.mean([near.beard for near in places], 0).astype(np.float32)
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
         place = replace(
-            place, moment=moment, look=look, mouth=mouth, glasses=glasses, moustache=moustache, forehead=forehead
+            place,
+            moment=moment,
+            look=look,
+            mouth=mouth,
+            glasses=glasses,
+            moustache=moustache,
+            beard=beard,
+            forehead=forehead,
         )
         return replace(reading, place=place)
 
@@ -276,7 +287,8 @@ class FrameModel(FaceModel):
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, _CLEAN - _MOUSTACHE)))
         glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, forehead, hair)
+        beard = read_beard(texture, model.shape.front)
+        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, forehead, hair)
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -334,7 +346,8 @@ class FrameModel(FaceModel):
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how strong wrinkles, "
             "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
-            "whether there is a moustache and how dark it is, how bright and of which colour the inside of the "
+            "whether there is a moustache and how dark it is, whether there is a beard, where, of which colour and how "
+            "clear its hairs are, how bright and of which colour the inside of the "
             f"mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
             "before it stays. "
             f"Of {first} k-same draws ({later} where a face was drawn again) "
@@ -451,8 +464,8 @@ class FrameModel(FaceModel):
                 bent += taken[:shape].mean(dtype=np.float32) * moved[0]
         if taken is not None:
             # Shadows under the noses of women and children look like moustaches.
-            grown_man = row.kind[MALE] > 0.5 and row.kind[AGE] >= _GROWN
-            moustache = place.moustache if grown_man else _CLEAN
+            own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
+            moustache = _CLEAN + own * (place.moustache - _CLEAN)
             texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
@@ -523,7 +536,10 @@ class FrameModel(FaceModel):
             return made
         yaw = float(moment.read.pose.yaw[0])
         iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
-        drawn = with_eyes(made.texture, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
+        drawn = made.texture
+        if _is_grown_man(row):
+            drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
+        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(
@@ -602,6 +618,10 @@ class FrameModel(FaceModel):
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
+
+
+def _is_grown_man(row: _Row) -> bool:
+    return bool(row.kind[MALE] > 0.5 and row.kind[AGE] >= _GROWN)
 
 
 def _greyed(colours: Floats, moment: Moment) -> Floats:

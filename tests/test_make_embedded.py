@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
         "yunet.onnx",
         "kind.safetensors",
         "glasses.safetensors",
+        "beards.safetensors",
     ):
         (folder / name).write_bytes(name.encode())
     for name in ("appearance.safetensors", "linear.safetensors", "bank.safetensors", "manifest.json"):
@@ -79,7 +80,7 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     files = contents(folder)
     assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
-    assert {"model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses"} == {
+    assert {"model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses", "beards"} == {
         entry["role"] for entry in manifest["files"].values()
     }
     assert set(files) == {*manifest["files"], "manifest.json"}

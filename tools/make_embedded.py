@@ -39,6 +39,7 @@ NETWORKS = {
     "check": "yunet.onnx",
     "kind": "kind.safetensors",
     "glasses": "glasses.safetensors",
+    "beards": "beards.safetensors",
 }
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 

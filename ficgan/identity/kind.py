@@ -61,7 +61,8 @@ _NEIGHBOURS = {
     "Southeast Asian": ("East Asian", "Latino_Hispanic", "Indian", "Middle Eastern", "White", "Black"),
     "White": ("Middle Eastern", "Latino_Hispanic", "Indian", "East Asian", "Southeast Asian", "Black"),
 }
-
+# The same as numbers [7,6].
+_NEAR = np.array([[ETHNICITIES.index(name) for name in _NEIGHBOURS[group]] for group in ETHNICITIES])
 
 # Share of the first ethnic group below which the second one counts, too, and how far P(male) may lie from one half for
 # the person to be of both genders.
@@ -132,21 +133,21 @@ class Kind:
             parts.append(mask & allowed if (mask & allowed).any() else allowed)
         return Kind(*parts)
 
-    def loosened(self, decades: int | None) -> Kind:
-        """The same with so many decades more on either side; None: of any age."""
-        age = self.age
-        for _ in range(len(age) if decades is None else decades):
+    def loosened(self, decades: int, neighbours: int = 0) -> Kind:
+        """The same with so many decades more on either side, and so many neighbours of each ethnic group."""
+        age, ethnicity = self.age, self.ethnicity.copy()
+        for _ in range(decades):
             age = age | np.r_[age[1:], False] | np.r_[False, age[:-1]]
-        return Kind(self.ethnicity, self.gender, age)
+        for group in np.flatnonzero(self.ethnicity):
+            ethnicity[_NEAR[group, :neighbours]] = True
+        return Kind(ethnicity, self.gender, age)
 
     def widenings(self) -> list[tuple[str, Kind]]:
         """Larger and larger kinds, each with what was widened last: decades one by one, then ethnic groups."""
         found, ethnicity = [("", self)], self.ethnicity
         while not found[-1][1].age.all():
             found.append(("decades", found[-1][1].loosened(1)))
-        own = [ETHNICITIES[group] for group in np.flatnonzero(ethnicity)]
-        near = [[ETHNICITIES.index(name) for name in _NEIGHBOURS[group]] for group in own]
-        for group in dict.fromkeys(group for step in zip(*near, strict=True) for group in step):
+        for group in dict.fromkeys(_NEAR[ethnicity].T.ravel()):
             if not ethnicity[group]:
                 ethnicity = ethnicity | (np.arange(len(ethnicity)) == group)
                 found.append(("ethnic groups", Kind(ethnicity, self.gender, found[-1][1].age)))

@@ -35,7 +35,7 @@ WATCH = 1.5
 NEAR = 1 + WATCH * (MARGIN - 1)
 # Attempts that come near on this share of frames more than the best are as good as it.
 LEVEL = 0.1
-# Share of the frames on which each face of the kind must come near before one of any kind is tried.
+# Share of the frames on which each face of the kind must come near before the loosest one is tried.
 OFTEN = 0.25
 # Least diversity ψ of another draw: with the plain mean all draws are one face.
 APART = 0.6
@@ -132,7 +132,7 @@ class _TrialFaces:
 class _DrawPlan:
     """How the new faces of some people are drawn, and the attempts at it.
 
-    `stages` are the attempts after the first: those of photos, those that films have beyond, and those of any kind.
+    `stages` are the attempts after the first: those of photos, those that films have beyond, and the loosest.
     """
 
     def __init__(self, tools: VideoTools) -> None:
@@ -141,12 +141,12 @@ class _DrawPlan:
         if model is None:
             return
         attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-        self.attempts = [attempt for attempt in attempts if not model.gives_up_kind(attempt)]
+        self.attempts = [attempt for attempt in attempts if not model.is_loosest(attempt)]
         of_photos = len(self.attempts)
         if tools.policy.retries and not model.swap:
             self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
         of_kind = len(self.attempts)
-        self.attempts += [attempt for attempt in attempts if model.gives_up_kind(attempt)]
+        self.attempts += [attempt for attempt in attempts if model.is_loosest(attempt)]
         ends = (1, of_photos, of_kind, len(self.attempts))
         self.stages = [range(begin, end) for begin, end in pairwise(ends)]
 
@@ -242,7 +242,7 @@ class Identities:
         """Choose the identity of each person for the whole film, from single frames that are spread over it.
 
         The gate reads the first attempt on all of them. Where it comes near on one, it reads the others of photos.
-        Where each of them does, it reads those that films have beyond, and where each does often, the one of any kind.
+        Where each of them does, it reads those that films have beyond, and where each does often, the loosest one.
         Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.

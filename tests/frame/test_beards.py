@@ -1,0 +1,70 @@
+"""Beards that are drawn: in the colour of the source's, below the nose, and only where there is evidence of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ficgan.frame import FaceShape
+from ficgan.frame.beards import CHEEKS, SURE, UNSURE, beard_reader, places, read_beard, skin_of, with_beard
+
+Floats = NDArray[np.float32]
+BLACK = 0.03
+
+
+@pytest.fixture(scope="module")
+def skin() -> Floats:
+    return np.full((256, 256, 3), (0.6, 0.45, 0.35), np.float32)
+
+
+def beard(evidence: float, colour: tuple[float, ...], full: float = 1.0) -> Floats:
+    return np.float32([evidence, *np.log(np.array(colour) + BLACK), 0, 0.1, full])
+
+
+@pytest.mark.parametrize("side", [128, 256])
+@pytest.mark.parametrize("colour", [(0.1, 0.07, 0.05), (0.45, 0.45, 0.47)])
+def test_every_beard_has_the_colour_of_the_source_and_lies_below_the_nose(
+    shape: FaceShape, skin: Floats, side: int, colour: tuple[float, ...]
+) -> None:
+    lenders = len(beard_reader().cover)
+    for number in range(lenders):
+        made = with_beard(skin[:side, :side], beard(SURE, colour), (number + 0.5) / lenders, shape.front)
+        drawn = np.abs(made - skin[:side, :side]).max(2) > 0.02
+        nose, chin = (places([point], shape.front, side)[0, 1] for point in (2, 199))
+        middle = slice(side // 2 - side // 10, side // 2 + side // 10)
+        assert drawn[chin - 4 : chin + 4, middle].mean() > 0.4 and not drawn[: nose - side // 40, middle].any()
+        hidden = np.zeros((256, 256))
+        hidden[-beard_reader().cover.shape[1] :] = beard_reader().cover[number] / 255
+        found = np.median(made[hidden[:: 256 // side, :: 256 // side] > 0.97], axis=0)
+        assert np.log((found + BLACK) / (np.array(colour) + BLACK)) == pytest.approx(0, abs=0.45)
+    whole, goatee = (with_beard(skin, beard(SURE, colour, full), 0.1, shape.front) for full in (1.0, 0.0))
+    column = places([136], shape.front, 256)[0, 0]
+    assert np.abs(whole - skin)[:, column].max() > 0.1 > 0.01 > np.abs(goatee - skin)[:, column].max()
+
+
+def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin: Floats) -> None:
+    rng = np.random.default_rng(0)
+    face = np.clip(skin[::2, ::2] + rng.normal(0, 0.01, (128, 128, 1)), 0, 1).astype(np.float32)
+    colour = (0.12, 0.09, 0.07)
+    made = with_beard(face, beard(SURE, colour), 0.1, shape.front)
+    bare, worn = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made))
+    assert worn[0] > bare[0] + 0.5 and bare[0] < SURE
+    if worn[0] > UNSURE:
+        assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[6] == 1
+
+
+def test_without_evidence_there_is_none_and_with_some_it_is_faint(shape: FaceShape, skin: Floats) -> None:
+    strength = [
+        float(np.abs(with_beard(skin, beard(evidence, (0.1, 0.07, 0.05)), 0.3, shape.front) - skin).max())
+        for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9)
+    ]
+    assert max(strength[:2]) < 1e-6 and strength[3] == strength[4] > 0.3
+    assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
+
+
+def test_skin_goes_from_cheek_to_cheek(shape: FaceShape) -> None:
+    lit = np.broadcast_to(np.linspace(-2, -1, 128, dtype=np.float32)[None, :, None], (128, 128, 3))
+    found = skin_of(lit, shape.front)
+    left, right = (places([points[0]], shape.front, 128)[0, 0] for points in CHEEKS)
+    assert found[0, left : right + 1] == pytest.approx(lit[0, left : right + 1], abs=0.02)
