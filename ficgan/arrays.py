@@ -131,11 +131,21 @@ def write_arrays(
     kind: str,
     overwrite: bool = True,
 ) -> None:
-    """Write arrays and a header as a file of a kind ("bank", …), whole or not at all."""
+    """Write arrays and a header as a file of a kind ("bank", …), whole or not at all; the same gives the same bytes."""
     from safetensors.numpy import save
 
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata_of(kind, header))
-    write_bytes(path, data, overwrite=overwrite)
+    write_bytes(path, in_order(data), overwrite=overwrite)
+
+
+def in_order(data: bytes) -> bytes:
+    """A safetensors file with sorted metadata: `save` writes them in an order by chance, and digests would differ."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    index = json.loads(data[8:end])
+    index["__metadata__"] = dict(sorted(index["__metadata__"].items()))
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data[end:]
 
 
 def metadata_of(kind: str, header: Mapping[str, Any]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from ficgan.frame.drawn import (
     iris_colour,
     lenders_of,
     lent_detail,
+    most_fitted,
     read_gaze,
     read_teeth,
     with_detail,
@@ -78,6 +79,7 @@ class _Place:
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [7] of `read_beard`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
+        still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
 
     moment: Moment
@@ -90,6 +92,7 @@ class _Place:
     beard: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
+    still: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +218,7 @@ class FrameModel(FaceModel):
             moustache=moustache,
             beard=beard,
             forehead=forehead,
+            still=False,
         )
         return replace(reading, place=place)
 
@@ -420,8 +424,10 @@ class FrameModel(FaceModel):
         lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
         detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail)
-        if self.detail_writer is not None:
-            detail += model.fine_mask * self.detail_writer.write(made.texture, detail, row.kind, look.fine)
+        if self.detail_writer is not None and place.still:
+            fitted = self.detail_writer.write(made.texture, detail, row.kind, look.fine)
+            most = most_fitted(look.fine, model.fine_places)
+            detail += model.fine_mask * most * np.tanh(fitted / most)
         texture = with_detail(texture, detail)
         taken = self._taken(row)
         if taken is not None:

@@ -1,13 +1,15 @@
-"""ficgan.arrays against SciPy, which the light install does without."""
+"""ficgan.arrays against SciPy, which the light install does without, and its files."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.ndimage import binary_dilation, maximum_filter1d, uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 
-from ficgan.arrays import assignment, windows
+from ficgan.arrays import assignment, read_arrays, windows, write_arrays
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 6), (5, 1), (7, 7), (4, 9), (12, 3), (40, 60)])
@@ -32,3 +34,15 @@ def test_windows_are_filters_of_one_dimension(length: int, reach: int, rng: np.r
     np.testing.assert_allclose(windows(values, reach).mean(1), uniform_filter1d(values, size, mode="nearest"))
     flags = values > 0.8
     np.testing.assert_array_equal(windows(flags, reach).any(1), binary_dilation(flags, np.ones(size, bool)))
+
+
+def test_the_same_arrays_are_the_same_file(tmp_path: Path) -> None:
+    """safetensors itself orders metadata by chance."""
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.uint8([7])}
+    written = set()
+    for _ in range(12):
+        write_arrays(tmp_path / "it", arrays, {"é": 1}, kind="bank")
+        written.add((tmp_path / "it").read_bytes())
+    assert len(written) == 1
+    found, header = read_arrays(tmp_path / "it", kind="bank")
+    assert header == {"é": 1} and all(np.array_equal(found[name], arrays[name]) for name in arrays)

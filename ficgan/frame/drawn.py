@@ -462,6 +462,19 @@ def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     return out
 
 
+# Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
+_FITTED, _FITTED_EYES = 1.5, 3.0
+
+
+def most_fitted(fine: float, places: FinePlaces) -> Floats:
+    """Most that a network may change lent detail by, luminances [n,n]; `fine` is that of the photo's skin.
+
+    What lies deeper are scratches: a network draws lines where photos may have some, but not these.
+    """
+    out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + np.float32(_FITTED_EYES) * places.around_eyes)
+    return out
+
+
 def with_detail(texture: Floats, detail: Floats) -> Floats:
     """A texture [n,n,3] in [0,1] with detail [n,n]: darker and lighter skin, not grey."""
     import cv2

@@ -23,7 +23,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
-from ficgan.frame.drawn import FITTING, fineness, lenders_of, lent_detail, with_detail
+from ficgan.frame.drawn import FITTING, fineness, lenders_of, lent_detail, most_fitted, with_detail
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
@@ -150,6 +150,7 @@ class _DetailBatch(NamedTuple):
         texture: [B,3,R,R] in [−1, 1]; light: [B,3,2R,2R] in [0, 1], of it what D sees.
         lent: [B,1,2R,2R], luminances of the detail that is lent to it.
         before, detail: [B,1,2R,2R], what its luminance has above its tone without it, and what the photo's has.
+        most: [B,1,2R,2R], the most that a network may add, see `most_fitted`.
         condition: [B,10], see `detail_conditions`.
         mask: [B,1,2R,2R], what counts.
         unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
@@ -160,6 +161,7 @@ class _DetailBatch(NamedTuple):
     lent: Tensor
     before: Tensor
     detail: Tensor
+    most: Tensor
     condition: Tensor
     mask: Tensor
     unsharp: Tensor
@@ -279,7 +281,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _added(self, model: DetailNetwork, batch: _DetailBatch) -> Tensor:
         added: Tensor = model(batch.texture, batch.condition, batch.lent)
-        return added.float() * self.mask
+        return batch.most * torch.tanh(added.float() / batch.most) * self.mask
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _DetailBatch:
         """Rows of the set, each as an input of one kind, in changed light and mirrored by chance."""
@@ -335,7 +337,8 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
         images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, light)]
-        images += [tensor(one[:, None]) for one in (np.stack(lent), before, detail)]
+        most = np.stack([most_fitted(one, self.model.fine_places) for one in fine])
+        images += [tensor(one[:, None]) for one in (np.stack(lent), before, detail, most)]
         known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
         return _DetailBatch(*images, *map(tensor, known))
 
