@@ -480,6 +480,7 @@ class FrameModel(FaceModel):
         texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
+            texture = compose.lifted(texture, texture.reshape(-1, 3)[self._skin].mean(0))
             blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
         hair = 0.0 if row.bare else place.hair

@@ -41,7 +41,7 @@ MOST_YAW = 0.3
 # Mesh points amid skin, and amid a beard, of a lender; half of the windows around them, pixels of twice SIDE.
 SKIN, BEARD, WINDOWS = [50, 280, 101, 330], [199, 136, 365, 169, 394, 149, 378], (8, 6)
 # How a lender's beard is told from skin: blurs of colours and of the strength of hairs, and of the border.
-BLURS, SOFT, BLACK = (1.2, 2.5, 3.0, 4.0), 1.5, 0.03
+BLURS, SOFT, BLACK = (1.2, 2.5, 3.0, 4.0), 2.5, 0.03
 # Width of a beard's border, and of the blur that leaves its shade, pixels.
 BORDER, SHADE = 7, 4.0
 # Where a beard may end above: distance from the middle, and heights between that of the nose's base (0) and that of the

@@ -22,6 +22,8 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
+# Colour that nothing of a new face is much darker than, of its skin.
+_DARKEST = 0.15
 # Share of a patch over which the far edge of a turned face fades.
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
@@ -181,6 +183,13 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     reaches[0] = False
     found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
     out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
+    return out
+
+
+def lifted(texture: Floats, skin: Floats) -> Floats:
+    """A texture [R,R,3] without the colours below black that a linear model makes in hard light; `skin` [3] is its mean."""
+    least = np.maximum(_DARKEST * skin, 1e-3).astype(np.float32)
+    out: Floats = np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
     return out
 
 

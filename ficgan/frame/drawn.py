@@ -32,6 +32,8 @@ TEETH_UNIT = 200
 _RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
 # Luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
 _WHITE = 1.25
+# The least of it, of the lids.
+_WHITE_OF_SKIN = 0.6
 # How much darker the rim of an iris is than its middle.
 _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
@@ -135,6 +137,9 @@ def with_eyes(
         dx, dy = (place - ahead) @ eye.across / width, (place - ahead) @ eye.down / height
         usual = np.hypot(dx, dy)[..., None]
         mean, beside = (_mean(old, share * part) for part in (1, usual > 1.25))
+        lids = old[inside < 0.05]
+        lids = lids[luminance(lids) >= np.quantile(luminance(lids), 0.5)].mean(0)
+        beside = np.maximum(beside, _WHITE_OF_SKIN * lids)  # hard light makes black holes of a draw's eyes
         dx, dy = dx - gaze[0] * eye.width / width, dy - gaze[1] * eye.width / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
         shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) + 0.18 * _smooth(corner, 0.5, 1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.appearance import frame_mask
-from ficgan.frame.compose import stretched
+from ficgan.frame.compose import lifted, stretched
 from ficgan.frame.drawn import (
     _AHEAD,
     _COLOUR,
@@ -93,6 +93,20 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
             assert abs((found - wanted) @ across) / width**2 < 0.05
             assert dark.sum() > 0.1 * inside.sum() and made[inside].max() > 1.04 * 0.7, "an iris, and white beside it"
         assert not changed[~near].any(), "nothing but the eyes"
+
+
+def test_eyes_that_a_draw_made_black_are_seen(shape: FaceShape, big: Warp) -> None:
+    """Hard light makes holes, even below black, of the eyes of a linear model."""
+    skin = np.float32(SKIN) / 255
+    black = np.full((256, 256, 3), skin, np.float32)
+    step = big.step * 127 / 255
+    for contour in (LEFT_EYE, RIGHT_EYE):
+        cv2.fillPoly(black, [np.rint((shape.front[contour] - LO) / step).astype(np.int32)], (-0.3, -0.3, -0.3))
+    holes = black[..., 0] < 0
+    assert lifted(black, skin).min() >= 0 and (lifted(black, skin)[~holes] == black[~holes]).all()
+    points = np.c_[shape.front, np.zeros(len(shape.front))].astype(np.float64)
+    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, np.array([0.34, 0.23, 0.16]), shape.front, big)
+    assert np.quantile(made[holes].mean(1), 0.8) > 0.3 * skin.mean() and (made[~holes] >= 0).all()
 
 
 def test_irises_have_the_colours_of_their_group_as_often_as_these_have() -> None:
