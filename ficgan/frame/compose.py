@@ -187,7 +187,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
 
 
 def lifted(texture: Floats, skin: Floats) -> Floats:
-    """A texture [R,R,3] without the colours below black that a linear model makes in hard light; `skin` [3] is its mean."""
+    """A texture [R,R,3] without the colours below black that hard light makes of a draw; `skin` [3] is its mean."""
     least = np.maximum(_DARKEST * skin, 1e-3).astype(np.float32)
     out: Floats = np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
     return out
