@@ -30,7 +30,7 @@ NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
 OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
 # Roles of the embedded files.
-EMBEDDED = ("model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses")
+EMBEDDED = ("model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses", "beards")
 
 
 @dataclass(frozen=True)
