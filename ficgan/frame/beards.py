@@ -28,7 +28,7 @@ _COLOURS = np.stack([LUMA, (0.63, -0.18, -0.75), (0.4, -0.8, 0.4)]).astype(np.fl
 # Added to colours and to strengths of hairs before their logarithm is taken.
 _BLACK, _BALD = 0.03, 0.004
 # Mesh points on the left and the right cheek, which beards leave free; half of the window around one, units.
-CHEEKS, _WINDOW = ((50, 205), (280, 425)), 4.0
+CHEEKS, _WINDOW = [50, 280], 4.0
 # Evidence from which on a beard begins to be drawn, and is drawn wholly.
 UNSURE, SURE = -0.45, -0.15
 # Half of the mouth's width and what lies between it and the jaw, of half the side; cover from which on all is beard.
@@ -38,6 +38,8 @@ _MOUTH, _FADE, _ALL = 0.3, 0.17, 0.6
 _FAINT, _GOATEE = 0.02, (0.25, 0.6)
 # The clearest hairs, of the lender's; share of its light and shade that is lent; the darkest and the lightest.
 _MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.6, 0.25)
+# Steps of `BeardReader.hairs` in a logarithm.
+HAIR_UNIT = 64.0
 
 
 class BeardReader(NamedTuple):
@@ -60,13 +62,10 @@ class BeardReader(NamedTuple):
     hairs: NDArray[np.int8]
 
     def evidence(self, texture: Image, front: Floats) -> float:
-        """Of a beard in a texture uint8 [R,R,3]; above 0 there is one."""
+        """Of a beard in a texture uint8 [R,R,3]; `UNSURE` and `SURE` are values of it."""
         x = (tones_of(texture, front) - self.mean) / self.scale
         apart = np.square(self.vectors - x).sum(1)
         return float(np.exp(-self.width[0] * apart) @ self.weights + self.bias[0])
-
-
-HAIR_UNIT = 64.0
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +85,7 @@ def tones_of(texture: Image, front: Floats) -> Floats:
     logs = np.log(resize(texture, SIDE).astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     planes = [cv2.GaussianBlur(logs @ colour, (0, 0), _TONE) for colour in _COLOURS]
     planes.append(np.log(_strength(logs @ LUMA) + np.float32(_BALD)))
-    x, y = places([points[0] for points in CHEEKS], front, SIDE).T
+    x, y = places(CHEEKS, front, SIDE).T
     half, out = round(_WINDOW), []
     for plane in planes:
         cheeks = [plane[b - half : b + half + 1, a - half : a + half + 1] for a, b in zip(x, y, strict=True)]
@@ -113,8 +112,7 @@ def skin_of(logs: Floats, front: Floats) -> Floats:
     side = len(logs)
     half = round(_WINDOW * side / SIDE)
     colours, at = [], []
-    for points in CHEEKS:
-        x, y = places([points[0]], front, side)[0]
+    for x, y in places(CHEEKS, front, side):
         colours.append(np.median(logs[y - half : y + half + 1, x - half : x + half + 1].reshape(-1, 3), axis=0))
         at.append(x)
     share = np.clip((np.arange(side) - at[0]) / (at[1] - at[0]), -0.2, 1.2)[None, :, None]
@@ -150,8 +148,6 @@ def read_beard(texture: Image, front: Floats) -> Floats:
         strength of hairs; whether the jaw has a beard, too, 0 … 1.
     """
     evidence = beard_reader().evidence(texture, front)
-    if evidence <= UNSURE:
-        return np.array([evidence, *[0] * 6], np.float32)
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     zones, beside = _zones(len(logs))[1], logs - skin_of(logs, front)
     mouth, jaw = (np.median(beside[zone], axis=0) for zone in zones)

@@ -190,3 +190,11 @@ def test_a_reader_is_a_small_network(tmp_path: Path, rng: np.random.Generator) -
 
 def test_the_embedded_reader_reads() -> None:
     assert np.isfinite(kind_reader().read(np.zeros((1, 128), np.float32))).all()
+
+
+def test_a_loosened_kind_keeps_its_gender_and_takes_in_decades_and_neighbours() -> None:
+    kind = Kind.of(reading({"White": 1}, 0.9, 65))
+    near = [{"White", "Latino_Hispanic", "Middle Eastern"}, {"Male"}, {"50-59", "60-69", "70+"}]
+    assert parts_of(kind.loosened(1, 2)) == near
+    assert parts_of(kind.loosened(4, len(ETHNICITIES) - 1)) == [set(ETHNICITIES), {"Male"}, set(AGES[3:])]
+    assert parts_of(kind.loosened(0)) == parts_of(kind)
