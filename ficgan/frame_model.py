@@ -17,7 +17,7 @@ from ficgan.arrays import grey_of, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, RIGHT_BROW, SmoothConfig, smooth_middle, with_blinks
-from ficgan.frame import LO, NUMBERS, Readings, compose
+from ficgan.frame import LO, NUMBERS, Readings, colours, compose
 from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
 from ficgan.frame.beards import read_beard, with_beard, worn
 from ficgan.frame.compose import Forehead
@@ -78,6 +78,7 @@ class _Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [7] of `read_beard`.
+        tones: float32 [25] of `read_tones`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -90,6 +91,7 @@ class _Place:
     glasses: Floats
     moustache: float
     beard: Floats
+    tones: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
     still: bool = True
@@ -207,6 +209,7 @@ class FrameModel(FaceModel):
         glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
         moustache = float(np.mean([near.moustache for near in places]))
         beard = np.mean([near.beard for near in places], 0).astype(np.float32)
+        tones = np.mean([near.tones for near in places], 0).astype(np.float32)
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
         place = replace(
@@ -217,6 +220,7 @@ class FrameModel(FaceModel):
             glasses=glasses,
             moustache=moustache,
             beard=beard,
+            tones=tones,
             forehead=forehead,
             still=False,
         )
@@ -273,7 +277,9 @@ class FrameModel(FaceModel):
         bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], bare, model.mask)
-        look = replace(look, blotches=read_blotches(bare.astype(np.float32) / np.float32(255), self._skin))
+        pixels = bare.astype(np.float32) / np.float32(255)
+        look = replace(look, blotches=read_blotches(pixels, self._skin))
+        tones = colours.read_tones(pixels, self._skin, model.lips)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -292,7 +298,9 @@ class FrameModel(FaceModel):
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, _CLEAN - _MOUSTACHE)))
         glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
         beard = read_beard(texture, model.shape.front)
-        place = _Place(moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, forehead, hair)
+        place = _Place(
+            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, forehead, hair
+        )
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _hair(self, texture: Image, moment: Moment) -> Floats:
@@ -348,7 +356,8 @@ class FrameModel(FaceModel):
         record["choices"] = first
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light, colours, sharpness, how strong wrinkles, "
+            " z_non holds expression (six numbers), head pose, gaze, light and colours and how they are "
+            "spread, the colour of lips, sharpness, how strong wrinkles, "
             "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
             "whether there is a moustache and how dark it is, whether there is a beard, where, of which colour and how "
             "clear its hairs are, how bright and of which colour the inside of the "
@@ -477,14 +486,16 @@ class FrameModel(FaceModel):
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
-        texture = compose.sharpened(texture, np.power(config.gains, power).tolist())
+        texture = colours.sharpened(texture, np.power(config.gains, power).tolist())
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
-            texture = compose.lifted(texture, texture.reshape(-1, 3)[self._skin].mean(0))
+            texture = colours.lifted(texture, texture.reshape(-1, 3)[self._skin].mean(0))
             blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
+            toned = colours.with_tones(texture, place.tones, self._skin, model.lips)
+            texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
-        texture = compose.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
+        texture = colours.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
         return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
@@ -516,7 +527,7 @@ class FrameModel(FaceModel):
         drawn, out = np.zeros_like(texture), texture.copy()
         predicted = raw[:3] + np.exp(raw[3]) * model.predicted(moment)[0]
         drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - predicted
-        change = (compose.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
+        change = (colours.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
         out.reshape(-1, 3)[model.pixels] += _greyed(change, moment)
         return out
 

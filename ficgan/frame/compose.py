@@ -22,8 +22,6 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
-# Colour that nothing of a new face is much darker than, of its skin.
-_DARKEST = 0.15
 # Share of a patch over which the far edge of a turned face fades.
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
@@ -34,10 +32,6 @@ _REACH, _CELLS = 24.0, 32
 _ALONG = 6.0
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
-# What is left in the middle of a face of the difference that its border has from the source's.
-KEPT = 0.35
-# Standard deviation of the blur that takes spots of colour away, of the side.
-_SPOTS = 0.035
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
@@ -120,49 +114,6 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.array([channel.min() for channel in channels]), np.array([channel.max() for channel in channels])
 
 
-def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
-    """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
-
-    Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
-    `not_skin` [R,R] is 1 on brows, eyes and lips.
-    """
-    import cv2
-
-    half = (len(mask) + 1) // 2  # what fades smoothly needs no more pixels
-
-    def reduced(image: Any) -> Any:
-        return cv2.resize(image, (half, half), interpolation=cv2.INTER_AREA)
-
-    small = reduced(mask)
-    difference = reduced(source.astype(np.float32) / 255 - made)
-    skin = small >= 0.85
-    plain = skin & (reduced(not_skin) < 0.5)
-    cast = np.clip(np.median(difference[plain], axis=0), -0.25, 0.25) if plain.any() else np.zeros(3, np.float32)
-    difference -= cast
-    ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
-    usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
-    odd = brightest(np.abs(difference - usual)) / 0.08
-    inside = skin.astype(np.float32)
-    colours = reduced(source.astype(np.float32) / 255)
-    near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
-    foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
-    ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
-    known = np.dstack([difference * ring[..., None], ring])
-    total = np.zeros_like(known)
-    for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
-        total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
-    fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
-    # The middle has the source's colours by now: a border of another brightness must not bleach or darken it.
-    depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
-    near_border = np.exp(-depth / np.float32(0.12 * half))
-    fade *= KEPT + (1 - KEPT) * near_border
-    if plain.any():
-        within = 1 - near_border
-        fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
-    fade += cast
-    return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
-
-
 def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
     """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
 
@@ -183,34 +134,6 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     reaches[0] = False
     found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
     out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
-    return out
-
-
-def lifted(texture: Floats, skin: Floats) -> Floats:
-    """A texture [R,R,3] without the colours below black that hard light makes of a draw; `skin` [3] is its mean."""
-    least = np.maximum(_DARKEST * skin, 1e-3).astype(np.float32)
-    out: Floats = np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
-    return out
-
-
-def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
-    """A texture whose bands of fine detail, between blurs of deviation 0, .7, 1.4, … pixels, are raised."""
-    import cv2
-
-    out, finer = texture.copy(), texture
-    for number, gain in enumerate(gains):
-        coarser = cv2.GaussianBlur(texture, (0, 0), 0.7 * 2**number)
-        out += np.float32(gain - 1) * (finer - coarser)
-        finer = coarser
-    return out
-
-
-def plainer(texture: Floats) -> Floats:
-    """A texture [R,R,3] whose colours beside grey are blurred: spots of colour go, its light and dark stay."""
-    import cv2
-
-    grey = grey_of(texture)[..., None]
-    out: Any = grey + cv2.GaussianBlur(texture - grey, (0, 0), _SPOTS * len(texture))
     return out
 
 

@@ -267,6 +267,10 @@ def test_grey_photos_stay_grey(world: World, model: AppearanceModel) -> None:
     grey = np.repeat(world.textures[:4].mean(3, keepdims=True).astype(np.uint8), 3, axis=3)
     codes, moment = model.encode(grey, world.read.take(slice(4)))
     assert (moment.grey == 1).all() and np.ptp(model.decode(codes, moment), axis=2).max() < 1e-6
+    light = grey / np.float32(255)
+    sepia = np.rint(255 * np.stack([light[..., 0] ** 0.8, light[..., 1], light[..., 2] ** 1.2], 3)).astype(np.uint8)
+    assert (model.encode(sepia, world.read.take(slice(4)))[1].grey > 0.5).all()
+    assert (model.encode(world.textures[:4], world.read.take(slice(4)))[1].grey == 0).all()
 
 
 def test_mixing(model: AppearanceModel, encoded: tuple[Floats, Moment], rng: np.random.Generator) -> None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.appearance import frame_mask
-from ficgan.frame.compose import lifted, stretched
+from ficgan.frame.colours import lifted
+from ficgan.frame.compose import stretched
 from ficgan.frame.drawn import (
     _AHEAD,
     _COLOUR,

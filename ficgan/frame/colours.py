@@ -1,0 +1,184 @@
+"""Colours of a new face in the frame: light and colours are spread as in the photo, and meet it at the border.
+
+Textures are float32 [R,R,3] in [0,1], where nothing else is said; `skin` are flat indices of places that are skin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import LUMA, brightest, grey_of
+
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+# Colour that nothing of a new face is much darker than, of its skin.
+_DARKEST = 0.15
+# Standard deviation of the blur that takes spots of colour away, of the side.
+_SPOTS = 0.035
+# What is left in the middle of a face of the difference that its border has from the source's.
+KEPT = 0.35
+# Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
+_BLACK, _LOW, _LIP = 0.03, 2.0, 0.7
+# Quantiles of light, the middle one the median; and edges of the shares of skin, by light, whose colours are compared.
+_LEVELS = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
+_SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
+# How much a new face's light is stretched: least; most of what is darker and of what is lighter than the median. Darker
+# are brows, eyes and nostrils, too. How far it, and the lips' colour, follow the photo; most that colours are changed.
+_LEAST, _DARKER, _LIGHTER, _MOST, _MOST_OF_LIPS, _FOLLOWS = 0.7, 1.25, 1.9, 0.25, 0.5, 0.8
+# Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
+_FOREIGN = 0.35
+# Numbers of `read_tones`.
+TONES = len(_LEVELS) + 3 * len(_SHARES)
+
+
+def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
+    """How light and colours of a face's skin are spread: float32 [25], of logarithms of colours.
+
+    Quantiles of light; colours beside the light, from the darkest skin to the lightest; both less the median's. Colours
+    of the lips, less those of the skin.
+
+    Args:
+        lips: float32 [R,R], 1 on the lips.
+    """
+    return _tones(_skin_logs(texture, skin), texture, skin, lips)
+
+
+def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
+    """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed."""
+    import cv2
+
+    logs = _skin_logs(texture, skin)
+    own = _tones(logs, texture, skin, lips)
+    (have, have_colours, have_lips), (want, want_colours, want_lips) = _parts(own), _parts(tones)
+    steps, middle = np.diff(have), len(have) // 2
+    most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
+    levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
+    light = logs @ LUMA
+    light -= np.median(light.ravel()[skin])
+    change = _FOLLOWS * np.interp(light, have, levels - levels[middle] - have)[..., None]
+    colours = np.clip(want_colours - have_colours, -_MOST, _MOST)
+    groups = np.interp((_SHARES[:-1] + _SHARES[1:]) / 2, _LEVELS, have)
+    within = np.zeros(texture.shape[:2], np.float32)
+    within.ravel()[skin] = 1
+    within = cv2.GaussianBlur(within, (0, 0), _LOW)
+    change = change + within[..., None] * np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
+    painted = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
+    change = cv2.GaussianBlur(change.astype(np.float32), (0, 0), _LIP) * (1 - lips[..., None])
+    change += lips[..., None] * painted.astype(np.float32)
+    out: Floats = texture * np.exp(change)
+    return out
+
+
+def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats:
+    import cv2
+
+    pixels = logs.reshape(-1, 3)[skin]
+    colours = pixels - (pixels @ LUMA)[:, None]
+    usual = np.abs(colours - np.median(colours, axis=0)).max(1) <= _FOREIGN
+    pixels, colours = pixels[usual], colours[usual]
+    light = pixels @ LUMA
+    ends = np.rint(_SHARES * len(light)).astype(int)
+    order = np.argsort(light, kind="stable")
+    groups = [np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)]
+    painted = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _LIP)[lips > 0.7], 0) + np.float32(_BLACK))
+    levels, beside = np.quantile(light, _LEVELS) - np.median(light), np.array(groups) - np.median(colours, axis=0)
+    return np.concatenate(
+        [levels, beside.ravel(), np.median(painted, axis=0) - np.median(pixels, axis=0)], dtype=np.float32
+    )
+
+
+def _parts(tones: Floats) -> tuple[Floats, Floats, Floats]:
+    """Quantiles of light, colours [5,3] and the lips' colour [3] of `read_tones`."""
+    levels, colours, lips = np.split(tones, [len(_LEVELS), -3])
+    return levels, colours.reshape(-1, 3), lips
+
+
+def _skin_logs(texture: Floats, skin: Indices) -> Floats:
+    """Logarithms of skin's smooth colours [R,R,3], carried on where there is none."""
+    import cv2
+
+    weight = np.zeros(texture.shape[:2], np.float32)
+    weight.ravel()[skin] = 1
+    logs = np.log(np.maximum(texture, 0) + np.float32(_BLACK))
+    packed = np.dstack([logs * weight[..., None], weight])
+    total: Any = cv2.GaussianBlur(packed, (0, 0), _LOW) + np.float32(1e-3) * cv2.GaussianBlur(packed, (0, 0), 4 * _LOW)
+    out: Floats = total[..., :3] / np.maximum(total[..., 3:], 1e-9)
+    return out
+
+
+def lifted(texture: Floats, skin: Floats) -> Floats:
+    """A texture [R,R,3] without the colours below black that hard light makes of a draw; `skin` [3] is its mean."""
+    least = np.maximum(_DARKEST * skin, 1e-3).astype(np.float32)
+    out: Floats = np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
+    return out
+
+
+def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
+    """A texture whose bands of fine detail, between blurs of deviation 0, .7, 1.4, … pixels, are raised."""
+    import cv2
+
+    out, finer = texture.copy(), texture
+    for number, gain in enumerate(gains):
+        coarser = cv2.GaussianBlur(texture, (0, 0), 0.7 * 2**number)
+        out += np.float32(gain - 1) * (finer - coarser)
+        finer = coarser
+    return out
+
+
+def plainer(texture: Floats) -> Floats:
+    """A texture [R,R,3] whose colours beside grey are blurred: spots of colour go, its light and dark stay."""
+    import cv2
+
+    grey = grey_of(texture)[..., None]
+    out: Any = grey + cv2.GaussianBlur(texture - grey, (0, 0), _SPOTS * len(texture))
+    return out
+
+
+def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
+    """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
+
+    Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
+    `not_skin` [R,R] is 1 on brows, eyes and lips.
+    """
+    import cv2
+
+    half = (len(mask) + 1) // 2  # what fades smoothly needs no more pixels
+
+    def reduced(image: Any) -> Any:
+        return cv2.resize(image, (half, half), interpolation=cv2.INTER_AREA)
+
+    small = reduced(mask)
+    difference = reduced(source.astype(np.float32) / 255 - made)
+    skin = small >= 0.85
+    plain = skin & (reduced(not_skin) < 0.5)
+    cast = np.clip(np.median(difference[plain], axis=0), -0.25, 0.25) if plain.any() else np.zeros(3, np.float32)
+    difference -= cast
+    ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
+    usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
+    odd = brightest(np.abs(difference - usual)) / 0.08
+    inside = skin.astype(np.float32)
+    colours = reduced(source.astype(np.float32) / 255)
+    near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
+    foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
+    ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
+    known = np.dstack([difference * ring[..., None], ring])
+    total = np.zeros_like(known)
+    for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
+        total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
+    fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
+    # The middle has the source's colours by now: a border of another brightness must not bleach or darken it.
+    depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
+    near_border = np.exp(-depth / np.float32(0.12 * half))
+    fade *= KEPT + (1 - KEPT) * near_border
+    if plain.any():
+        within = 1 - near_border
+        fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
+    fade += cast
+    return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
