@@ -333,7 +333,7 @@ class FrameModel(FaceModel):
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
     ) -> KSameCode:
         config, group = self.config, self.kind_of(kind, attempt)
-        count = 1 if z_id is None else config.retry_choices if attempt.draw else config.choices
+        count = 1 if z_id is None else config.choices
         drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi, group)
         code = drawn[0]
         if z_id is not None:  # what they have in common, the kind, is no likeness
@@ -352,8 +352,7 @@ class FrameModel(FaceModel):
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         record = super().account(layer=layer, psi=psi)
-        first, later = self.config.choices, self.config.retry_choices
-        record["choices"] = first
+        record["choices"] = self.config.choices
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and colours and how they are "
@@ -363,8 +362,8 @@ class FrameModel(FaceModel):
             "clear its hairs are, how bright and of which colour the inside of the "
             f"mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
             "before it stays. "
-            f"Of {first} k-same draws ({later} where a face was drawn again) "
-            "the one least like the source was taken, which tells whoever knows the seed a little about it."
+            f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
+            "knows the seed a little about it."
         )
         return record
 
@@ -492,7 +491,8 @@ class FrameModel(FaceModel):
             texture = colours.lifted(texture, texture.reshape(-1, 3)[self._skin].mean(0))
             blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
-            toned = colours.with_tones(texture, place.tones, self._skin, model.lips)
+            toned = colours.parted(texture, self._skin, model.between_brows)
+            toned = colours.with_tones(toned, place.tones, self._skin, model.lips)
             texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
         texture = colours.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)

@@ -36,9 +36,10 @@ _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
 # which that ends.
 _EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
-# Of the mesh: the outline of the lips; below the nose, the upper lip, the cheeks; along the
+# Of the mesh: the outline of the lips; between the brows; below the nose, the upper lip, the cheeks; along the
 # folds of a smile; along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
+_BETWEEN = [107, 108, 151, 337, 336, 285, 8, 55]
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
@@ -218,14 +219,23 @@ class AppearanceModel:
     @cached_property
     def lips(self) -> Floats:
         """float32 [R,R], 1 on the lips, ending over a unit or two."""
+        return self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0)
+
+    @cached_property
+    def between_brows(self) -> Floats:
+        """float32 [R,R], 1 between the brows, ending over a few units."""
+        brows = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=1.0)
+        return self._drawn((_BETWEEN, 1.0), soft=2.0) * (1 - brows)
+
+    def _drawn(self, *shapes: tuple[Any, float], soft: float) -> Floats:
+        """float32 [R,R], outlines of mesh points filled with values one after the other, blurred."""
         import cv2
 
         out = np.zeros((self.size, self.size), np.float32)
-        for outline, value in ((_LIPS, 1.0), (LIPS_INNER, 0.0)):
-            cv2.fillPoly(
-                out, [np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)], value, shift=4
-            )
-        return np.asarray(cv2.GaussianBlur(out, (0, 0), 1.0), np.float32)
+        for outline, value in shapes:
+            points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
+            cv2.fillPoly(out, [points], value, shift=4)
+        return np.asarray(cv2.GaussianBlur(out, (0, 0), soft), np.float32)
 
     @cached_property
     def plain_skin(self) -> NDArray[np.int64]:
@@ -531,7 +541,8 @@ def _greyness(seen: Floats) -> float:
     grey = grey_of(seen)
     powers = np.stack([np.ones_like(grey), grey, grey * grey], 1)
     colours = seen - grey[:, None]
-    rest = colours - powers @ np.linalg.lstsq(powers, colours, rcond=None)[0]
+    slopes = np.linalg.lstsq(powers.T @ powers, powers.T @ colours, rcond=None)[0]
+    rest = colours - powers @ slopes
     return float(np.interp(np.abs(rest).mean() / max(float(seen.mean()), 0.02), (_SEPIA, _COLOURED), (1, 0)))
 
 

@@ -25,24 +25,26 @@ _SPOTS = 0.035
 # What is left in the middle of a face of the difference that its border has from the source's.
 KEPT = 0.35
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
-_BLACK, _LOW, _LIP = 0.03, 2.0, 0.7
+_BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Quantiles of light, the middle one the median; and edges of the shares of skin, by light, whose colours are compared.
 _LEVELS = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
 _SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
 # How much a new face's light is stretched: least; most of what is darker and of what is lighter than the median. Darker
-# are brows, eyes and nostrils, too. How far it, and the lips' colour, follow the photo; most that colours are changed.
+# are eyes and nostrils, too. Most that colours change, of skin and of lips; how far light and lips follow.
 _LEAST, _DARKER, _LIGHTER, _MOST, _MOST_OF_LIPS, _FOLLOWS = 0.7, 1.25, 1.9, 0.25, 0.5, 0.8
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
 _FOREIGN = 0.35
+# Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
+_BETWEEN, _HAIRY = 0.85, 0.2
 # Numbers of `read_tones`.
 TONES = len(_LEVELS) + 3 * len(_SHARES)
 
 
 def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
-    """How light and colours of a face's skin are spread: float32 [25], of logarithms of colours.
+    """How light and colours of a face are spread: float32 [25], of logarithms of colours.
 
-    Quantiles of light; colours beside the light, from the darkest skin to the lightest; both less the median's. Colours
-    of the lips, less those of the skin.
+    Quantiles of skin's light; colours beside the light, from the darkest skin to the lightest; both less the median's.
+    Colours of the lips, less those of the skin.
 
     Args:
         lips: float32 [R,R], 1 on the lips.
@@ -56,7 +58,7 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> F
 
     logs = _skin_logs(texture, skin)
     own = _tones(logs, texture, skin, lips)
-    (have, have_colours, have_lips), (want, want_colours, want_lips) = _parts(own), _parts(tones)
+    (have, have_colours, have_lips), (want, want_colours, want_lips) = _split(own), _split(tones)
     steps, middle = np.diff(have), len(have) // 2
     most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
     levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
@@ -68,11 +70,22 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> F
     within = np.zeros(texture.shape[:2], np.float32)
     within.ravel()[skin] = 1
     within = cv2.GaussianBlur(within, (0, 0), _LOW)
-    change = change + within[..., None] * np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
+    shades = np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
+    change = change + within[..., None] * shades
+    change = cv2.GaussianBlur(change.astype(np.float32), (0, 0), _SOFT)
     painted = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
-    change = cv2.GaussianBlur(change.astype(np.float32), (0, 0), _LIP) * (1 - lips[..., None])
-    change += lips[..., None] * painted.astype(np.float32)
+    change += lips[..., None] * (painted.astype(np.float32) - change)
     out: Floats = texture * np.exp(change)
+    return out
+
+
+def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
+    """A texture whose brows do not meet, as those of a mean do; `between` [R,R] is 1 where they would."""
+    beside = skin[between.ravel()[skin] < 0.05]
+    bare = np.maximum(np.exp(_skin_logs(texture, beside)) - np.float32(_BLACK), 0) * np.float32(_BETWEEN)
+    dark = 1 - (texture @ LUMA) / np.maximum(bare @ LUMA, np.float32(_BLACK))
+    share = between * np.clip(dark / np.float32(_HAIRY), 0, 1)
+    out: Floats = texture + share[..., None] * (bare - texture)
     return out
 
 
@@ -84,18 +97,17 @@ def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats
     usual = np.abs(colours - np.median(colours, axis=0)).max(1) <= _FOREIGN
     pixels, colours = pixels[usual], colours[usual]
     light = pixels @ LUMA
+    levels = np.quantile(light, _LEVELS) - np.median(light)
     ends = np.rint(_SHARES * len(light)).astype(int)
     order = np.argsort(light, kind="stable")
     groups = [np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)]
-    painted = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _LIP)[lips > 0.7], 0) + np.float32(_BLACK))
-    levels, beside = np.quantile(light, _LEVELS) - np.median(light), np.array(groups) - np.median(colours, axis=0)
-    return np.concatenate(
-        [levels, beside.ravel(), np.median(painted, axis=0) - np.median(pixels, axis=0)], dtype=np.float32
-    )
+    soft = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0) + np.float32(_BLACK))
+    beside = np.array(groups) - np.median(colours, axis=0), np.median(soft, axis=0) - np.median(pixels, axis=0)
+    return np.concatenate([levels, beside[0].ravel(), beside[1]], dtype=np.float32)
 
 
-def _parts(tones: Floats) -> tuple[Floats, Floats, Floats]:
-    """Quantiles of light, colours [5,3] and the lips' colour [3] of `read_tones`."""
+def _split(tones: Floats) -> tuple[Floats, Floats, Floats]:
+    """Quantiles of light, colours [5,3] and the lips' [3] of `read_tones`."""
     levels, colours, lips = np.split(tones, [len(_LEVELS), -3])
     return levels, colours.reshape(-1, 3), lips
 

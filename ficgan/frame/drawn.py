@@ -468,7 +468,7 @@ def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
 
 
 # Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
-_FITTED, _FITTED_EYES = 1.5, 3.0
+_FITTED, _FITTED_EYES = 1.4, 3.0
 
 
 def most_fitted(fine: float, places: FinePlaces) -> Floats:

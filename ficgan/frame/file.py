@@ -55,7 +55,7 @@ class FrameConfig:
         smile_jitter: share of the numbers' noise that is put on it: together they need less.
         slopes, shapes: share of the slopes of light, and of a drawn shape, that is published: all would bend faces.
         rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
-        choices, retry_choices: of so many k-same draws the one least like the source's is taken, at first and later.
+        choices: of so many k-same draws the one least like the source's is taken.
         limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
@@ -78,8 +78,7 @@ class FrameConfig:
     slopes: float = 0.5
     shapes: float = 0.8
     rim: float = 0.2
-    choices: int = 24
-    retry_choices: int = 32
+    choices: int = 48
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 2.8)
     sided: tuple[float, ...] = (1.4, 0.0)

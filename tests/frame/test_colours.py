@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA
-from ficgan.frame.colours import TONES, read_tones, with_tones
+from ficgan.frame.colours import TONES, parted, read_tones, with_tones
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -15,6 +15,9 @@ SKIN = np.flatnonzero(np.pad(np.ones((44, 44), bool), 10))
 SKIN = SKIN[(SKIN // SIDE < 44) | (SKIN % SIDE < 26) | (SKIN % SIDE > 38)]  # beside the mouth
 LIPS = np.zeros((SIDE, SIDE), np.float32)
 LIPS[46:50, 28:37] = 1
+BROWS = np.zeros((SIDE, SIDE), np.float32)
+BROWS[20:24, 16:28] = BROWS[20:24, 38:50] = 1
+SKIN = SKIN[BROWS.ravel()[SKIN] == 0]
 
 
 def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: int) -> Floats:
@@ -23,7 +26,7 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
     wave = np.sin(np.add.outer(np.arange(SIDE) / rng.uniform(6, 9), np.arange(SIDE) / rng.uniform(6, 9)))
     light = 0.4 * np.exp(contrast * wave)[..., None]
     out = light * np.array([1.2, 0.95, 0.8]) * np.exp(warm * wave[..., None] * np.array([0.5, 0, -0.9]))
-    return np.where(LIPS[..., None] > 0, light * np.array(lips), out).astype(np.float32)
+    return np.where(LIPS[..., None] > 0, light * np.array(lips), out) * (1 - 0.4 * BROWS[..., None]).astype(np.float32)
 
 
 def test_light_and_colours_become_the_photos() -> None:
@@ -45,10 +48,10 @@ def test_a_face_with_the_photos_tones_stays() -> None:
 
 
 def test_where_light_lies_is_not_read() -> None:
-    skin = np.concatenate([SKIN, SKIN // SIDE * SIDE + SIDE - 1 - SKIN % SIDE])  # the same after mirroring
-    skin, photo = np.unique(skin), face(0.25, 0.1, (1.4, 0.6, 0.7), 2)
-    both = LIPS + LIPS[:, ::-1] > 0
-    tones = [read_tones(one, skin, both.astype(np.float32)) for one in (photo, np.ascontiguousarray(photo[:, ::-1]))]
+    mirrored = SKIN // SIDE * SIDE + SIDE - 1 - SKIN % SIDE
+    skin, photo = np.intersect1d(SKIN, mirrored), face(0.25, 0.1, (1.4, 0.6, 0.7), 2)
+    both = np.maximum(LIPS, LIPS[:, ::-1])
+    tones = [read_tones(one, skin, both) for one in (photo, np.ascontiguousarray(photo[:, ::-1]))]
     np.testing.assert_allclose(tones[0], tones[1], atol=1e-5)
 
 
@@ -65,3 +68,15 @@ def test_black_and_white_stays_so() -> None:
     made = (face(0.15, 0.0, (1.0, 0.9, 0.8), 1) @ LUMA)[..., None].repeat(3, 2)
     out = with_tones(made, read_tones(grey, SKIN, LIPS), SKIN, LIPS)
     assert np.ptp(out, axis=2).max() < 1e-5
+
+
+def test_brows_that_meet_are_parted() -> None:
+    between = np.zeros((SIDE, SIDE), np.float32)
+    between[18:26, 28:38] = 1
+    bare = face(0.1, 0.0, (1.4, 0.6, 0.7), 2)
+    np.testing.assert_allclose(parted(bare, SKIN, between), bare, atol=0.02)
+    joined = bare.copy()
+    joined[20:24, 28:38] *= 0.3
+    out = parted(joined, SKIN, between)
+    assert (out[20:24, 28:38] > 0.75 * bare[20:24, 28:38]).all()
+    np.testing.assert_array_equal(out[between == 0], joined[between == 0])
