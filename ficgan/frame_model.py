@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -13,42 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import grey_of, luminance
+from ficgan.arrays import luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
-from ficgan.faces.mesh import GOOD_PRESENCE, LEFT_BROW, RIGHT_BROW, SmoothConfig, smooth_middle, with_blinks
+from ficgan.faces.mesh import GOOD_PRESENCE, SmoothConfig, smooth_middle, with_blinks
 from ficgan.frame import LO, NUMBERS, Readings, colours, compose
-from ficgan.frame.appearance import COVERED, SLOPES, AppearanceModel, Moment, frame_mask
-from ficgan.frame.beards import read_beard, with_beard, worn
-from ficgan.frame.compose import Forehead
-from ficgan.frame.drawn import (
-    Fineness,
-    fineness,
-    iris_colour,
-    lenders_of,
-    lent_detail,
-    most_fitted,
-    read_gaze,
-    read_teeth,
-    with_detail,
-    with_eyes,
-    with_spots,
-    with_teeth,
-)
-from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
-from ficgan.frame.glasses import Trace, glasses_reader, read_glasses, with_glasses
-from ficgan.frame.look import (
-    Look,
-    no_sharper,
-    read_blotches,
-    read_look,
-    read_pores,
-    skin_pattern,
-    soft_shapes,
-    with_blotches,
-)
+from ficgan.frame.appearance import COVERED, AppearanceModel, Moment
+from ficgan.frame.beards import read_beard
+from ficgan.frame.drawn import fineness, lenders_of, read_gaze, read_teeth
+from ficgan.frame.file import FrameConfig, FrameNetwork
+from ficgan.frame.glasses import read_glasses
+from ficgan.frame.look import Look, read_blotches, read_look, read_pores
+from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
 from ficgan.identity import IdentityBank, KSameCode
-from ficgan.identity.kind import AGE, ETHNICITIES, MALE, READING, UNKNOWN
+from ficgan.identity.kind import READING, UNKNOWN
 from ficgan.identity.ksame import k_same_layers, keyed_generator
 from ficgan.policy import Attempt
 
@@ -58,82 +36,8 @@ DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
-# Of `AppearanceModel.moustache`: up to the first there is one, from the second on none, and the third is a clean lip.
-_MOUSTACHE, _SHAVED, _CLEAN = -0.9, -0.6, 0.3
-# Age from which on men have one, years; most that it is changed by.
-_GROWN, _MOST_SHAVED = 16.0, 1.5
-# New faces whose lenders are remembered: more than a film shows at once.
-REMEMBERED = 256
-# Units inside the outline at which half of a new face is seen.
-_INSIDE = 1.5
-
-
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """What a new face is made with in the place of a source.
-
-    Args:
-        texture: uint8 [R,R,3] of the source.
-        gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
-        glasses: float32 [7] of `read_glasses`.
-        moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
-        beard: float32 [7] of `read_beard`.
-        tones: float32 [25] of `read_tones`.
-        hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
-        still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
-    """
-
-    moment: Moment
-    texture: Image
-    look: Look
-    gaze: Floats
-    mouth: Floats
-    glasses: Floats
-    moustache: float
-    beard: Floats
-    tones: Floats
-    forehead: Forehead
-    hair: Floats | float = 0.0
-    still: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """A row of styles, taken apart: a face that keeps its row keeps its identity.
-
-    Args:
-        code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
-        own, new: float32 [W], the network's w of the source and of the draw.
-        noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
-        lot: in [0,1), by which a lender of detail is drawn.
-        first, last: layers that are new; none where last < first.
-        bare: whether hair before the forehead is drawn over.
-    """
-
-    code: Floats
-    given: Floats
-    own: Floats
-    new: Floats
-    noise: Floats
-    kind: Floats
-    lot: float
-    first: int
-    last: int
-    bare: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _NewFace:
-    """A face in the frame: texture [R,R,3] in [0,1], or [2R,2R,3] of a large one, and its mesh in upright units.
-
-    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's.
-    """
-
-    texture: Floats
-    points: NDArray[np.float64]
-    grid: Floats
-    hair: Floats | float = 0.0
-    new: bool = True
+# Of `AppearanceModel.moustache`: up to the first there is one, from the second on none.
+_MOUSTACHE, _SHAVED = -0.9, -0.6
 
 
 class FrameModel(FaceModel):
@@ -161,7 +65,7 @@ class FrameModel(FaceModel):
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
         self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
-        self._sha256, self._masks, self._lenders = sha256, dict[float, Floats](), dict[bytes, int]()
+        self._sha256, self.renderer = sha256, FaceRenderer(model, config, network, device)
 
     @property
     def precision(self) -> str:
@@ -203,7 +107,7 @@ class FrameModel(FaceModel):
         row, places = window.index(reading), [near.place for near in window]
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
-        place: _Place = reading.place
+        place: Place = reading.place
         moment = replace(place.moment, light=light[None])
         mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
         glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
@@ -278,8 +182,8 @@ class FrameModel(FaceModel):
         moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
-        look = replace(look, blotches=read_blotches(pixels, self._skin))
-        tones = colours.read_tones(pixels, self._skin, model.lips)
+        look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
+        tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -295,10 +199,10 @@ class FrameModel(FaceModel):
         mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
-        moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, _CLEAN - _MOUSTACHE)))
+        moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
         glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
         beard = read_beard(texture, model.shape.front)
-        place = _Place(
+        place = Place(
             moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, forehead, hair
         )
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
@@ -309,13 +213,7 @@ class FrameModel(FaceModel):
         skin.reshape(-1, 3)[model.pixels] = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
         brow = float(model.shape.front[[105, 334], 1].min())
         row = int((brow - LO[1]) / model.warp.step[1])
-        return compose.hair_over(texture, skin, self._mask(1.0), row)
-
-    @cached_property
-    def detail_writer(self) -> DetailWriter | None:
-        """The network that fits lent detail to large faces, where the model's file has one."""
-        network = self.model.detail_network
-        return DetailWriter(network.tobytes(), self.device) if network.size else None
+        return compose.hair_over(texture, skin, self.renderer.mask(1.0), row)
 
     @property
     def code_size(self) -> int:
@@ -401,194 +299,49 @@ class FrameModel(FaceModel):
 
     @cached_property
     def _widths(self) -> dict[str, int]:
-        """How many numbers of a row of styles each field of `_Row` takes, in order."""
+        """How many numbers of a row of styles each field of `Row` takes, in order."""
         widths = {"code": self.model.code_size, "given": len(self.model.names), "own": self._w_dim, "new": self._w_dim}
         return widths | {"noise": len(NUMBERS), "kind": READING, "lot": 1, "layers": 2, "bare": 1}
 
     def _packed(self, count: int, parts: Mapping[str, Any]) -> Floats:
-        """Rows of styles [count,S] of the fields of `_Row`: [count,n], or the same [n] for all; 0 where not given."""
+        """Rows of styles [count,S] of the fields of `Row`: [count,n], or the same [n] for all; 0 where not given."""
         parts = {"kind": UNKNOWN, **parts}
         columns = [np.broadcast_to(parts.get(name, 0), (count, width)) for name, width in self._widths.items()]
         return np.concatenate(columns, 1).astype(np.float32)
 
-    def _unpacked(self, row: Floats) -> _Row:
+    def _unpacked(self, row: Floats) -> Row:
         fields = np.split(row, np.cumsum(list(self._widths.values()))[:-1])
         code, given, own, new, noise, kind, lot, layers, bare = fields
-        return _Row(code, given, own, new, noise, kind, float(lot[0]), int(layers[0]), int(layers[1]), bool(bare[0]))
+        return Row(code, given, own, new, noise, kind, float(lot[0]), int(layers[0]), int(layers[1]), bool(bare[0]))
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
-        return [self._made(self._unpacked(row), reading.place) for row, reading in zip(styles, readings, strict=True)]
+        return [
+            self.renderer.made(self._unpacked(row), reading.place)
+            for row, reading in zip(styles, readings, strict=True)
+        ]
 
     def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, list[int]]]:
         """Of the faces of `render` what a detail network is given: textures [R,R,3], and numbers of who may lend."""
         rows = zip(map(self._unpacked, styles), [reading.place for reading in readings], strict=True)
-        return [(self._plain(row, place).texture, lenders_of(self.model, row.code, row.kind)) for row, place in rows]
-
-    def _made(self, row: _Row, place: _Place) -> _NewFace:
-        """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
-        made, model, look = self._plain(row, place), self.model, place.look
-        if not look.fine:
-            return self._drawn(row, place, made)
-        lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
-        wanted = Fineness(look.fine, look.lashes, look.forehead)
-        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail)
-        if self.detail_writer is not None and place.still:
-            fitted = self.detail_writer.write(made.texture, detail, row.kind, look.fine)
-            most = most_fitted(look.fine, model.fine_places)
-            detail += model.fine_mask * most * np.tanh(fitted / most)
-        texture = with_detail(texture, detail)
-        taken = self._taken(row)
-        if taken is not None:
-            spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
-            texture = texture + self._share(taken) * _greyed(spots, place.moment)
-        return self._drawn(row, place, replace(made, texture=texture))
-
-    def _lender(self, row: _Row) -> int:
-        """Who lends the face of a row its detail; in a film it is asked for in every frame."""
-        key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
-        lender = self._lenders.get(key)
-        if lender is None:
-            fitting = lenders_of(self.model, row.code, row.kind)
-            lender = fitting[int(row.lot * len(fitting)) % len(fitting)]
-            if len(self._lenders) >= REMEMBERED:
-                self._lenders.clear()
-            self._lenders[key] = lender
-        return lender
-
-    def _plain(self, row: _Row, place: _Place) -> _NewFace:
-        """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
-        model, config, shape = self.model, self.config, len(self.model.shape.basis)
-        taken, moment = self._taken(row), self._moment(row, place)
-        bent = row.code[:shape].copy()
-        if taken is not None:
-            bent[taken[:shape]] *= config.shapes
-        texture: Floats = place.texture.astype(np.float32) / np.float32(255)
-        texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
-        if self.network is not None:
-            layers = np.arange(1, self.num_layers + 1)
-            new = ((layers >= row.first) & (layers <= row.last))[:, None]
-            w = np.where(new, row.new, row.own)[None].astype(np.float32)
-            vector = model.moment_vector(moment, np.array([place.look.sharpness]))
-            added, moved = self.network.write(w, vector, texture[None])
-            added = _greyed(added[0], moment)
-            contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
-            # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
-            texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
-            if taken is not None:
-                bent += taken[:shape].mean(dtype=np.float32) * moved[0]
-        if taken is not None:
-            # Shadows under the noses of women and children look like moustaches.
-            own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
-            moustache = _CLEAN + own * (place.moustache - _CLEAN)
-            texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
-        rim = config.rim if taken is not None else 1.0
-        points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
-        # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
-        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
-        texture = colours.sharpened(texture, np.power(config.gains, power).tolist())
-        texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
-        if taken is not None:
-            texture = colours.lifted(texture, texture.reshape(-1, 3)[self._skin].mean(0))
-            blotchy = with_blotches(texture, self._skin, place.look.blotches, row.lot)
-            texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
-            toned = colours.parted(texture, self._skin, model.between_brows)
-            toned = colours.with_tones(toned, place.tones, self._skin, model.lips)
-            texture = texture + self._share(taken) * (toned - texture)
-        hair = 0.0 if row.bare else place.hair
-        texture = colours.matched_border(texture, place.texture, self._mask(1.0) * (1 - hair), model.not_skin)
-        return _NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
-
-    def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
-        """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
-        model, out = self.model, texture.copy()
-        reads, gives = model.moustache
-        rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
-        change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
-        change += self._trace.taken_from(rest)[:, None]
-        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
-        out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
-        # A mean of brows of many colours is grey beside skin: hairs are of the skin's own colour, but darker.
-        skin = out[(self._mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)
-        tinted = luminance(out)[..., None] * skin / max(float(luminance(skin)), 1e-3)
-        return out + share * self._brows[..., None] * (tinted - out)
-
-    @cached_property
-    def _brows(self) -> Floats:
-        """float32 [R,R], 1 on brows."""
-        return soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
-
-    @cached_property
-    def _trace(self) -> Trace:
-        return Trace.of(self.model, glasses_reader().trace)
-
-    def _plainer(self, texture: Floats, moment: Moment) -> Floats:
-        """A new face [R,R,3] without the spots of colour that a draw has."""
-        model, raw = self.model, (moment.light * self.model.light_sd + self.model.light_mean)[0]
-        drawn, out = np.zeros_like(texture), texture.copy()
-        predicted = raw[:3] + np.exp(raw[3]) * model.predicted(moment)[0]
-        drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - predicted
-        change = (colours.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
-        out.reshape(-1, 3)[model.pixels] += _greyed(change, moment)
-        return out
-
-    def _taken(self, row: _Row) -> NDArray[np.bool_] | None:
-        return self.model.taken(row.first, row.last) if row.last >= row.first else None
-
-    def _share(self, taken: NDArray[np.bool_]) -> np.float32:
-        """How much of the texture is new."""
-        return taken[len(self.model.shape.basis) + self.model.lights :].mean(dtype=np.float32)
-
-    def _moment(self, row: _Row, place: _Place) -> Moment:
-        """The source's moment as it is published: damped and with noise."""
-        if row.last < row.first:
-            return place.moment
-        config, light = self.config, place.moment.light.copy()
-        light[:, SLOPES] *= config.slopes
-        numbers = config.shown_numbers(place.moment.numbers, row.noise)
-        return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
-
-    def _drawn(self, row: _Row, place: _Place, made: _NewFace) -> _NewFace:
-        """A face with eyes and teeth as far as they are new, and with glasses where the source wears some."""
-        model, taken, moment = self.model, self._taken(row), place.moment
-        if taken is None:
-            return made
-        yaw = float(moment.read.pose.yaw[0])
-        iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
-        drawn = made.texture
-        if _is_grown_man(row):
-            drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
-        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
-        if len(model.teeth):
-            number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
-            drawn = with_teeth(
-                drawn,
-                made.points,
-                place.mouth,
-                model.teeth[number],
-                float(model.teeth_openings[number]),
-                model.shape.front,
-                model.warp,
-                made.grid,
-            )
-        drawn = _greyed(drawn - made.texture, moment)
-        texture = made.texture + self._share(taken) * drawn
-        return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp))
+        return [
+            (self.renderer.plain(row, place).texture, lenders_of(self.model, row.code, row.kind)) for row, place in rows
+        ]
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
-        place: _Place = reading.place
+        place, renderer = reading.place, self.renderer
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
         return compose.paste_texture(
             photo,
             place.moment.read.upright[0],
             made.points,
             made.texture,
-            (self._mask(mask_scale) * (self._within if made.new else 1.0) * (1 - made.hair)).astype(np.float32),
+            (renderer.mask(mask_scale) * (renderer.within if made.new else 1.0) * (1 - made.hair)).astype(np.float32),
             self.model.warp,
             place.look,
             seed=seed,
             grid=made.grid,
             forehead=place.forehead if made.new else None,
-            pores=self._pores if made.new and place.look.pores else None,
+            pores=renderer.pores if made.new and place.look.pores else None,
             source=place.moment.read.points[0] if made.new else None,
         )
 
@@ -615,39 +368,6 @@ class FrameModel(FaceModel):
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         take = self.model.bands[[layer - 1 for layer in layers]].any(0)
         return z_id[:, : self.model.code_size][:, take]
-
-    @cached_property
-    def _pores(self) -> Floats:
-        return skin_pattern(self.model, self._mask(1.0))
-
-    @cached_property
-    def _skin(self) -> NDArray[np.int64]:
-        """Flat indices of the frame's pixels that are skin."""
-        return np.flatnonzero((self._mask(1.0) > 0.9) & (self.model.not_skin < 0.1))
-
-    @cached_property
-    def _within(self) -> Floats:
-        """Weights [R,R] that end at the outline of the face, where its surroundings begin."""
-        return frame_mask(self.model.shape.front, self.model.size, inset=_INSIDE, feather=_INSIDE / 2)
-
-    def _mask(self, scale: float) -> Floats:
-        inset = round(max(self.config.inset + 50 * (1 - scale), 0.0), 2)
-        if inset not in self._masks:
-            front, size = self.model.shape.front, self.model.size
-            self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
-        return self._masks[inset]
-
-
-def _is_grown_man(row: _Row) -> bool:
-    return bool(row.kind[MALE] > 0.5 and row.kind[AGE] >= _GROWN)
-
-
-def _greyed(colours: Floats, moment: Moment) -> Floats:
-    """Colours [...,3] of a photo of a moment: less or none where that has none."""
-    if not moment.grey[0]:
-        return colours
-    out: Floats = colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
-    return out
 
 
 def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:

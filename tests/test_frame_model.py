@@ -556,8 +556,8 @@ def test_a_man_with_a_moustache_keeps_one_and_nobody_else_gets_one(model: FrameM
         z_id = reading.z_id[None]
         code = model.draw("a", Attempt(layer=0), 1.0, z_id[0])
         row = model._unpacked(model.mixed(z_id, model.wanted(code.w[None]), Attempt(layer=0))[0])
-        moment = model._moment(row, reading.place)
-        made = model._plain(replace(row, kind=kind), reading.place).texture
+        moment = model.renderer.moment(row, reading.place)
+        made = model.renderer.plain(replace(row, kind=kind), reading.place).texture
         return float(
             model.model.moustache[0] @ model.model.unpredicted(made.reshape(-1, 3)[model.model.pixels], moment)
         )

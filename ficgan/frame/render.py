@@ -1,0 +1,316 @@
+"""A new face in the frame, drawn with the light, the expression and the surroundings of a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan.arrays import grey_of, luminance
+from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
+from ficgan.frame import colours, compose
+from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment, frame_mask
+from ficgan.frame.beards import with_beard, worn
+from ficgan.frame.compose import Forehead
+from ficgan.frame.drawn import (
+    Fineness,
+    iris_colour,
+    lenders_of,
+    lent_detail,
+    most_fitted,
+    with_detail,
+    with_eyes,
+    with_spots,
+    with_teeth,
+)
+from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
+from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
+from ficgan.frame.look import Look, no_sharper, skin_pattern, soft_shapes, with_blotches
+from ficgan.identity.kind import AGE, ETHNICITIES, MALE
+
+Image = NDArray[np.uint8]
+Floats = NDArray[np.float32]
+
+# Of `AppearanceModel.moustache`: a clean lip.
+CLEAN = 0.3
+# Age from which on men have a moustache, years; most that it is changed by.
+_GROWN, _MOST_SHAVED = 16.0, 1.5
+# New faces whose lenders are remembered: more than a film shows at once.
+REMEMBERED = 256
+# Units inside the outline at which half of a new face is seen.
+_INSIDE = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What a new face is made with in the place of a source.
+
+    Args:
+        texture: uint8 [R,R,3] of the source.
+        gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
+        glasses: float32 [7] of `read_glasses`.
+        moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
+        beard: float32 [7] of `read_beard`.
+        tones: float32 [25] of `read_tones`.
+        hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
+        still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
+    """
+
+    moment: Moment
+    texture: Image
+    look: Look
+    gaze: Floats
+    mouth: Floats
+    glasses: Floats
+    moustache: float
+    beard: Floats
+    tones: Floats
+    forehead: Forehead
+    hair: Floats | float = 0.0
+    still: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row of styles, taken apart: a face that keeps its row keeps its identity.
+
+    Args:
+        code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
+        own, new: float32 [W], the network's w of the source and of the draw.
+        noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
+        lot: in [0,1), by which a lender of detail is drawn.
+        first, last: layers that are new; none where last < first.
+        bare: whether hair before the forehead is drawn over.
+    """
+
+    code: Floats
+    given: Floats
+    own: Floats
+    new: Floats
+    noise: Floats
+    kind: Floats
+    lot: float
+    first: int
+    last: int
+    bare: bool
+
+
+@dataclass(frozen=True, eq=False)
+class NewFace:
+    """A face in the frame: texture [R,R,3] in [0,1], or [2R,2R,3] of a large one, and its mesh in upright units.
+
+    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's.
+    """
+
+    texture: Floats
+    points: NDArray[np.float64]
+    grid: Floats
+    hair: Floats | float = 0.0
+    new: bool = True
+
+
+class FaceRenderer:
+    """The linear model, and the networks that add to it where there are some.
+
+    Args:
+        config: numbers of making faces.
+        network: of the frame; None: there is none.
+        device: of the detail network.
+    """
+
+    def __init__(
+        self, model: AppearanceModel, config: FrameConfig, network: FrameNetwork | None = None, device: str = "cpu"
+    ) -> None:
+        self.model, self.config, self.network, self._device = model, config, network, device
+        self._masks, self._lenders = dict[float, Floats](), dict[bytes, int]()
+
+    def made(self, row: Row, place: Place) -> NewFace:
+        """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
+        made, model, look = self.plain(row, place), self.model, place.look
+        if not look.fine:
+            return self._drawn(row, place, made)
+        lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
+        wanted = Fineness(look.fine, look.lashes, look.forehead)
+        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail)
+        if self.detail_writer is not None and place.still:
+            fitted = self.detail_writer.write(made.texture, detail, row.kind, look.fine)
+            most = most_fitted(look.fine, model.fine_places)
+            detail += model.fine_mask * most * np.tanh(fitted / most)
+        texture = with_detail(texture, detail)
+        taken = self._taken(row)
+        if taken is not None:
+            spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
+            texture = texture + self._share(taken) * _greyed(spots, place.moment)
+        return self._drawn(row, place, replace(made, texture=texture))
+
+    def _lender(self, row: Row) -> int:
+        """Who lends the face of a row its detail; in a film it is asked for in every frame."""
+        key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
+        lender = self._lenders.get(key)
+        if lender is None:
+            fitting = lenders_of(self.model, row.code, row.kind)
+            lender = fitting[int(row.lot * len(fitting)) % len(fitting)]
+            if len(self._lenders) >= REMEMBERED:
+                self._lenders.clear()
+            self._lenders[key] = lender
+        return lender
+
+    def plain(self, row: Row, place: Place) -> NewFace:
+        """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
+        model, config, shape = self.model, self.config, len(self.model.shape.basis)
+        taken, moment = self._taken(row), self.moment(row, place)
+        bent = row.code[:shape].copy()
+        if taken is not None:
+            bent[taken[:shape]] *= config.shapes
+        texture: Floats = place.texture.astype(np.float32) / np.float32(255)
+        texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
+        if self.network is not None:
+            layers = np.arange(1, self.model.num_layers + 1)
+            new = ((layers >= row.first) & (layers <= row.last))[:, None]
+            w = np.where(new, row.new, row.own)[None].astype(np.float32)
+            vector = model.moment_vector(moment, np.array([place.look.sharpness]))
+            added, moved = self.network.write(w, vector, texture[None])
+            added = _greyed(added[0], moment)
+            contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+            # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
+            texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
+            if taken is not None:
+                bent += taken[:shape].mean(dtype=np.float32) * moved[0]
+        if taken is not None:
+            # Shadows under the noses of women and children look like moustaches.
+            own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
+            moustache = CLEAN + own * (place.moustache - CLEAN)
+            texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
+        rim = config.rim if taken is not None else 1.0
+        points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
+        # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
+        power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
+        texture = colours.sharpened(texture, np.power(config.gains, power).tolist())
+        texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
+        if taken is not None:
+            texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
+            blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
+            texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
+            toned = colours.parted(texture, self.skin, model.between_brows)
+            toned = colours.with_tones(toned, place.tones, self.skin, model.lips)
+            texture = texture + self._share(taken) * (toned - texture)
+        hair = 0.0 if row.bare else place.hair
+        texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)
+        return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
+
+    def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
+        """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
+        model, out = self.model, texture.copy()
+        reads, gives = model.moustache
+        rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
+        change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
+        change += self._trace.taken_from(rest)[:, None]
+        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+        out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
+        # A mean of brows of many colours is grey beside skin: hairs are of the skin's own colour, but darker.
+        skin = out[(self.mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)
+        tinted = luminance(out)[..., None] * skin / max(float(luminance(skin)), 1e-3)
+        return out + share * self._brows[..., None] * (tinted - out)
+
+    @cached_property
+    def _brows(self) -> Floats:
+        """float32 [R,R], 1 on brows."""
+        return soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return Trace.of(self.model, glasses_reader().trace)
+
+    def _plainer(self, texture: Floats, moment: Moment) -> Floats:
+        """A new face [R,R,3] without the spots of colour that a draw has."""
+        model, raw = self.model, (moment.light * self.model.light_sd + self.model.light_mean)[0]
+        drawn, out = np.zeros_like(texture), texture.copy()
+        predicted = raw[:3] + np.exp(raw[3]) * model.predicted(moment)[0]
+        drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - predicted
+        change = (colours.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
+        out.reshape(-1, 3)[model.pixels] += _greyed(change, moment)
+        return out
+
+    def _taken(self, row: Row) -> NDArray[np.bool_] | None:
+        return self.model.taken(row.first, row.last) if row.last >= row.first else None
+
+    def _share(self, taken: NDArray[np.bool_]) -> np.float32:
+        """How much of the texture is new."""
+        return taken[len(self.model.shape.basis) + self.model.lights :].mean(dtype=np.float32)
+
+    def moment(self, row: Row, place: Place) -> Moment:
+        """The source's moment as it is published: damped and with noise."""
+        if row.last < row.first:
+            return place.moment
+        config, light = self.config, place.moment.light.copy()
+        light[:, SLOPES] *= config.slopes
+        numbers = config.shown_numbers(place.moment.numbers, row.noise)
+        return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
+
+    def _drawn(self, row: Row, place: Place, made: NewFace) -> NewFace:
+        """A face with eyes and teeth as far as they are new, and with glasses where the source wears some."""
+        model, taken, moment = self.model, self._taken(row), place.moment
+        if taken is None:
+            return made
+        yaw = float(moment.read.pose.yaw[0])
+        iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
+        drawn = made.texture
+        if _is_grown_man(row):
+            drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
+        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
+        if len(model.teeth):
+            number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
+            drawn = with_teeth(
+                drawn,
+                made.points,
+                place.mouth,
+                model.teeth[number],
+                float(model.teeth_openings[number]),
+                model.shape.front,
+                model.warp,
+                made.grid,
+            )
+        drawn = _greyed(drawn - made.texture, moment)
+        texture = made.texture + self._share(taken) * drawn
+        return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp))
+
+    @cached_property
+    def detail_writer(self) -> DetailWriter | None:
+        """The network that fits lent detail to large faces, where the model's file has one."""
+        network = self.model.detail_network
+        return DetailWriter(network.tobytes(), self._device) if network.size else None
+
+    @cached_property
+    def pores(self) -> Floats:
+        return skin_pattern(self.model, self.mask(1.0))
+
+    @cached_property
+    def skin(self) -> NDArray[np.int64]:
+        """Flat indices of the frame's pixels that are skin."""
+        return np.flatnonzero((self.mask(1.0) > 0.9) & (self.model.not_skin < 0.1))
+
+    @cached_property
+    def within(self) -> Floats:
+        """Weights [R,R] that end at the outline of the face, where its surroundings begin."""
+        return frame_mask(self.model.shape.front, self.model.size, inset=_INSIDE, feather=_INSIDE / 2)
+
+    def mask(self, scale: float) -> Floats:
+        inset = round(max(self.config.inset + 50 * (1 - scale), 0.0), 2)
+        if inset not in self._masks:
+            front, size = self.model.shape.front, self.model.size
+            self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
+        return self._masks[inset]
+
+
+def _is_grown_man(row: Row) -> bool:
+    return bool(row.kind[MALE] > 0.5 and row.kind[AGE] >= _GROWN)
+
+
+def _greyed(colours: Floats, moment: Moment) -> Floats:
+    """Colours [...,3] of a photo of a moment: less or none where that has none."""
+    if not moment.grey[0]:
+        return colours
+    out: Floats = colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
+    return out
