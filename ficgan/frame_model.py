@@ -183,7 +183,7 @@ class FrameModel(FaceModel):
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
-        tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
+        tones = colours.read_tones(pixels, self.renderer.skin, model.painted)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -254,7 +254,7 @@ class FrameModel(FaceModel):
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and colours and how they are "
-            "spread, the colour of lips, sharpness, how strong wrinkles, "
+            "spread, the colours of lips, cheeks and nose, sharpness, how strong wrinkles, "
             "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
             "whether there is a moustache and how dark it is, whether there is a beard, where, of which colour and how "
             "clear its hairs are, how bright and of which colour the inside of the "

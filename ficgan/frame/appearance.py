@@ -36,10 +36,15 @@ _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
 # which that ends.
 _EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
-# Of the mesh: the outline of the lips; between the brows; below the nose, the upper lip, the cheeks; along the
-# folds of a smile; along the brows.
+# Of the mesh: the outline of the lips; between the brows; cheeks and nose; below the nose, the upper lip, the cheeks;
+# along the folds of a smile; along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
 _BETWEEN = [107, 108, 151, 337, 336, 285, 8, 55]
+_FLUSHED = (
+    [116, 117, 118, 119, 100, 203, 205, 187, 123],
+    [345, 346, 347, 348, 329, 423, 425, 411, 352],
+    [195, 48, 64, 2, 294, 278],
+)
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
@@ -217,9 +222,10 @@ class AppearanceModel:
         return np.asarray(out, np.float32)
 
     @cached_property
-    def lips(self) -> Floats:
-        """float32 [R,R], 1 on the lips, ending over a unit or two."""
-        return self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0)
+    def painted(self) -> Floats:
+        """float32 [2,R,R]: 1 on the lips, ending over a unit or two; on cheeks and nose, over more."""
+        flushed = [(outline, 1.0) for outline in _FLUSHED]
+        return np.stack([self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0), self._drawn(*flushed, soft=4.0)])
 
     @cached_property
     def between_brows(self) -> Floats:

@@ -30,35 +30,37 @@ _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 _LEVELS = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
 _SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
 # How much a new face's light is stretched: least; most of what is darker and of what is lighter than the median. Darker
-# are eyes and nostrils, too. Most that colours change, of skin and of lips; how far light and lips follow.
-_LEAST, _DARKER, _LIGHTER, _MOST, _MOST_OF_LIPS, _FOLLOWS = 0.7, 1.25, 1.9, 0.25, 0.5, 0.8
+# are eyes and nostrils, too. How far light and lips follow; most that colours change, of skin, lips, cheeks and nose.
+_LEAST, _DARKER, _LIGHTER, _FOLLOWS = 0.7, 1.25, 1.9, 0.8
+_MOST, _MOST_OF_LIPS, _MOST_OF_FLUSH = 0.25, 0.5, 0.2
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
 _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Numbers of `read_tones`.
-TONES = len(_LEVELS) + 3 * len(_SHARES)
+TONES = len(_LEVELS) + 3 * (len(_SHARES) + 1)
 
 
-def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
-    """How light and colours of a face are spread: float32 [25], of logarithms of colours.
+def read_tones(texture: Floats, skin: Indices, painted: Floats) -> Floats:
+    """How light and colours of a face are spread: float32 [28], of logarithms of colours.
 
     Quantiles of skin's light; colours beside the light, from the darkest skin to the lightest; both less the median's.
-    Colours of the lips, less those of the skin.
+    Colours of the lips, and of cheeks and nose beside their light, less those of the skin.
 
     Args:
-        lips: float32 [R,R], 1 on the lips.
+        painted: float32 [2,R,R], 1 on the lips; on cheeks and nose.
     """
-    return _tones(_skin_logs(texture, skin), texture, skin, lips)
+    return _tones(_skin_logs(texture, skin), texture, skin, painted)
 
 
-def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
+def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats) -> Floats:
     """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed."""
     import cv2
 
     logs = _skin_logs(texture, skin)
-    own = _tones(logs, texture, skin, lips)
-    (have, have_colours, have_lips), (want, want_colours, want_lips) = _split(own), _split(tones)
+    own = _tones(logs, texture, skin, painted)
+    have, have_colours, have_lips, have_flush = _split(own)
+    want, want_colours, want_lips, want_flush = _split(tones)
     steps, middle = np.diff(have), len(have) // 2
     most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
     levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
@@ -72,9 +74,10 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> F
     within = cv2.GaussianBlur(within, (0, 0), _LOW)
     shades = np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
     change = change + within[..., None] * shades
+    change += painted[1, ..., None] * np.clip(want_flush - have_flush, -_MOST_OF_FLUSH, _MOST_OF_FLUSH)
     change = cv2.GaussianBlur(change.astype(np.float32), (0, 0), _SOFT)
-    painted = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
-    change += lips[..., None] * (painted.astype(np.float32) - change)
+    colour = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
+    change += painted[0, ..., None] * (colour.astype(np.float32) - change)
     out: Floats = texture * np.exp(change)
     return out
 
@@ -89,7 +92,7 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return out
 
 
-def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats:
+def _tones(logs: Floats, texture: Floats, skin: Indices, painted: Floats) -> Floats:
     import cv2
 
     pixels = logs.reshape(-1, 3)[skin]
@@ -101,15 +104,22 @@ def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats
     ends = np.rint(_SHARES * len(light)).astype(int)
     order = np.argsort(light, kind="stable")
     groups = [np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)]
-    soft = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0) + np.float32(_BLACK))
-    beside = np.array(groups) - np.median(colours, axis=0), np.median(soft, axis=0) - np.median(pixels, axis=0)
-    return np.concatenate([levels, beside[0].ravel(), beside[1]], dtype=np.float32)
+    lips = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[painted[0] > 0.7], 0) + np.float32(_BLACK))
+    flush = logs[painted[1] > 0.7]
+    flush = flush - (flush @ LUMA)[:, None]
+    usual_colour, usual_pixel = np.median(colours, axis=0), np.median(pixels, axis=0)
+    beside = [
+        np.array(groups) - usual_colour,
+        np.median(lips, axis=0) - usual_pixel,
+        np.median(flush, axis=0) - usual_colour,
+    ]
+    return np.concatenate([levels, *(part.ravel() for part in beside)], dtype=np.float32)
 
 
-def _split(tones: Floats) -> tuple[Floats, Floats, Floats]:
-    """Quantiles of light, colours [5,3] and the lips' [3] of `read_tones`."""
-    levels, colours, lips = np.split(tones, [len(_LEVELS), -3])
-    return levels, colours.reshape(-1, 3), lips
+def _split(tones: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Quantiles of light, colours [5,3], those of the lips [3], of cheeks and nose [3] of `read_tones`."""
+    levels, colours, lips, flush = np.split(tones, [len(_LEVELS), -6, -3])
+    return levels, colours.reshape(-1, 3), lips, flush
 
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:

@@ -53,7 +53,7 @@ class Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [7] of `read_beard`.
-        tones: float32 [25] of `read_tones`.
+        tones: float32 [28] of `read_tones`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -194,7 +194,7 @@ class FaceRenderer:
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
             toned = colours.parted(texture, self.skin, model.between_brows)
-            toned = colours.with_tones(toned, place.tones, self.skin, model.lips)
+            toned = colours.with_tones(toned, place.tones, self.skin, model.painted)
             texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
         texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)
