@@ -42,7 +42,6 @@ from ficgan.lab.study.costs import (
 from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
 from ficgan.lab.study.training import (
     Cell,
-    Recipe,
     Row,
     average_precisions,
     evaluation,
@@ -175,7 +174,8 @@ def test_fit_lowers_the_rate_and_equals_plain_sgd() -> None:
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     ours, plain = nn.Linear(3, 1), nn.Linear(3, 1)
     plain.load_state_dict(ours.state_dict())
-    fit(ours, Repeated((x, y)), lambda n, a, b: ((n(a) - b) ** 2).mean(), Recipe(5, 2, 0.1), seed=0)
+    task = StudyTask(epochs=5, drop_every=2)
+    fit(ours, Repeated((x, y)), lambda n, a, b: ((n(a) - b) ** 2).mean(), task, 0.1, seed=0)
     velocity = [torch.zeros_like(p) for p in plain.parameters()]
     for step in range(5):
         gradients = torch.autograd.grad(((plain(x) - y) ** 2).mean(), list(plain.parameters()))
@@ -186,7 +186,7 @@ def test_fit_lowers_the_rate_and_equals_plain_sgd() -> None:
     for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b)
     with pytest.raises(FicganError, match="not finite"):
-        fit(ours, Repeated((1.0, 1.0)), lambda n, *_: n.weight.sum() * np.inf, Recipe(1, 1, 0.1), seed=0)
+        fit(ours, Repeated((1.0, 1.0)), lambda n, *_: n.weight.sum() * np.inf, StudyTask(epochs=1), 0.1, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,8 @@ def test_bfloat16_is_of_the_products_and_not_of_the_weights() -> None:
 
     net = nn.Linear(3, 1)
     before = net.weight.detach().clone()
-    fit(net, Repeated((torch.randn(8, 3), torch.randn(8, 1))), loss, Recipe(1, 1, 0.1, precision="bfloat16"), seed=0)
+    batch = torch.randn(8, 3), torch.randn(8, 1)
+    fit(net, Repeated(batch), loss, StudyTask(epochs=1), 0.1, seed=0, dtype=torch.bfloat16)
     assert seen == [torch.bfloat16] and net.weight.dtype == torch.float32 and not torch.equal(net.weight, before)
 
 

@@ -19,7 +19,7 @@ from ficgan.lab.study.training import (
     Cell,
     Evaluation,
     Row,
-    StudyGrid,
+    Study,
     cell_weights,
     load_weights,
     make_network,
@@ -223,12 +223,12 @@ def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | Non
     return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)
 
 
-def lost_images(cells: Sequence[Cell], grid: StudyGrid) -> list[tuple[str, Gaze, Gaze]]:
+def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Gaze]]:
     """Images with a face that the last network gets right in the original and wrong when trained on blurred ones.
 
     Of the categories that lose most, two images of each. Each comes with its class, and what either network saw.
     """
-    config, scenes = grid.config, grid.judged
+    config, scenes = study.config, study.judged
     mine = {c.variant: c for c in cells if (c.network, c.seed) == (config.networks[-1], config.seeds[0])}
     if not {*_SIDES} <= mine.keys() & {*config.evaluate_on} or not config.pictures:
         return []
@@ -240,18 +240,18 @@ def lost_images(cells: Sequence[Cell], grid: StudyGrid) -> list[tuple[str, Gaze,
     for label in np.argsort(-np.nan_to_num(drop, nan=-1.0), kind="stable"):
         rows += np.flatnonzero(wanted & (scenes.labels == label))[:2].tolist()
     rows = rows[: config.pictures]
-    looks = [_looks(mine[variant], variant, rows, grid) for variant in _SIDES] if rows else []
+    looks = [_looks(mine[variant], variant, rows, study) for variant in _SIDES] if rows else []
     titles = [scenes.classes[scenes.labels[row]] for row in rows]
     return list(zip(titles, *looks, strict=True)) if rows and all(looks) else []
 
 
-def _looks(cell: Cell, variant: Variant, rows: Sequence[int], grid: StudyGrid) -> list[Gaze]:
-    config, scenes = grid.config, grid.judged
+def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
+    config, scenes = study.config, study.judged
     network = make_network(cell.network, len(scenes.classes), seed=0)
     load_weights(network, cell_weights(cell.path), where=str(cell.path))
-    seen = np.stack([central_view(grid.pictures[variant][row], config.crop, config.resize) for row in rows])
-    labels = torch.from_numpy(scenes.labels[list(rows)]).to(grid.device)
-    heat = grad_cam(network.to(grid.device), to_input(torch.from_numpy(seen).to(grid.device)), labels)
+    seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
+    labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
+    heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)
     if heat is None:
         return []
     called = [scenes.classes[cell.evaluations[variant]["guess"][row]] for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
 
@@ -50,8 +50,8 @@ class TransferConfig(StudyTask):
 
     kind: Literal["classification", "attributes", "detection"]
     # Classification: annotations of `open_scenes`, or None for a folder per class. Attributes: a label file of
-    # `ficgan.data`; a holdout keeps people apart. Detection: annotations with boxes of faces, or None for the folder
-    # of PASCAL VOC (VOCdevkit), whose lists are the splits.
+    # `ficgan.data`; a holdout keeps people apart. Detection has none: the folder of PASCAL VOC (VOCdevkit) has lists,
+    # which are the splits.
     labels: Path | None = None
     networks: tuple[str, ...] = ()  # (): those of the study
     train_images: int = Field(0, ge=0)  # Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA.
@@ -61,8 +61,6 @@ class TransferConfig(StudyTask):
     size: int = Field(600, ge=32)
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
     proposals: int = Field(1000, ge=1)
-    # Detection: precision at every recall (VOC since 2010) or at 0, .1, … 1 (VOC 2007, as MMDetection has it).
-    recalls: Literal["every", "eleven"] = "every"
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
         "none",
         "original",
@@ -164,8 +162,8 @@ class Scene:
     boxes: Boxes
     objects: Boxes | None = None
     # Of PASCAL VOC: what the boxes are of, numbers of the set's classes [M], and which are too difficult to count [M].
-    kinds: NDArray[np.int64] | None = None
-    difficult: NDArray[np.bool_] | None = None
+    kinds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    difficult: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def load(self) -> Image:
         """Decoded at full resolution."""
@@ -173,15 +171,11 @@ class Scene:
 
     def easy(self) -> Scene:
         """Without the boxes that are too difficult to count."""
-        if self.kinds is None or self.difficult is None:
-            return self
         keep = ~self.difficult
         return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
 
     def of_kind(self, number: int) -> tuple[Boxes, NDArray[np.bool_]]:
-        """Boxes of a kind (all, where only faces are annotated), and which of them are too difficult to count."""
-        if self.kinds is None or self.difficult is None:
-            return self.boxes, np.zeros(len(self.boxes), bool)
+        """Boxes of a kind, and which of them are too difficult to count."""
         mine = self.kinds == number
         return self.boxes[mine], self.difficult[mine]
 
@@ -212,7 +206,7 @@ class Scenes:
         for scene in self.items:
             digest.update(f"{scene.name}\0{scene.blob.size}\0{scene.label}\n".encode())
             for known in (scene.boxes, scene.kinds, scene.difficult):
-                digest.update(b"" if known is None else np.ascontiguousarray(known).tobytes())
+                digest.update(np.ascontiguousarray(known).tobytes())
         return digest.hexdigest()
 
     def below(self, groups: Mapping[str, Sequence[str]], hierarchy: Path | None) -> dict[str, list[int]]:
