@@ -183,8 +183,6 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
 
 # -- guesses at images -------------------------------------------------------------------------------------------------
 
-__all__ = ["Guesses", "attacker_of", "face_crops", "guess_all"]
-
 Image = NDArray[np.uint8]
 
 
@@ -218,12 +216,13 @@ def face_crops(size: int, *, aligned: bool, detector: str = "auto") -> Callable[
     return crops
 
 
+@dataclasses.dataclass
 class Guesses:
     """What `guess_all` made: counts, and for each unusable image why."""
 
-    def __init__(self) -> None:
-        self.faces = self.written = 0
-        self.failed: list[str] = []
+    faces: int = 0
+    written: int = 0
+    failed: list[str] = dataclasses.field(default_factory=list)
 
 
 def guess_all(

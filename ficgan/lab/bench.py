@@ -92,7 +92,7 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
 
 
 def _all_of(source: SetConfig) -> FaceSet:
-    return open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity, name=source.name)
+    return opened(source.model_copy(update={"limit_people": None}))
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
@@ -208,11 +208,9 @@ def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
 class Subject:
     """Views of the set under one anonymiser (None: the clear images); the same pixels are made once."""
 
-    def __init__(
-        self, bench: Bench, anonymizer: Anonymizer | None, *, say: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, bench: Bench, anonymizer: Anonymizer | None, *, say: Say | None = None) -> None:
         self.bench, self.anonymizer = bench, anonymizer
-        self.say = say or (lambda text: None)
+        self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
         self._blocks: dict[tuple[str, str], Images] = {}
 

@@ -49,15 +49,13 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ReverserTraits:
-    """Declared facts of an attacker: `knowledge` it needs ("pairs" where it learns), anonymisers it was made for
-    (`against`; empty: any), and whether it gives `several` candidates.
-    """
+    """Declared facts of an attacker."""
 
     title: str
     source: str
-    knowledge: frozenset[Knowledge] = frozenset()
-    against: frozenset[str] = frozenset()
-    several: bool = False
+    knowledge: frozenset[Knowledge] = frozenset()  # "pairs" where it learns
+    against: frozenset[str] = frozenset()  # Anonymisers that it was made for; empty: any
+    several: bool = False  # Whether it gives several candidates
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,7 @@ class MeanFace(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
-    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2).
-
-    Images of another size are brought back to the crop's; see `Program`.
-    """
+    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 
     name: ClassVar[str] = "external"
     traits: ClassVar[ReverserTraits] = ReverserTraits(
@@ -141,15 +136,13 @@ class ExternalRestorer(Program, Reverser):
     )
 
     def guess(self, faces: Faces) -> Images:
-        """See `Program.made_of`; besides, InputError for an image that is not square."""
         return self.made_of(faces, _read_square)
 
 
 def _read_square(file: Path, name: str, side: int) -> Images:
     pixels = read_pixels(file, name)
-    height, width = pixels.shape[:2]
-    if height != width:
-        raise InputError(f"external: {file.name} for {name} is {width}×{height}, and crops are square")
+    if pixels.shape[0] != pixels.shape[1]:
+        raise InputError(f"external: {file.name} for {name} is no square, as crops are")
     return resize(pixels, side)
 
 

@@ -21,6 +21,7 @@ from ficgan.lab.attacks.base import (
     Reverser,
     ReverserTraits,
     check_pairs,
+    fitted,
     resized,
     seed_of,
     to_images,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 
     from ficgan.lab.attacks.training import Learner
 
-# Version of the layout of a file; raised when a reader of the old one would misread the new one.
-SCHEMA = 1
+SCHEMA = 1  # Of the layout of a file; raised when a reader of the old one would misread the new one
 _KIND = "attacker"
 
 
@@ -148,9 +148,7 @@ class Learned(Reverser):
 
     def trained_network(self) -> nn.Module:
         """The network; UsageError where nothing has been learnt yet."""
-        if self._network is None:
-            raise UsageError(f"{self.name} has learnt nothing yet; fit it on pairs")
-        network: nn.Module = self._network
+        network: nn.Module = fitted(self._network, self.name)
         return network
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
@@ -169,14 +167,13 @@ class Learned(Reverser):
         save_tensors(path, weights, header, kind=_KIND)
 
     def guess(self, faces: Faces) -> Images:
-        return self._reversed(faces, 1)[:, 0]
+        return self.reverse(faces)[:, 0]
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
-        return self._reversed(faces, n) if self.traits.several else np.repeat(self._reversed(faces, 1), n, axis=1)
-
-    def _reversed(self, faces: Faces, n: int) -> NDArray[np.uint8]:
         import torch
 
+        if n > 1 and not self.traits.several:
+            return np.repeat(self.reverse(faces), n, axis=1)
         network = self.trained_network()
         device = next(network.parameters()).device
         side = faces.images.shape[1]

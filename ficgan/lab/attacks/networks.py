@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +70,9 @@ class ThesisAutoEncoderNetwork(nn.Module):
         self.down = nn.ModuleList(nn.Conv2d(down[i], down[i + 1], 3, padding=1) for i in range(3))
         self.up = nn.ModuleList(nn.ConvTranspose2d(up[i], up[i + 1], 2, stride=2) for i in range(3))
 
-    def encode(self, x: Tensor) -> Tensor:
-        """The compressed representation."""
+    def forward(self, x: Tensor) -> Tensor:
         for layer in self.down:
             x = F.max_pool2d(F.relu(layer(x)), 2)
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.encode(x)
         for layer in self.up[:-1]:
             x = F.relu(layer(x))
         return torch.sigmoid(self.up[-1](x))
@@ -115,12 +109,12 @@ class Pix2PixUNet(nn.Module):
             # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
             normed = 0 < level < depth - 1
             conv = nn.Conv2d(widths[level - 1] if level else 3, width, 4, 2, 1)
-            self.down.append(nn.Sequential(conv, _normalise(width) if normed else nn.Identity()))
+            self.down.append(nn.Sequential(conv, nn.InstanceNorm2d(width, affine=True) if normed else nn.Identity()))
         for level in reversed(range(depth)):
             inside = widths[level] * (1 if level == depth - 1 else 2)
             out = widths[level - 1] if level else 3
             conv_up = nn.ConvTranspose2d(inside, out, 4, 2, 1)
-            self.up.append(nn.Sequential(conv_up, _normalise(out) if level else nn.Identity()))
+            self.up.append(nn.Sequential(conv_up, nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()))
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
@@ -158,7 +152,7 @@ class PatchGAN(nn.Module):
         for index in range(halvings + 1):
             width = base * min(2**index, _WIDEST)
             layers.append(nn.Conv2d(before, width, 4, 2 if index < halvings else 1, 1))
-            layers += [_normalise(width)] if index else []
+            layers += [nn.InstanceNorm2d(width, affine=True)] if index else []
             layers.append(nn.LeakyReLU(_SLOPE))
             before = width
         self.layers = nn.Sequential(*layers, nn.Conv2d(before, 1, 4, 1, 1))
@@ -219,10 +213,6 @@ class Pix2PixLearner(Learner):
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         return min(1.0, 2 * (1 - done / epochs))
-
-
-def _normalise(width: int) -> nn.Module:
-    return nn.InstanceNorm2d(width, affine=True)
 
 
 def _initialise(module: nn.Module) -> None:
@@ -322,12 +312,11 @@ class KernelEstimator:
 
 
 def log_spectrum(images: Images) -> NDArray[np.float32]:
-    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window.
-
-    A blur adds to it twice its log gain.
-    """
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window."""
     side = images.shape[1]
-    order, counts = _rings(side)
+    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
+    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    order, counts = np.argsort(radius, kind="stable"), np.bincount(radius)
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
     for start in range(0, len(images), 64):
@@ -338,13 +327,6 @@ def log_spectrum(images: Images) -> NDArray[np.float32]:
         logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
         out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
     return out
-
-
-@lru_cache(maxsize=8)
-def _rings(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
-    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
-    return np.argsort(radius, kind="stable"), np.bincount(radius)
 
 
 class _EfficientNet(nn.Module):
