@@ -1,8 +1,4 @@
-"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too.
-
-FICGAN is one anonymiser among others: aligned crops in, new faces out, with all of its controls. The policy's retries
-are not part of it: an evaluation wants the method's own figures, not those of its safety net.
-"""
+"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too."""
 
 from __future__ import annotations
 
@@ -121,12 +117,7 @@ class Ficgan(Anonymizer):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KSameAppearance(Ficgan):
-    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes.
-
-    A network is to be better than this. With ψ = 0 the code is the plain mean, as Gross et al. have it; pose, numbers
-    of expression, light, gender and age are the source's own. The k people come from the embedded bank, and the source
-    is not among them.
-    """
+    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes."""
 
     name = "k-same-appearance"
     traits = Traits(

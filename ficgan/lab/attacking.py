@@ -91,8 +91,7 @@ def evaluate_attacker(
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
-    limit = {"limit_people": given.pop("limit_people", None)}
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
+    given = {"limit_people": None, **{key: str(v) if isinstance(v, Path) else v for key, v in given.items()}}
     spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",

@@ -1,7 +1,4 @@
-"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces reveal of them.
-
-No trained weights come with this package: CelebA's terms do not allow it.
-"""
+"""Face attributes, such as CelebA's forty: a classifier to be trained, and what anonymised faces reveal of them."""
 
 from __future__ import annotations
 

@@ -327,12 +327,14 @@ def prepared_set(
         if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
-    finder = _detector(detector) if isinstance(detector, str) and not config.aligned else detector
+    finder = None
+    if detector is not None and not config.aligned:
+        finder = Quick(_detector(detector) if isinstance(detector, str) else detector)
     return prepare(
         opened(config),
         size=config.size,
         context=config.context,
-        detector=None if config.aligned or finder is None or isinstance(finder, str) else Quick(finder),
+        detector=finder,
         cache=store,
         aligned=config.aligned,
         progress=report,

@@ -1,8 +1,4 @@
-"""Probes that learn on other people to recognise people by FICGAN's codes.
-
-k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
-tested here. All figures are lower bounds.
-"""
+"""Probes that learn on other people to recognise people by FICGAN's codes."""
 
 from __future__ import annotations
 
@@ -40,11 +36,7 @@ _VIEWS = (
 
 
 def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people.
-
-    Returns trials whose `attacker` is the code and image, `recogniser` the probe; control "codes" marks what nobody
-    sees outside, with z_id and judges as ceilings.
-    """
+    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people."""
     method, split = subject.anonymizer, bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")

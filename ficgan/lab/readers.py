@@ -127,10 +127,7 @@ _MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among F
 
 
 class ShapeRecognizer:
-    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression.
-
-    Coordinates are in standard deviations from the embedded model's mean face, whatever model is attacked.
-    """
+    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 
     name = "shape"
     metric: Literal["cosine", "euclidean"] = "cosine"

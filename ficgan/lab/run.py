@@ -11,7 +11,6 @@ import io
 import json
 import multiprocessing
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -112,23 +111,6 @@ class Store:
                     waiting()
                 lock(file)
             yield folder
-
-    def take_over(self, other: Path) -> int:
-        """Copy what the store in another run's folder has and this one lacks; returns how many results."""
-        theirs = other / "store"
-        if self.folder is None or not theirs.is_dir():
-            raise InputError(f"{other} holds no store of a run; name the folder that was given to another run as -o")
-        taken = 0
-        for path in sorted(theirs.glob("*.*")) + sorted(theirs.glob("attackers/*/")):
-            mine = self.folder / path.relative_to(theirs)
-            if mine.exists() or path.name.startswith("."):
-                continue
-            mine.parent.mkdir(parents=True, exist_ok=True)
-            whole = mine.with_name(f".{mine.name}.{os.getpid()}")
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, whole)
-            whole.rename(mine)
-            taken += path.is_file()
-        return taken
 
 
 def write_file(path: Path, content: str | bytes) -> Path:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,7 +16,6 @@ from stand_ins import random_network
 from texture_world import Textures, write_people
 
 from ficgan.anonymizers import Faces
-from ficgan.cli.evaluate import paper
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces import get_recognizer
 from ficgan.lab import matrix, readers
@@ -301,15 +299,3 @@ def test_the_kernel_estimator_is_asked_and_its_error_counted(
     heavy = run.outcomes["kernel"].trials[1]
     assert heavy.method == "heavy"
     assert _value(heavy, "PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error)), rel=1e-5)
-
-
-@pytest.mark.usefixtures("_judge")
-def test_the_command_writes_tables_and_figures(people: Path, tmp_path: Path) -> None:
-    words = f"revelio --data {people} --labels {people / 'labels.csv'} -o {tmp_path} --aligned --size {SIDE}"
-    words += " --parts retrieval --attacker Revelio=ridge --candidates 1 --probes 4 --set outsiders=3"
-    words += " --set identities=3 --resamples 20 --quiet"
-    done = CliRunner().invoke(paper, words.split(), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    told = json.loads((tmp_path / "paper.json").read_text())
-    assert told["provenance"]["settings"]["candidates"] == 1 and len(told["tables"]) == 12
-    assert "Revelio, Table 1" in (tmp_path / "report.html").read_text()

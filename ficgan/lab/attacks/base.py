@@ -77,6 +77,7 @@ class Reverser(Parametrised):
         raise NotImplementedError
 
 
+FROM_PAIRS: frozenset[Knowledge] = frozenset({"pairs"})
 # Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs.
 BLURS = frozenset({"gaussian-blur", "box-blur", "obfuscation-blur"})
 NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
@@ -96,8 +97,8 @@ def reverser_of(text: str) -> Reverser:
 class NothingDone(Reverser):
     """The anonymised face as it is: naive recognition."""
 
-    name: ClassVar[str] = "identity"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Nothing done", source="Fantômas, §7.2 (naive)")
+    name = "identity"
+    traits = ReverserTraits("Nothing done", "Fantômas, §7.2 (naive)")
 
     def guess(self, faces: Faces) -> Images:
         return faces.images.copy()
@@ -108,10 +109,8 @@ class NothingDone(Reverser):
 class MeanFace(Reverser):
     """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
 
-    name: ClassVar[str] = "mean-face"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Mean face (negative control)", source="this work", knowledge=frozenset({"pairs"})
-    )
+    name = "mean-face"
+    traits = ReverserTraits("Mean face (negative control)", "this work", FROM_PAIRS)
 
     mean: Images | None = field(default=None, repr=False, compare=False)
 
@@ -130,10 +129,8 @@ class MeanFace(Reverser):
 class ExternalRestorer(Program, Reverser):
     """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 
-    name: ClassVar[str] = "external"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="External restorer", source="the program's own", knowledge=frozenset({"method"})
-    )
+    name = "external"
+    traits = ReverserTraits("External restorer", "the program's own", frozenset({"method"}))
 
     def guess(self, faces: Faces) -> Images:
         return self.made_of(faces, _read_square)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,17 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
 from ficgan.arrays import luminance
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import BLURS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits, mean_ssim
+from ficgan.lab.attacks.base import (
+    BLURS,
+    FROM_PAIRS,
+    NOISES,
+    REVERSERS,
+    Float,
+    Pairs,
+    Reverser,
+    ReverserTraits,
+    mean_ssim,
+)
 from ficgan.registry import param
 
 # Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
@@ -129,13 +139,8 @@ _PRIORS = ("flat", "laplacian")
 class Wiener(Reverser):
     """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "wiener"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wiener filter",
-        source="Fantômas, §6.2.1",
-        knowledge=frozenset({"pairs"}),
-        against=BLURS | NOISES | {"pixelation"},
-    )
+    name = "wiener"
+    traits = ReverserTraits("Wiener filter", "Fantômas, §6.2.1", FROM_PAIRS, against=BLURS | NOISES | {"pixelation"})
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: chosen on pairs", low=0)
     sigma: float = param(0.0, "its deviation in pixels; 0: as OpenCV gives one of that width", low=0)
@@ -188,11 +193,9 @@ class WienerBlind(Reverser):
     Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
     """
 
-    name: ClassVar[str] = "wiener-blind"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Blind Wiener filter",
-        source="Fantômas, §6.2.1; Orieux et al. 2010",
-        against=BLURS | {"gaussian-noise", "dp-snow"},
+    name = "wiener-blind"
+    traits = ReverserTraits(
+        "Blind Wiener filter", "Fantômas, §6.2.1; Orieux et al. 2010", against=BLURS | {"gaussian-noise", "dp-snow"}
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated for each picture", low=0)
@@ -246,9 +249,9 @@ def _widths(most: int) -> list[int]:
 class RichardsonLucy(Reverser):
     """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "richardson-lucy"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Richardson–Lucy deconvolution", source="Fantômas, §6.2.1; Fish et al. 1995", against=BLURS | NOISES
+    name = "richardson-lucy"
+    traits = ReverserTraits(
+        "Richardson–Lucy deconvolution", "Fantômas, §6.2.1; Fish et al. 1995", against=BLURS | NOISES
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated of each picture", low=0)
@@ -285,10 +288,8 @@ _FINAL = 3000.0  # Weight of the data in the final deconvolution with the kernel
 class NormSparsity(Reverser):
     """The free kernel whose sharp edges have the least ℓ1/ℓ2 ratio is undone (Krishnan et al. 2011, eqs. 2–6)."""
 
-    name: ClassVar[str] = "norm-sparsity"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Normalised sparsity", source="Fantômas, §6.2.2; Krishnan et al. 2011", against=BLURS
-    )
+    name = "norm-sparsity"
+    traits = ReverserTraits("Normalised sparsity", "Fantômas, §6.2.2; Krishnan et al. 2011", against=BLURS)
 
     kernel: int = param(0, "widest kernel looked for, pixels, odd; 0: estimated of each picture", low=0, high=99)
 

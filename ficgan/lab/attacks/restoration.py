@@ -15,6 +15,7 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks.base import (
     BLURS,
+    FROM_PAIRS,
     NOISES,
     REVERSERS,
     Float,
@@ -80,9 +81,9 @@ def _resampling_traits(title: str) -> ReverserTraits:
 class LinearResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "linear"
-    traits: ClassVar[ReverserTraits] = _resampling_traits("Linear interpolation")
-    cubic: ClassVar[bool] = False
+    name = "linear"
+    traits = _resampling_traits("Linear interpolation")
+    cubic = False
 
 
 @REVERSERS.add
@@ -90,9 +91,9 @@ class LinearResampling(_Resampling):
 class BicubicResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "bicubic"
-    traits: ClassVar[ReverserTraits] = _resampling_traits("Bicubic interpolation")
-    cubic: ClassVar[bool] = True
+    name = "bicubic"
+    traits = _resampling_traits("Bicubic interpolation")
+    cubic = True
 
 
 # Daubechies' filter with two vanishing moments, and its mirror.
@@ -106,10 +107,8 @@ HIGH = (LOW[::-1] * np.array([1, -1, 1, -1])).astype(np.float32)
 class Wavelet(Reverser):
     """Wavelet coefficients drawn towards zero (BayesShrink; Chang et al. 2000, eqs. 9, 13; Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "wavelet"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wavelet denoising", source="Fantômas, §6.2.1; Chang et al. 2000", against=NOISES
-    )
+    name = "wavelet"
+    traits = ReverserTraits("Wavelet denoising", "Fantômas, §6.2.1; Chang et al. 2000", against=NOISES)
 
     def guess(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
@@ -184,12 +183,9 @@ def bayes_shrunk(band: Float, noise: Float) -> Float:
 class InterpolateGrey(Reverser):
     """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3)."""
 
-    name: ClassVar[str] = "interpolate-grey"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Interpolation of grey pixels",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"method"}),
-        against=frozenset({"dp-snow"}),
+    name = "interpolate-grey"
+    traits = ReverserTraits(
+        "Interpolation of grey pixels", "Fantômas, §6.2.3", frozenset({"method"}), against=frozenset({"dp-snow"})
     )
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
@@ -223,16 +219,13 @@ def _neighbours(grid: Float) -> Float:
 @REVERSERS.add
 @dataclass(frozen=True)
 class LearnPermutation(Reverser):
-    """One fixed permutation of all pixels, found by the colours that a place shows over all pairs (Fantômas, §6.2.3).
+    """One fixed permutation of all pixels, found by the colours a place shows over all pairs (Fantômas, §6.2.3)."""
 
-    Pixels without a match are kept, as in lossy files.
-    """
-
-    name: ClassVar[str] = "learn-permutation"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Learnt permutation",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"pairs"}),
+    name = "learn-permutation"
+    traits = ReverserTraits(
+        "Learnt permutation",
+        "Fantômas, §6.2.3",
+        FROM_PAIRS,
         against=frozenset({"block-permutation", "pixel-relocation"}),
     )
 
@@ -285,10 +278,8 @@ class Ridge(Reverser):
     grid on people held out (Hoerl and Kennard 1970, eq. 2.3).
     """
 
-    name: ClassVar[str] = "ridge"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Ridge regression", source="this work; Hoerl and Kennard 1970", knowledge=frozenset({"pairs"})
-    )
+    name = "ridge"
+    traits = ReverserTraits("Ridge regression", "this work; Hoerl and Kennard 1970", FROM_PAIRS)
 
     pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ficgan.anonymizers import Faces
 from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.attacks.base import REVERSERS, Pairs, ReverserTraits, check_pairs, resized, to_tensor
+from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, Pairs, ReverserTraits, check_pairs, resized, to_tensor
 from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import param
 
@@ -32,15 +32,11 @@ class Revelio(Learned):
     """A U-Net learns to denoise a guess at the face, the anonymised one beside it (Revelio, §4.2; SR3; Palette).
 
     The paper's attacker is
-    `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`; the defaults are for
-    a CPU. An error in `noise` is 150 times as large in the face at the noisiest levels, and candidates of `clear`
-    differ least.
+    `preset=sr3,schedule=sr3,predicts=noise,sampler=ancestral-beta,samples=2000,lr=5e-5,size=256`.
     """
 
-    name: ClassVar[str] = "revelio"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Conditional diffusion (Revelio)", source="Revelio, §4.2", knowledge=frozenset({"pairs"}), several=True
-    )
+    name = "revelio"
+    traits = ReverserTraits("Conditional diffusion (Revelio)", "Revelio, §4.2", FROM_PAIRS, several=True)
 
     # The paper wants the training set remembered: nobody is held out, and the last weights are kept.
     held: float = param(0.0, "share of the people held out to watch the training on", low=0, high=0.5)

@@ -156,10 +156,7 @@ def _first(folders: Sequence[Path], pattern: str) -> Path | None:
 
 
 def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
-    """Share of attributes decided alike (p ≥ .5) for each image, of probabilities [N,A] (FICGAN, §4.2).
-
-    Most attributes are rare, and a reader that always says no agrees often: see `balanced_agreement`.
-    """
+    """Share of attributes decided alike (p ≥ .5) for each image, of probabilities [N,A] (FICGAN, §4.2)."""
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
 
 

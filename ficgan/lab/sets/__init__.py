@@ -1,7 +1,4 @@
-"""Face sets for evaluations: each face is detected once, on the clear image, and cut upright; and their split.
-
-The parts are background, attacker, gallery and probe.
-"""
+"""Face sets for evaluations: each face is detected once, on the clear image, and cut upright; and their split."""
 
 from __future__ import annotations
 
@@ -143,11 +140,7 @@ def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, 
 
 
 def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, digests: Sequence[str]) -> Split:
-    """The split without pictures (equal `digests`) that stand in two parts or twice: they would flatter its figures.
-
-    Gallery comes before probe, attacker and background. People who lose their last enrolled or probe image are left
-    out.
-    """
+    """The split without pictures (equal `digests`) that stand in two parts or twice: they would flatter its figures."""
     first: dict[str, tuple[int, str]] = {}
     gone: set[int] = set()
     for part in _PRIORITY:

@@ -1,7 +1,4 @@
-"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.).
-
-Its tables and figures, with the published numbers beside them, and its page.
-"""
+"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.)."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, 
 from ficgan.lab.study.transfer import Transfer
 
 _FEW_CLASSES = 30
-_FULL_EPOCHS = 90  # Section 4
 
 
 # A process opens a study and its downstream tasks once. The settings are JSON, which any process can read.
@@ -51,24 +47,15 @@ def _tune(
 
 
 def run_obfuscation(
-    config: StudyConfig,
-    out: Path,
-    progress: Progress | None = None,
-    *,
-    jobs: int = 1,
-    cluster: str | None = None,
-    merge: Sequence[Path] = (),
+    config: StudyConfig, out: Path, progress: Progress | None = None, *, jobs: int = 1, cluster: str | None = None
 ) -> StudyRun:
     """Run or resume a study; all figures are also in `out/study.json`.
 
     Args:
         jobs: networks that are trained at the same time, in processes or, with `cluster`, by workers of that Ray
             cluster, which need the same paths.
-        merge: folders of other runs of this study, whose finished networks are taken over.
     """
     start, run = time.monotonic(), Run(out, jobs=jobs, cluster=cluster, progress=progress)
-    for other in merge:
-        run.say(f"{run.store.take_over(other)} results of {other.name} taken over")
     for network in config.networks:
         check_network(network)
         config.weights_of(network)
@@ -163,8 +150,6 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         "one seed": len(config.seeds) == 1,
         "mark": len(faced) < classes and few,
         "few classes": few,
-        "epochs": 0 < config.epochs < _FULL_EPOCHS,
-        "precision": config.precision != "float32",
         "not ImageNet": classes != 1000,
         "transfer": config.tasks,
     }
@@ -176,8 +161,6 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         point=100 / len(judged),
         classes=classes,
         faced=", ".join(whole.classes[label] for label in sorted(faced)),
-        epochs=config.epochs,
-        precision=config.precision,
     )
 
 

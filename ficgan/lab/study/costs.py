@@ -96,10 +96,7 @@ def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
 
 
 def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
-    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover.
-
-    The boxes are as annotated: blurring reaches a tenth of a box's diagonal further on every side.
-    """
+    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover."""
     area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
     for row, scene in enumerate(scenes.items):
         if len(scene.boxes):
@@ -196,13 +193,9 @@ class Gaze(NamedTuple):
 
 
 def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | None:
-    """Where a network looks for a class: [N,h,w] in 0…1, in the last map of positions that one of its modules gives.
+    """Where a network looks for a class: Grad-CAM's weighted map (eqs. 1 and 2) [N,h,w] in 0…1, None without positions.
 
-    Args:
-        images: float [N,3,H,W], normalised.
-        labels: [N] the class of each.
-    Returns:
-        The weighted map of Grad-CAM's eqs. 1 and 2, its maximum 1 unless it is all 0; None for a network without maps.
+    Of images [N,3,H,W], normalised, and the class of each [N]; the map is the last one that a module gives.
     """
     maps = list[Tensor]()
 
@@ -224,10 +217,7 @@ def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | Non
 
 
 def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Gaze]]:
-    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones.
-
-    Of the categories that lose most, two images of each. Each comes with its class, and what either network saw.
-    """
+    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones."""
     config, scenes = study.config, study.judged
     mine = {c.variant: c for c in cells if (c.network, c.seed) == (config.networks[-1], config.seeds[0])}
     if not {*_SIDES} <= mine.keys() & {*config.evaluate_on} or not config.pictures:
