@@ -141,16 +141,6 @@ class KSameAppearance(Ficgan):
     bank: str = field(default="", init=False)
     device: str = field(default="cpu", init=False)
 
-    @property
-    def face_model(self) -> FaceModel:
-        """The embedded linear model with these controls."""
-        from ficgan.frame_model import FrameModel
-
-        model = super().face_model
-        if not isinstance(model, FrameModel):
-            raise UsageError(f"{self.name} needs the embedded appearance model, and this copy of ficgan has another")
-        return model
-
 
 def _others(faces: Faces) -> list[int]:
     """For each face the row of another person's: the next one in the order given, as a target w_t."""

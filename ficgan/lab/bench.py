@@ -56,8 +56,6 @@ class AttackerManifest:
 
     @classmethod
     def read(cls, path: Path) -> AttackerManifest:
-        if not path.is_file():
-            raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
@@ -212,7 +210,7 @@ class Subject:
         self.bench, self.anonymizer = bench, anonymizer
         self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
-        self._blocks: dict[tuple[str, str], Images] = {}
+        self._blocks: dict[tuple[str, tuple[str, ...]], Images] = {}
 
     def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
@@ -226,32 +224,32 @@ class Subject:
         if maker is None:
             return self.clear(rows)
         split = self.bench.split
-        name, block = "tested", np.sort(np.concatenate([split.gallery, split.probe]))
+        block = np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
-            name, block = "attacker", np.sort(split.attacker)
-        made = self._made(maker, name, self.bench.part(block), self.bench.digest)
+            block = np.sort(split.attacker)
+        made = self.made(maker, self.bench.part(block), self.bench.digest)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
     def training_faces(self, anonymizer: Anonymizer) -> Faces:
         """The other set that attackers learn from, anonymised; its people have numbers of their own."""
         other = self.bench.training_set
         assert other is not None
-        return other.faces.with_images(self._made(anonymizer, "training set", other, other.digest))
+        return other.faces.with_images(self.made(anonymizer, other, other.digest))
 
-    def _made(self, maker: Anonymizer, name: str, part: Prepared, origin: str) -> Images:
-        mark = fingerprint(maker)
-        if mark is None:  # what a program does is its own affair: kept for this task only
-            key = (maker.name, name)
-            if key not in self._blocks:
-                self._blocks[key] = part.anonymise(maker).images
-            return self._blocks[key]
-        kept = ["pixels", origin, list(part.region), mark, list(part.faces.names)]
+    def made(self, maker: Anonymizer, part: Prepared, origin: str) -> Images:
+        """Crops of a part, anonymised and kept under the digest `origin`; of a program, for this task alone."""
 
         def make() -> Images:
             self.say(f"{len(part)} faces are anonymised")
             return part.anonymise(maker).images
 
-        return self.bench.store.array(kept, make)
+        mark = fingerprint(maker)
+        if mark is not None:
+            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(part.faces.names)], make)
+        key = (maker.name, part.faces.names)
+        if key not in self._blocks:
+            self._blocks[key] = make()
+        return self._blocks[key]
 
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:

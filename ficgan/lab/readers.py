@@ -33,7 +33,6 @@ class Reader:
 
     recognizer: Recognizer
     name: str
-    given: str
     digest: str
 
     @property
@@ -78,7 +77,7 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
         name = Path(file).stem if colon else kind
         path = getattr(recognizer, "path", None)  # of a network that the user brought
         digest = file_digest(path) if path else getattr(recognizer, "digest", name)
-        readers.append(Reader(recognizer, name, given, digest))
+        readers.append(Reader(recognizer, name, digest))
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")
     return readers

@@ -63,7 +63,6 @@ def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
         ({"extra": ["external:folder=x"]}, "not of the form LABEL=NAME"),
         ({"extra": ["CIAGAN=externall:folder=x"]}, "did you mean external"),
         ({"extra": ["Pixelation=solid"]}, "two methods are called 'Pixelation'"),
-        ({"extra": ["Fawkes=fawkes:verifier=onnx:a.onnx"], "judges": ["onnx:a.onnx"]}, "cannot judge it too"),
         ({"size": 8}, "size"),
     ],
 )

@@ -61,8 +61,6 @@ class Learned(Reverser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lr <= 0:  # the bound of a parameter would be allowed itself
-            raise UsageError(f"{self.name}: lr is {self.lr:g}, at which nothing is learnt; give a rate above 0")
         if self.size % self.multiple:
             raise UsageError(f"{self.name}: size is {self.size}; give a multiple of {self.multiple}")
 
@@ -316,8 +314,7 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
         attacker = REVERSERS.make(header["attacker"], **header["settings"])
     except (KeyError, UsageError) as error:
         raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
-    if not isinstance(attacker, Learned):
-        raise FicganError(f"{path} holds {attacker.name}, which has no weights; train it again")
+    assert isinstance(attacker, Learned)
     attacker = replace(attacker, device=device)
     with torch.device("meta"):
         network = attacker.network()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
-from ficgan.errors import InputError, Progress
+from ficgan.errors import Progress
 from ficgan.faces import ARCFACE_POINTS, crop, similarity
 from ficgan.lab.attacks.base import people_of
 from ficgan.lab.attacks.deconvolution import blurred
@@ -229,14 +229,13 @@ _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what 
 
 @dataclass(frozen=True)
 class KernelEstimator:
-    """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
+    """Odd kernel sizes K of Gaussian blurs; made by `train`.
 
     An EfficientNetV2 of torchvision (Revelio, §4.2), or a perceptron on a `log_spectrum`, which a blur shifts by its
     transfer function. `error`: mean absolute error on the validation faces, pixels; None where there were none.
     """
 
     module: nn.Module = field(repr=False, compare=False)
-    side: int
     kernels: tuple[int, ...]
     error: float | None = None
 
@@ -258,8 +257,6 @@ class KernelEstimator:
         The epoch of the smallest error on the `validation` faces, of other people, is kept; else the last.
         """
         kernels = tuple(sorted({int(kernel) for kernel in kernels}))
-        if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
-            raise InputError("a kernel estimator learns from faces and at least two odd widths, such as 1, 3, … 81")
         torch.manual_seed(seed)
         kind = _Perceptron if network == "perceptron" else _EfficientNet
         device = torch.device("cpu" if kind is _Perceptron else resolve_device("auto"))
@@ -271,7 +268,7 @@ class KernelEstimator:
         optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
         steps = epochs * -(-len(seen) // batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
+        order, made = torch.Generator().manual_seed(seed), cls(module, kernels)
         validated = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
@@ -292,13 +289,11 @@ class KernelEstimator:
             progress=progress,
             title="kernel estimator",
         )
-        return cls(module, images.shape[1], kernels, least)
+        return cls(module, kernels, least)
 
     @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:
         """[N] sizes before rounding, within the range it was trained on."""
-        if images.shape[1] != self.side:
-            raise InputError(f"this estimator reads crops of {self.side} pixels, not of {images.shape[1]}")
         low, high = self.kernels[0], self.kernels[-1]
         module: Any = self.module
         parts = [module.inputs(images[at : at + _BATCH]) for at in range(0, len(images), _BATCH)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ficgan.config import check
 from ficgan.errors import Progress, UsageError
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
@@ -67,15 +68,8 @@ def fantomas_matrix(
     chosen = _chosen([*known, *map(_extra, extra)], only)
     for method in chosen:
         method.make()
-        against = set(str(method.parameters.get("verifier", "")).split("+"))
-        if shared := sorted(against & set(config.recognisers)):
-            raise UsageError(
-                f"{method.title} is made against {shared[0]}, which cannot judge it too; take another judge"
-            )
-    titles = [method.title for method in chosen]
-    if repeated := sorted({title for title in titles if titles.count(title) > 1}):
-        raise UsageError(f"two methods are called {repeated[0]!r}; give each another label")
-    return config.model_copy(update={"methods": chosen})
+    tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
+    return check(MatrixConfig, tree, where=preset)
 
 
 def _sized(method: MethodConfig, factor: float) -> MethodConfig:

@@ -313,8 +313,6 @@ def prepare(
     """
     alignment = alignment or Alignment()
     kind = alignment_name(alignment)
-    if not len(faceset):
-        raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
         raise UsageError("aligned images have nothing around the face square; leave out context, or give photos")
     if aligned and faceset.alignment not in (None, kind):
@@ -334,7 +332,8 @@ def prepare(
     report(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
     if not len(crops["rows"]):
-        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
+        reasons = "; ".join(dict.fromkeys(why for _, why in missed[:3]))
+        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name} ({reasons})")
     found = faceset.take(crops["rows"])
     faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
     return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})

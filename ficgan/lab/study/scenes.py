@@ -235,8 +235,6 @@ class Scenes:
         labels = self.labels
         for label in np.unique(labels):
             rows, title = np.flatnonzero(labels == label), self.classes[label]
-            if len(rows) == 1:
-                raise UsageError(f"class {title!r} has one image only; a holdout needs at least 2 of every class")
             count = min(max(1, round(task.holdout * len(rows))), len(rows) - 1)
             chosen.update(generator(0, "holdout", title).permutation(rows)[:count].tolist())
         return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
@@ -257,11 +255,9 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
     """
     records = ImageRecords([]) if annotations is None else read_records(annotations)
     xml = {file.stem: file for file in objects.rglob("*.xml")} if objects is not None else {}
-    found, matched = [], 0
+    found = []
     for blob in listed(path):
-        record = records.find(blob.name)
-        matched += record is not None
-        record = record or ImageRecord(blob.name, np.zeros((0, 4)))
+        record = records.find(blob.name) or ImageRecord(blob.name, np.zeros((0, 4)))
         folders = PurePosixPath(blob.name).parts[:-1]
         label = record.more.get("label") or (folders[-1] if folders else None)
         if label is None:
@@ -270,8 +266,6 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
         voc = xml.get(PurePosixPath(blob.name).stem)
         inside = None if voc is None else voc_objects(voc)[2]
         found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
-    if records and not matched:
-        raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
     index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
     items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
     return Scenes(tuple(items), tuple(index))

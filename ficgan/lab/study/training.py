@@ -292,7 +292,7 @@ class Study:
         self.config, self.store, self.device = config, Store(out / "store"), resolve_device(config.device)
         self.whole = open_scenes(config.images, config.annotations, config.objects)
         if not self.whole.counts.any():
-            raise InputError(f"no record of {config.annotations} has a box; a record holds the faces under bboxes")
+            raise InputError(f"no record of {config.annotations} has a box in {config.images}; are they of one set?")
         self.train, self.judged = self.whole.halves(config)
         self.key = ["study", config.model_dump(mode="json", exclude=_FREE), self.train.fingerprint]
         room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
