@@ -60,7 +60,6 @@ def test_fantomas_at_full_size_has_table_3(people: Path) -> None:
     ("more", "said"),
     [
         ({"only": ["pixelatoin"]}, "no method 'pixelatoin'"),
-        ({"extra": ["external:folder=x"]}, "not of the form LABEL=NAME"),
         ({"extra": ["CIAGAN=externall:folder=x"]}, "did you mean external"),
         ({"extra": ["Pixelation=solid"]}, "two methods are called 'Pixelation'"),
         ({"size": 8}, "size"),

@@ -58,14 +58,14 @@ def fantomas_matrix(
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
     With fewer people the split shrinks, with smaller crops parameters in pixels do. Block permutation, the positive
-    control, is always run. `extra` are LABEL=NAME:PARAMETER=VALUE,….
+    control, is always run. `extra` are NAME:PARAMETER=VALUE,… or LABEL=NAME:….
     """
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
     factor = config.sets[0].size / PRESETS[preset]
     known = [_sized(method, factor) for method in config.methods]
-    chosen = _chosen([*known, *map(_extra, extra)], only)
+    chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
     for method in chosen:
         method.make()
     tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
@@ -77,13 +77,6 @@ def _sized(method: MethodConfig, factor: float) -> MethodConfig:
     powers = _PIXELS.get(method.method, {})
     changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
     return method.model_copy(update={"parameters": {**given, **changed}})
-
-
-def _extra(text: str) -> MethodConfig:
-    label, equals, spec = text.partition("=")
-    if not (equals and label.strip() and spec.strip()) or ":" in label:
-        raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
-    return MethodConfig.model_validate(text)
 
 
 def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:

@@ -261,10 +261,8 @@ class Prepared:
         return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
 
     def inside(self) -> Faces:
-        x0, y0, x1, y1 = self.region
-        out = np.full_like(self.faces.images, GREY)
-        out[:, y0:y1, x0:x1] = self.faces.images[:, y0:y1, x0:x1]
-        return self.faces.with_images(out)
+        grey = self.faces.with_images(np.full_like(self.faces.images, GREY))
+        return replace(self, faces=grey).with_regions(self.regions().images)
 
     def facts(self) -> dict[str, Any]:
         """The set in a report: its source, faces, people, failures to acquire; JSON-ready."""
