@@ -56,6 +56,8 @@ class AttackerManifest:
 
     @classmethod
     def read(cls, path: Path) -> AttackerManifest:
+        if not path.is_file():
+            raise UsageError(f"there is no {path}, which says from whom the attacker learnt; put it back")
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 

@@ -63,15 +63,14 @@ class AgeGender:
 
     def predict(self, faces: Faces) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Age in years [N] and probability of male [N]; faces are taken at the landmarks they came with."""
-        ages, males = [np.zeros(0, np.float32)], [np.zeros(0, np.float32)]
+        found = []
         for begin in range(0, len(faces), _BATCH):
             rows = slice(begin, begin + _BATCH)
             pairs = zip(faces.images[rows], faces.landmarks[rows], strict=True)
             batch = np.stack([crop(image, similarity(marks, ARCFACE_POINTS), 112) for image, marks in pairs])
-            age, male = self._session.run(None, {self._input: batch.transpose(0, 3, 1, 2).astype(np.float32)})
-            ages.append(age.ravel())
-            males.append(male.ravel())
-        return np.concatenate(ages), np.concatenate(males)
+            found.append(self._session.run(None, {self._input: batch.transpose(0, 3, 1, 2).astype(np.float32)}))
+        ages, males = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*found, strict=True))
+        return ages, males
 
 
 # Judge → what it would need
