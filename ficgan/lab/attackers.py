@@ -22,6 +22,7 @@ from ficgan.lab.readers import Embeddings
 from ficgan.lab.run import Say, digest, fingerprint
 from ficgan.registry import parse_spec
 
+DRAWS = 8  # Anonymisations of one image that are averaged
 LONGEST = 80  # Letters of an attacker's name in a table
 Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → the pictures as they are read
 WEIGHTS = "attacker.safetensors"
@@ -133,13 +134,13 @@ def mark_of(pairs: Pairs) -> list[Any]:
     return [content(pairs.anonymised), content(pairs.clear), who]
 
 
-def training_pairs(bench: Bench, subject: Subject) -> Pairs:
+def training_pairs(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     rows = bench.split.attacker
     if bench.training_set is not None:
-        part, faces = bench.training_set, subject.training_faces()
+        part, faces = bench.training_set, subject.training_faces(maker)
     elif len(rows):
-        part, faces = bench.part(rows), subject.anonymised(rows)
+        part, faces = bench.part(rows), subject.anonymised(rows, maker)
     else:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
     return Pairs(dataclasses.replace(part, faces=faces).regions(), part.regions())
@@ -154,6 +155,8 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if not kind:
         return {"": subject.view(scenario.probe, rows)}
     assert method is not None
+    if kind == "average":
+        return {f"mean of {DRAWS} draws": _averaged(subject, method, rows)}
     anonymised = subject.anonymised(rows)
     if kind == "right key":
         if not method.traits.keyed:
@@ -169,7 +172,7 @@ def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: 
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
     learning = any("pairs" in reverser.traits.knowledge for _, reverser in chosen)
-    pairs = training_pairs(bench, subject) if learning else None
+    pairs = training_pairs(bench, subject, method) if learning else None
     return [
         TrainedAttacker(title, reverser, pairs if "pairs" in reverser.traits.knowledge else None, bench, subject.say)
         for title, reverser in chosen
@@ -195,6 +198,16 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
         return made
     origin = f": learnt on {bench.training_set.source['name']}"
     return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
+
+
+def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
+    if not method.traits.stochastic:
+        raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
+    total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
+    for draw in range(DRAWS):
+        seeded: Any = method
+        total += subject.anonymised(rows, dataclasses.replace(seeded, seed=seeded.seed + draw)).images
+    return subject.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

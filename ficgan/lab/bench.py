@@ -212,35 +212,34 @@ class Subject:
         self.bench, self.anonymizer = bench, anonymizer
         self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
-        self._blocks: dict[tuple[str, ...], Images] = {}
+        self._blocks: dict[tuple[str, tuple[str, ...]], Images] = {}
 
     def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
 
-    def anonymised(self, rows: Rows) -> Faces:
+    def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
         """Rows of the tested people or of the attacker's, anonymised.
 
         Each group is anonymised at once, so that methods that look at the whole set treat gallery and probe alike.
         """
-        if self.anonymizer is None:
+        maker = anonymizer or self.anonymizer
+        if maker is None:
             return self.clear(rows)
         split = self.bench.split
         block = np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
             block = np.sort(split.attacker)
-        made = self.made(self.bench.part(block), self.bench.digest)
+        made = self.made(maker, self.bench.part(block), self.bench.digest)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
-    def training_faces(self) -> Faces:
+    def training_faces(self, anonymizer: Anonymizer) -> Faces:
         """The other set that attackers learn from, anonymised; its people have numbers of their own."""
         other = self.bench.training_set
         assert other is not None
-        return other.faces.with_images(self.made(other, other.digest))
+        return other.faces.with_images(self.made(anonymizer, other, other.digest))
 
-    def made(self, part: Prepared, origin: str) -> Images:
+    def made(self, maker: Anonymizer, part: Prepared, origin: str) -> Images:
         """Crops of a part, anonymised and kept under the digest `origin`; of a program, for this task alone."""
-        maker = self.anonymizer
-        assert maker is not None
 
         def make() -> Images:
             self.say(f"{len(part)} faces are anonymised")
@@ -249,9 +248,10 @@ class Subject:
         mark = fingerprint(maker)
         if mark is not None:
             return self.bench.store.array(["pixels", origin, list(part.region), mark, list(part.faces.names)], make)
-        if part.faces.names not in self._blocks:
-            self._blocks[part.faces.names] = make()
-        return self._blocks[part.faces.names]
+        key = (maker.name, part.faces.names)
+        if key not in self._blocks:
+            self._blocks[key] = make()
+        return self._blocks[key]
 
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:

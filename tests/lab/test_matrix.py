@@ -112,6 +112,8 @@ def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> No
     assert rank1(results, permutation, "parrot-enrol") == 1.0
     assert rank1(results, "solid", "naive") == pytest.approx(1 / 20)
     assert rank1(results, "solid", "parrot-enrol") == pytest.approx(1 / 20)
+    noise = "gaussian-noise (sigma 100)"
+    assert rank1(results, noise, "averaged-draws") >= rank1(results, noise, "naive")
     worst = {one.method: one.trial.scenario for one in headlines(results) if one.trial}  # type: ignore[union-attr]
     assert worst[permutation] in ("reversed-specialised", "parrot-enrol", "parrot-train")
     order = [one.method for one in headlines(results)]
@@ -173,6 +175,17 @@ def test_one_failed_method_does_not_cost_the_others(people: Path, tmp_path: Path
         matrix.run_matrix(bad, tmp_path)
     assert len(list((tmp_path / "store").glob("*.json"))) == 2  # clear and solid
     assert not (tmp_path / "results.json").exists()
+
+
+def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
+    shared = Path(__file__).resolve().parents[3] / "shared" / "models" / "recognizer_a.onnx"
+    if not shared.is_file():
+        pytest.skip("no recogniser as ONNX file is here")
+    (tmp_path / "labels.csv").write_text("file,person\n")
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(shared)})
+    tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
+    with pytest.raises(UsageError, match="trained"):
+        matrix.run_matrix(tree, tmp_path / "out")
 
 
 def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

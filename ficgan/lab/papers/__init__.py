@@ -172,7 +172,7 @@ def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
     needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
     origin = bench.digest if needs_background else bench.prepared.digest
     ready = anonymiser_for(bench, how.anonymizer)
-    images = Subject(bench, ready).made(bench.part(rows), origin)
+    images = Subject(bench, ready).made(ready, bench.part(rows), origin)
     return bench.prepared.faces.take(rows).with_images(images)
 
 
