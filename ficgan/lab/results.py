@@ -8,6 +8,7 @@ import io
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -243,21 +244,46 @@ def caveats(results: Results) -> list[str]:
     kinds = {trial.set for trial in results.trials for figure in trial.figures if figure.metric == "within-kind"}
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
-        tested = facts["split"]["parts"]["probe"]["people"]
-        judges = {trial.recogniser for trial in results.trials if (trial.set, trial.control) == (name, "ceiling")}
-        networks = sorted(judges - {"shape"})
-        holds = {"no kind": name in naive - kinds, "few": tested < FEW_PEOPLE, "one judge": len(networks) == 1}
-        out += notes("evaluation", holds, name=name, tested=tested, judge=next(iter(networks), ""))
+        split, missed = facts["split"], facts["failures_to_acquire"]
+        tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
+        networks = sorted(_judges(results, name) - {"shape"})
+        out += notes(
+            "evaluation",
+            {
+                "no kind": name in naive - kinds,
+                "few": tested < FEW_PEOPLE,
+                "missed": missed,
+                "repeated": removed,
+                "one judge": len(networks) == 1,
+            },
+            name=name,
+            tested=tested,
+            missed=len(missed),
+            all=len(missed) + facts["faces"],
+            reasons="; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3)),
+            removed=removed,
+            lost=split.get("people_lost_by_it", 0),
+            judge=next(iter(networks), ""),
+        )
     classifier = results.provenance.get("attribute_classifier") or {}
     families = {facts["family"] for facts in results.methods.values()}
+    ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
-    more: dict[str, object] = {
+    holds: dict[str, object] = {
         "classifier": classifier,
         **{family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")},
-        "ficgan": any(facts["name"] == "ficgan" for facts in results.methods.values()),
+        "ficgan": "ficgan" in ours,
+        "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
+        "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
         **dict.fromkeys(("attackers", "strongest", "only faces"), True),
     }
-    return out + notes("evaluation", more, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
+    return out + notes("evaluation", holds, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
+
+
+def _judges(results: Results, name: str | None = None) -> set[str]:
+    """The recognisers that read the clear faces, of one set or of all."""
+    ceilings = (trial for trial in results.trials if trial.control == "ceiling")
+    return {trial.recogniser for trial in ceilings if name in (None, trial.set)}

@@ -63,6 +63,17 @@ def test_controls_come_out_as_they_must(ran: Any) -> None:
     assert all(row["holds"] for row in rows if row["judge"].endswith("thumb") and row["holds"] is not None)
 
 
+@pytest.mark.parametrize("attacker", ["untaper", "unmerge"])
+def test_exact_inverses_are_read_like_clear_faces(ran: Any, attacker: str) -> None:
+    results = ran[1]
+    ceiling = {t.recogniser: t for t in results.trials if t.control == "ceiling"}
+    back = [t for t in results.trials if t.attacker == attacker]
+    assert {t.method.split()[1] for t in back} == {"1", "12"}
+    for trial in back:
+        clear = value_of(ceiling[trial.recogniser].figures, "rank-1")
+        assert value_of(trial.figures, "rank-1") == pytest.approx(clear, abs=0.02)
+
+
 def test_guesses_are_tried_on_the_others_against_everybody(ran: Any) -> None:
     results = ran[1]
     found = [trial for trial in results.trials if trial.attacker == "thesis-autoencoder"]

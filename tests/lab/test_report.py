@@ -186,3 +186,15 @@ def test_merging_keeps_both_and_refuses_two_meanings() -> None:
     second.methods["weak"] = {**second.methods["weak"], "settings": {"kernel": 5}}
     with pytest.raises(UsageError, match="weak"):
         merge([first, second])
+
+
+def test_reports_say_who_judged() -> None:
+    def said(*judges: str, method: str = "blur") -> str:
+        made = results(*(trial("clear", "clear", 0.9, control="ceiling", judge=judge) for judge in judges))
+        made.methods["weak"] = {**made.methods["weak"], "name": method}
+        return " ".join(caveats(made))
+
+    assert "one network alone, b, read" in said() and "one network alone, b, read" in said("shape")
+    assert "one network" not in said("dlib") and "asks whether a new face" not in said("dlib")
+    assert "asks whether a new face" in said("dlib", method="ficgan") and "mesh" not in said("dlib")
+    assert "mesh network" in said("shape") and "asks whether" not in said("shape", method="ficgan")

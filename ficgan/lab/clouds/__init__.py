@@ -21,7 +21,6 @@ from ficgan.lab.clouds.study import (
     Treatment,
     compare_shapes,
     open_study,
-    read_shapes,
     train_and_guess,
     training_key,
     training_rows,
@@ -110,7 +109,7 @@ def _do(config: CloudStudyConfig, step: Step, clear: Record, say: Say) -> NDArra
     if kind == "training views":
         return training_views(study, row)
     if kind == "space":
-        return read_shapes([study.prepared(row).inner] if how is None else study.treated(row, how))
+        return study.shaped(row, how)
     assert how is not None
     return study.seconds(row, how.method) if kind == "seconds" else study.pictured(row, how, clear)
 
@@ -231,7 +230,7 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
             results.methods[name] = _facts(method, strength, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], pictures.sample)
             results.utilities.append(Utility(clouds.name, name, left))
-    results.caveats = report.caveats(study, results, guesses)
+    results.caveats = report.caveats(study, results, made, clear, known, guesses)
     return results
 
 

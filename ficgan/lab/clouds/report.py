@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ _WHOLE = 20  # strength up to which an exact inverse brings everything back
 _NEAR = 0.05  # by which rank-1 may fall below that of clear faces
 _PRIVACY = ("AUC", "rank-1", "EER", "leak", "mu-privacy")
 _AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
+_FEW, _THESIS_PEOPLE = 30, 200  # people below which an AUC says nothing of the world; people of the thesis
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -256,22 +257,46 @@ def short(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def caveats(study: CloudStudy, results: Results, guesses: CloudGuesses | None) -> list[str]:
-    """Sentences that stand before every table."""
+def caveats(
+    study: CloudStudy,
+    results: Results,
+    made: Mapping[str, Record],
+    clear: Record,
+    known: Record,
+    guesses: CloudGuesses | None,
+) -> list[str]:
+    """Sentences that stand before every table, of records [P,strengths] by method, and clear ones [P], [G]."""
     facts, provenance = next(iter(results.sets.values())), results.provenance
-    methods = set(study.config.methods)
+    people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
+    tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
+    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
+    missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
     holds = {
+        "few": people < _FEW,
+        "fewer": _FEW <= people < _THESIS_PEOPLE,
         **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
-        **dict.fromkeys(("fewer", "before", "judges", "headline", "cloud"), True),
-        "inverses": any(inverse.method in methods for inverse in INVERSES.values()),
+        **dict.fromkeys(always, True),
+        "missed": missed + unread > 0,
+        "failed": not there.all(),
+        "inverses": bool(tried),
         "parrots": bool(study.clouds.gallery),
         "untrained": guesses is None,
         "trained": guesses is not None,
+        "times": study.config.timed > 0,
     }
     return notes(
         "clouds",
         holds,
-        people=facts["probe_people"],
+        people=people,
+        facts=facts,
+        thesis=_THESIS_PEOPLE,
+        lost=int((~found).sum()),
+        all=found.size,
+        missed=missed,
+        unread=unread,
+        clear=len(clear),
+        failed=int((~there).sum()),
+        inverses="; ".join(tried),
         recognisers=", ".join(provenance["recognisers"]),
         detector=provenance["detector"],
         tried_on=0 if guesses is None else guesses.record["people"]["tried on"],

@@ -53,18 +53,27 @@ class Inverse:
     """An attacker who has the cloud and knows the strength (as who tries all 35) and the target."""
 
     method: str  # that is taken back
+    note: str  # what is done, for the report
     undo: Callable[[Any, Cloud, Cloud], Cloud]  # anonymiser, the clear face (to know how a target lay), what it became
     exact: bool = False  # it gives the face back, wherever that is possible; quick, so tried at every strength
 
 
 INVERSES = {
-    "untaper": Inverse("tapering", lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR).cloud, True),
+    "untaper": Inverse(
+        "tapering",
+        "the inverse of tapering",
+        lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR).cloud,
+        True,
+    ),
     "unmerge": Inverse(
         "merge-2-faces",
+        "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
         lambda made, clear, cloud: unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud,
         True,
     ),
-    "unsmooth": Inverse("smooth-knn", lambda made, clear, cloud: unsmooth(cloud, made.k)),
+    "unsmooth": Inverse(
+        "smooth-knn", "SmoothKNN's means undone step by step", lambda made, clear, cloud: unsmooth(cloud, made.k)
+    ),
 }
 
 
@@ -350,6 +359,10 @@ class CloudStudy:
             times.append(time.perf_counter() - begun if worked else np.nan)
         return np.array(times[1:])
 
+    def shaped(self, row: int, how: Treatment | None = None) -> Record:
+        """What is read in a scan's clouds, clear [1] or after a treatment [strengths]."""
+        return read_shapes([self.prepared(row).inner] if how is None else self.treated(row, how))
+
     def key(self, row: int, how: Treatment | None = None) -> list[Any]:
         """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""
         scans, target, config = self.clouds.scans, self.clouds.target, self.config
@@ -428,7 +441,10 @@ def training_views(study: CloudStudy, row: int) -> Images:
 def train_and_guess(
     study: CloudStudy, learnt: Sequence[Images], clear: Record, out: Path, say: Callable[[str], None]
 ) -> CloudGuesses:
-    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from."""
+    """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
+
+    It has the `training_views` of each of `training_rows`, and the records [P] of the clear projections of the probes.
+    """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
     from ficgan.lab.attacks.learned import digest_of

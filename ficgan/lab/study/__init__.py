@@ -1,4 +1,7 @@
-"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.)."""
+"""What obfuscated faces cost a classifier: the study of "A Study of Face Obfuscation in ImageNet" (Yang et al.).
+
+Its tables and figures, with the published numbers beside them, and its page.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, 
 from ficgan.lab.study.transfer import Transfer
 
 _FEW_CLASSES = 30
+_FULL_EPOCHS = 90  # Section 4
 
 
 # A process opens a study and its downstream tasks once. The settings are JSON, which any process can read.
@@ -150,6 +154,8 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         "one seed": len(config.seeds) == 1,
         "mark": len(faced) < classes and few,
         "few classes": few,
+        "epochs": 0 < config.epochs < _FULL_EPOCHS,
+        "precision": config.precision != "float32",
         "not ImageNet": classes != 1000,
         "transfer": config.tasks,
     }
@@ -161,6 +167,8 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         point=100 / len(judged),
         classes=classes,
         faced=", ".join(whole.classes[label] for label in sorted(faced)),
+        epochs=config.epochs,
+        precision=config.precision,
     )
 
 
