@@ -48,9 +48,3 @@ def test_it_makes_what_the_embedded_model_makes_at_these_settings(faces: Faces) 
     assert (changed > 2).all() and not np.array_equal(made[0], made[1])  # another key, another draw
     together = KSameAppearance(k=500, seed=4, same="all")(faces)
     np.testing.assert_array_equal(together[0], together[1])
-
-
-def test_another_embedded_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ficgan, "face_model", property(lambda self: object()))
-    with pytest.raises(UsageError, match="k-same-appearance needs the embedded appearance model"):
-        _ = KSameAppearance().face_model

@@ -37,7 +37,7 @@ class Blind:
 
 def judged_by_textures(patch: pytest.MonkeyPatch, cells: int = 8) -> readers.Reader:
     """The only judge of every bench from now on; no face is detected."""
-    judge = readers.Reader(Textures(cells), "textures", "textures", "textures-1")  # type: ignore[arg-type]
+    judge = readers.Reader(Textures(cells), "textures", "textures-1")  # type: ignore[arg-type]
     patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
     patch.setattr(bench, "_detector", lambda name: Blind())
     bench._cached_bench.cache_clear()

@@ -335,17 +335,9 @@ def revelio(
 @shared.options(shared.SET, _OUT)
 @count("--jobs", 1, "Networks trained at the same time: processes, or workers of --cluster.")
 @shared.CLUSTER
-@many("--merge", "Output folder of another run of this study, whose networks are taken over", type=shared.FOLDER)
 @shared.reporting("network")
 def obfuscation(
-    out: Path,
-    source: str,
-    overrides: tuple[str, ...],
-    jobs: int,
-    cluster: str | None,
-    merge: tuple[Path, ...],
-    report: Console,
-    **given: Any,
+    out: Path, source: str, overrides: tuple[str, ...], jobs: int, cluster: str | None, report: Console, **given: Any
 ) -> Summary:
     """What obfuscated faces cost a classifier.
 
@@ -359,7 +351,7 @@ def obfuscation(
 
     places = {key: str(place) for key, place in given.items() if place is not None}
     config = StudyConfig.read(source, overrides, **places)
-    run = run_obfuscation(config, out, report, jobs=jobs, cluster=cluster, merge=merge)
+    run = run_obfuscation(config, out, report, jobs=jobs, cluster=cluster)
     return _finish(run.results, out, run.tables, page=lambda: write_study(run, out))
 
 

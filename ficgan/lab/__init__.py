@@ -1,8 +1,4 @@
-"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too.
-
-FICGAN is one anonymiser among others: aligned crops in, new faces out, with all of its controls. The policy's retries
-are not part of it: an evaluation wants the method's own figures, not those of its safety net.
-"""
+"""What proves a de-identification and attacks it; all anonymisers are known here, those of the model, too."""
 
 from __future__ import annotations
 
@@ -121,12 +117,7 @@ class Ficgan(Anonymizer):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class KSameAppearance(Ficgan):
-    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes.
-
-    A network is to be better than this. With ψ = 0 the code is the plain mean, as Gross et al. have it; pose, numbers
-    of expression, light, gender and age are the source's own. The k people come from the embedded bank, and the source
-    is not among them.
-    """
+    """Model-based k-same, the classical way: the embedded linear model of shape and texture, and a mean of k codes."""
 
     name = "k-same-appearance"
     traits = Traits(
@@ -149,16 +140,6 @@ class KSameAppearance(Ficgan):
     checkpoint: str = field(default="", init=False)
     bank: str = field(default="", init=False)
     device: str = field(default="cpu", init=False)
-
-    @property
-    def face_model(self) -> FaceModel:
-        """The embedded linear model with these controls."""
-        from ficgan.frame_model import FrameModel
-
-        model = super().face_model
-        if not isinstance(model, FrameModel):
-            raise UsageError(f"{self.name} needs the embedded appearance model, and this copy of ficgan has another")
-        return model
 
 
 def _others(faces: Faces) -> list[int]:

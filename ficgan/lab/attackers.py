@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
-from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, another_key, reverser_of
+from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
 from ficgan.lab.attacks.learned import Learned, Trained, load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.readers import Embeddings
-from ficgan.lab.run import digest, fingerprint
+from ficgan.lab.run import Say, digest, fingerprint
 from ficgan.registry import parse_spec
 
 DRAWS = 8  # Anonymisations of one image that are averaged
-WEAKER = 0.7  # Strength of the wrong key of a method whose key is its strength
 LONGEST = 80  # Letters of an attacker's name in a table
 Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → the pictures as they are read
 WEIGHTS = "attacker.safetensors"
@@ -40,7 +39,7 @@ class TrainedAttacker:
     reverser: Reverser
     pairs: Pairs | None
     bench: Bench
-    say: Callable[[str], None]
+    say: Say
 
     @cached_property
     def fitted(self) -> Reverser:
@@ -50,7 +49,10 @@ class TrainedAttacker:
             return self.reverser.fit(self.pairs)
         waiting = f"{self.title}: waiting for another process that trains it"
         with self.bench.store.workspace(["attacker", *self.mark], waiting=lambda: self.say(waiting)) as folder:
-            report = lambda done, total, stage: self.say(f"{self.title}: {stage}, {done} of {total}")  # noqa: E731
+
+            def report(done: int, total: int | None, stage: str) -> None:
+                self.say(f"{self.title}: {stage}, {done} of {total}")
+
             return self.reverser.fit(self.pairs, workspace=folder, progress=report)
 
     @property
@@ -156,11 +158,10 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind == "average":
         return {f"mean of {DRAWS} draws": _averaged(subject, method, rows)}
     anonymised = subject.anonymised(rows)
-    if kind in ("right key", "wrong key"):
+    if kind == "right key":
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        holder = method if kind == "right key" else _wrong_key(method)
-        return {kind: in_region(bench, rows, anonymised, holder.invert)}
+        return {kind: in_region(bench, rows, anonymised, method.invert)}
     attacks = trained_attackers(bench, subject, method, kind)
     return {attack.title: attack.restored(anonymised, rows) for attack in attacks}
 
@@ -197,19 +198,6 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[s
         return made
     origin = f": learnt on {bench.training_set.source['name']}"
     return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
-
-
-def _wrong_key(method: Anonymizer) -> Anonymizer:
-    """Another key; of a released variant, which has none, another strength."""
-    name = method.traits.strength
-    if getattr(method, "variant", "") != "as_released" or name is None:
-        return another_key(method)
-    value = getattr(method, name)
-    other = type(value)(value * WEAKER if not isinstance(value, int) else max(1, round(value * WEAKER)))
-    if other == value:
-        raise Refused(f"{method.name} cannot be made at another {name} than {value}")
-    changed: Any = method
-    return dataclasses.replace(changed, **{name: other})
 
 
 def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:

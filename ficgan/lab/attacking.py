@@ -91,8 +91,7 @@ def evaluate_attacker(
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
-    limit = {"limit_people": given.pop("limit_people", None)}
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in {**given, **limit}.items()}
+    given = {"limit_people": None, **{key: str(v) if isinstance(v, Path) else v for key, v in given.items()}}
     spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
     config = MatrixConfig(
         title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
@@ -183,8 +182,6 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
 
 # -- guesses at images -------------------------------------------------------------------------------------------------
 
-__all__ = ["Guesses", "attacker_of", "face_crops", "guess_all"]
-
 Image = NDArray[np.uint8]
 
 
@@ -218,12 +215,13 @@ def face_crops(size: int, *, aligned: bool, detector: str = "auto") -> Callable[
     return crops
 
 
+@dataclasses.dataclass
 class Guesses:
     """What `guess_all` made: counts, and for each unusable image why."""
 
-    def __init__(self) -> None:
-        self.faces = self.written = 0
-        self.failed: list[str] = []
+    faces: int = 0
+    written: int = 0
+    failed: list[str] = dataclasses.field(default_factory=list)
 
 
 def guess_all(

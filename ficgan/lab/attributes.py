@@ -1,7 +1,4 @@
-"""Face attributes, such as CelebA's forty: a classifier trained by the user, and what anonymised faces reveal of them.
-
-No trained weights come with this package: CelebA's terms do not allow it.
-"""
+"""Face attributes, such as CelebA's forty: a classifier to be trained, and what anonymised faces reveal of them."""
 
 from __future__ import annotations
 
@@ -315,7 +312,9 @@ def infer(
         if truth is None or min(_people(wanted, train_people) + _people(truth, people)) < LEAST:
             continue
         learnt, asked = wanted >= 0, truth >= 0
-        score = t[asked] @ _ridge(x[learnt], wanted[learnt] > 0)
+        has = wanted[learnt] > 0
+        target = np.where(has, 0.5 / has.mean(), -0.5 / (1 - has.mean()))  # so that both answers weigh alike
+        score = t[asked] @ ridge(x[learnt].astype(np.float64), target, RIDGE * learnt.sum())
         yes, draws = truth[asked] > 0, weights[:, asked]
         value, areas = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
         low, high = percentiles(areas)
@@ -330,12 +329,6 @@ def infer(
 
 def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
     return [len(np.unique(people[labels == value])) for value in (1, 0)]
-
-
-def _ridge(x: NDArray[np.floating], wanted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[D] weights of a ridge classifier in which both answers weigh alike."""
-    target = np.where(wanted, 0.5 / wanted.mean(), -0.5 / (1 - wanted.mean()))
-    return np.asarray(ridge(x.astype(np.float64), target, RIDGE * len(x)))
 
 
 def auc(

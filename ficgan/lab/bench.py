@@ -92,7 +92,7 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
 
 
 def _all_of(source: SetConfig) -> FaceSet:
-    return open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity, name=source.name)
+    return opened(source.model_copy(update={"limit_people": None}))
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
@@ -208,13 +208,11 @@ def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
 class Subject:
     """Views of the set under one anonymiser (None: the clear images); the same pixels are made once."""
 
-    def __init__(
-        self, bench: Bench, anonymizer: Anonymizer | None, *, say: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, bench: Bench, anonymizer: Anonymizer | None, *, say: Say | None = None) -> None:
         self.bench, self.anonymizer = bench, anonymizer
-        self.say = say or (lambda text: None)
+        self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
-        self._blocks: dict[tuple[str, str], Images] = {}
+        self._blocks: dict[tuple[str, tuple[str, ...]], Images] = {}
 
     def clear(self, rows: Rows) -> Faces:
         return self.bench.prepared.faces.take(rows)
@@ -228,32 +226,32 @@ class Subject:
         if maker is None:
             return self.clear(rows)
         split = self.bench.split
-        name, block = "tested", np.sort(np.concatenate([split.gallery, split.probe]))
+        block = np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
-            name, block = "attacker", np.sort(split.attacker)
-        made = self._made(maker, name, self.bench.part(block), self.bench.digest)
+            block = np.sort(split.attacker)
+        made = self.made(maker, self.bench.part(block), self.bench.digest)
         return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
     def training_faces(self, anonymizer: Anonymizer) -> Faces:
         """The other set that attackers learn from, anonymised; its people have numbers of their own."""
         other = self.bench.training_set
         assert other is not None
-        return other.faces.with_images(self._made(anonymizer, "training set", other, other.digest))
+        return other.faces.with_images(self.made(anonymizer, other, other.digest))
 
-    def _made(self, maker: Anonymizer, name: str, part: Prepared, origin: str) -> Images:
-        mark = fingerprint(maker)
-        if mark is None:  # what a program does is its own affair: kept for this task only
-            key = (maker.name, name)
-            if key not in self._blocks:
-                self._blocks[key] = part.anonymise(maker).images
-            return self._blocks[key]
-        kept = ["pixels", origin, list(part.region), mark, list(part.faces.names)]
+    def made(self, maker: Anonymizer, part: Prepared, origin: str) -> Images:
+        """Crops of a part, anonymised and kept under the digest `origin`; of a program, for this task alone."""
 
         def make() -> Images:
             self.say(f"{len(part)} faces are anonymised")
             return part.anonymise(maker).images
 
-        return self.bench.store.array(kept, make)
+        mark = fingerprint(maker)
+        if mark is not None:
+            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(part.faces.names)], make)
+        key = (maker.name, part.faces.names)
+        if key not in self._blocks:
+            self._blocks[key] = make()
+        return self._blocks[key]
 
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
@@ -329,12 +327,14 @@ def prepared_set(
         if say is not None and done % _BETWEEN == 0:
             say(f"preparing {config.name}: {done} of {total} faces are cut")
 
-    finder = _detector(detector) if isinstance(detector, str) and not config.aligned else detector
+    finder = None
+    if detector is not None and not config.aligned:
+        finder = Quick(_detector(detector) if isinstance(detector, str) else detector)
     return prepare(
         opened(config),
         size=config.size,
         context=config.context,
-        detector=None if config.aligned or finder is None or isinstance(finder, str) else Quick(finder),
+        detector=finder,
         cache=store,
         aligned=config.aligned,
         progress=report,

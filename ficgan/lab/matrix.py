@@ -256,7 +256,7 @@ def run_trials(
         if scenario.name not in _OF_BOTH and (anonymizer is None) != (scenario.control in _OF_CLEAR):
             continue
         report(scenario.name)
-        subject.say = partial(_say, report, scenario.name)
+        subject.say = partial(lambda name, text: report(f"{name}: {text}"), scenario.name)
         try:
             trials += _KINDS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
         except NotApplicable:
@@ -265,10 +265,6 @@ def run_trials(
             refused = Figure("rank-1", None, note=str(error))
             trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
     return trials
-
-
-def _say(report: Say, scenario: str, text: str) -> None:
-    report(f"{scenario}: {text}")
 
 
 # -- recognition ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys wh
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
-Attacker = Literal["", "general", "specialised", "right key", "wrong key", "average", "inference", "identity probe"]
+Attacker = Literal["", "general", "specialised", "right key", "average", "inference", "identity probe"]
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,15 @@ class MethodConfig(_EvaluationSettings):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, given: Any) -> Any:
-        return _sectioned(given, "method", "label")
+        if isinstance(given, str):
+            label, equals, spec = given.partition("=")
+            named = bool(equals) and ":" not in label
+            name, parameters = parse_spec(spec if named else given)
+            return {"method": name, "parameters": parameters, "label": label.strip() if named else None}
+        if isinstance(given, dict) and "parameters" not in given:
+            head = {key: given[key] for key in ("method", "label") if key in given}
+            return {**head, "parameters": {key: value for key, value in given.items() if key not in head}}
+        return given
 
     def make(self) -> Anonymizer:
         """The anonymiser."""
@@ -189,18 +197,6 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     for text in config.named_attackers:
         reverser_of(text)
     return config
-
-
-def _sectioned(given: Any, name: str, *known: str) -> Any:
-    if isinstance(given, str):
-        label, equals, spec = given.partition("=")
-        named = bool(equals) and ":" not in label and "label" in known
-        kind, parameters = parse_spec(spec if named else given)
-        return {name: kind, "parameters": parameters, **({"label": label.strip()} if named else {})}
-    if isinstance(given, dict) and "parameters" not in given:
-        head = {key: given[key] for key in (name, *known) if key in given}
-        return {**head, "parameters": {key: value for key, value in given.items() if key not in head}}
-    return given
 
 
 def _resolved(tree: Any, folder: Path, key: str = "") -> Any:

@@ -1,8 +1,4 @@
-"""Probes that learn on other people to recognise people by FICGAN's codes.
-
-k-same averages only w; z_non, and w of layers 1…i, enter the generator as they are. That they carry no identity is
-tested here. All figures are lower bounds.
-"""
+"""Probes that learn on other people to recognise people by FICGAN's codes."""
 
 from __future__ import annotations
 
@@ -40,11 +36,7 @@ _VIEWS = (
 
 
 def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
-    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people.
-
-    Returns trials whose `attacker` is the code and image, `recogniser` the probe; control "codes" marks what nobody
-    sees outside, with z_id and judges as ceilings.
-    """
+    """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people."""
     method, split = subject.anonymizer, bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
@@ -129,18 +121,12 @@ def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
 
 def whitening(codes: NDArray[np.floating]) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
-    from scipy.linalg import eigh
+    from sklearn.decomposition import PCA
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
-    mean, scale = _spread(codes)
-    x, size = ((codes - mean) * scale).astype(np.float32), codes.shape[1]
-    count = min(size, max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
-    covariance = (x.T @ x / np.float32(len(x))).astype(np.float64)
-    values, vectors = eigh(covariance, subset_by_index=(size - count, size - 1))
-    kept = (values > 1e-6 * values[-1]) | (np.arange(len(values)) == len(values) - 1)
-    matrix = vectors[:, kept] / np.sqrt(values[kept].clip(1e-12)) * scale[:, None]
-    return lambda given: ((given - mean) @ matrix).astype(np.float32)
-
-
-def _spread(codes: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    mean, spread = codes.mean(0, dtype=np.float64), codes.std(0, dtype=np.float64)
-    return mean, np.divide(1, spread, out=np.zeros_like(spread), where=spread > 1e-6 * spread.max(initial=0))
+    count = min(codes.shape[1], max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
+    made = make_pipeline(StandardScaler(), PCA(count, svd_solver="covariance_eigh")).fit(codes.astype(np.float64))
+    spread = np.sqrt(made[-1].explained_variance_)
+    kept = spread > 1e-3 * spread[0]
+    return lambda given: (made.transform(given)[:, kept] / spread[kept]).astype(np.float32)

@@ -33,7 +33,6 @@ class Reader:
 
     recognizer: Recognizer
     name: str
-    given: str
     digest: str
 
     @property
@@ -78,7 +77,7 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
         name = Path(file).stem if colon else kind
         path = getattr(recognizer, "path", None)  # of a network that the user brought
         digest = file_digest(path) if path else getattr(recognizer, "digest", name)
-        readers.append(Reader(recognizer, name, given, digest))
+        readers.append(Reader(recognizer, name, digest))
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")
     return readers
@@ -127,11 +126,7 @@ _MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among F
 
 
 class ShapeRecognizer:
-    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression.
-
-    Coordinates are in standard deviations from the embedded model's mean face, whatever model is attacked. What
-    expressions and turned heads add to a mesh is taken out: a smile outweighs who it is.
-    """
+    """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 
     name = "shape"
     metric: Literal["cosine", "euclidean"] = "cosine"
@@ -171,9 +166,7 @@ class ShapeRecognizer:
 
 @lru_cache(maxsize=1)
 def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
-    """Mean mesh [468,3]; how much its coordinates vary with people and expressions; and, in these units, orthonormal
-    directions [1404,10] of what numbers of expression and turned heads add to it.
-    """
+    """Mean mesh [468,3], spread of its coordinates, and, in these units, what expressions and turns add [1404,10]."""
     from safetensors.numpy import load_file
 
     shape = FaceShape.from_arrays(load_file(pretrained.path("linear")))
@@ -187,14 +180,13 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
+_SHRINKAGE = 0.1  # Share of the mean variance in the covariance of one person's embeddings
 
 
-def discriminant(
-    embeddings: NDArray[np.floating], people: NDArray[np.integer], *, shrinkage: float = 0.1
-) -> NDArray[np.float64]:
+def discriminant(embeddings: NDArray[np.floating], people: NDArray[np.integer]) -> NDArray[np.float64]:
     """Fisher's linear discriminant [D,K] of embeddings [N,D] of people [N] (Fisher 1936; Ioffe 2006): compare x @ M.
 
-    One person's embeddings get unit covariance, with `shrinkage` of the mean variance mixed in; directions in which
+    One person's embeddings get unit covariance, with a tenth of the mean variance mixed in; directions in which
     people hardly differ are weakened (Wiener).
     """
     x = np.asarray(embeddings, np.float64)
@@ -219,7 +211,7 @@ def discriminant(
     within = inside.T @ inside / (len(x) - len(means))
     if np.trace(within) <= 1e-12 * max(1.0, float((x**2).sum(1).mean())):
         return np.eye(size)  # one person's embeddings are all alike: there is nothing to weigh
-    within += shrinkage * np.trace(within) / size * np.eye(len(within))
+    within += _SHRINKAGE * np.trace(within) / size * np.eye(len(within))
     spread = means - means.mean(0)
     between = spread.T @ spread / (len(means) - 1) - within / counts[counts > 1].mean()
     values_w, vectors_w = np.linalg.eigh(within)

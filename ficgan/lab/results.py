@@ -228,19 +228,14 @@ FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
 
 def notes(kind: str, holds: Mapping[str, object], **values: Any) -> list[str]:
     """The sentences of `notes.yaml` of this kind that hold, with their gaps filled."""
-    texts = _texts()[kind]
+    texts = note_texts(kind)
     return [texts[name].format(**values) for name, true in holds.items() if true]
 
 
+@cache
 def note_texts(kind: str) -> dict[str, str]:
     """All sentences of `notes.yaml` of this kind by name."""
-    return _texts()[kind]
-
-
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    text: dict[str, dict[str, str]] = yaml.safe_load(files("ficgan.lab").joinpath("notes.yaml").read_text("utf-8"))
-    return text
+    return dict(yaml.safe_load(files("ficgan.lab").joinpath("notes.yaml").read_text("utf-8"))[kind])
 
 
 def caveats(results: Results) -> list[str]:

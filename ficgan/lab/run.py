@@ -11,7 +11,6 @@ import io
 import json
 import multiprocessing
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -101,7 +100,7 @@ class Store:
         if self.folder is None:
             yield None
             return
-        folder = self._workspace(key)
+        folder = self.folder / "attackers" / digest([VERSION, key])
         folder.mkdir(parents=True, exist_ok=True)
         if not first_process():  # of torchrun: they train together
             yield folder
@@ -112,27 +111,6 @@ class Store:
                     waiting()
                 lock(file)
             yield folder
-
-    def _workspace(self, key: Any) -> Path:
-        assert self.folder is not None
-        return self.folder / "attackers" / digest([VERSION, key])
-
-    def take_over(self, other: Path) -> int:
-        """Copy what the store in another run's folder has and this one lacks; returns how many results."""
-        theirs = other / "store"
-        if self.folder is None or not theirs.is_dir():
-            raise InputError(f"{other} holds no store of a run; name the folder that was given to another run as -o")
-        taken = 0
-        for path in sorted(theirs.glob("*.*")) + sorted(theirs.glob("attackers/*/")):
-            mine = self.folder / path.relative_to(theirs)
-            if mine.exists() or path.name.startswith("."):
-                continue
-            mine.parent.mkdir(parents=True, exist_ok=True)
-            whole = mine.with_name(f".{mine.name}.{os.getpid()}")
-            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, whole)
-            whole.rename(mine)
-            taken += path.is_file()
-        return taken
 
 
 def write_file(path: Path, content: str | bytes) -> Path:
@@ -295,12 +273,6 @@ def fingerprint(method: Parametrised) -> str | None:
     return digest([method.name, fields, method.settings(), files])
 
 
-def files_in(text: str) -> list[Path]:
-    """Files and folders that a parameter names, such as onnx:PATH, or several with + between."""
-    whole = _named(text)
-    return [whole] if whole else [path for part in text.split("+") if (path := _named(part))]
-
-
 def _named(text: str) -> Path | None:
     for part in (text, text.partition(":")[2]):
         if ("/" in part or "." in part) and os.path.exists(path := os.path.expanduser(part)):
@@ -310,8 +282,8 @@ def _named(text: str) -> Path | None:
 
 def files_digest(text: str) -> list[str]:
     """Digests of the files a parameter names; folders count by names, sizes and times of their files."""
-    out = []
-    for path in files_in(text):
+    out, whole = [], _named(text)
+    for path in [whole] if whole else filter(None, map(_named, text.split("+"))):
         state = path.stat()
         if path.is_file():
             out.append(_file_digest(path, state.st_size, state.st_mtime_ns))

@@ -1,9 +1,8 @@
-"""Backgrounds, keys, permutations and linear maps: what must come back comes back, and nothing else."""
+"""Permutations and linear maps: what must come back comes back, and nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,43 +10,11 @@ from attack_faces import faces_of, psnr, random_faces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ficgan.anonymizers import Anonymizer, Faces, Images, Traits, generator
+from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.attacks import Pairs, another_key
+from ficgan.lab.attacks import Pairs
 from ficgan.lab.attacks.base import MeanFace, held_out
 from ficgan.lab.attacks.restoration import LearnPermutation, Ridge
-from ficgan.registry import param
-
-
-@dataclass(frozen=True)
-class Xor(Anonymizer):
-    """Every byte with a keyed stream: a toy."""
-
-    name: ClassVar[str] = "xor"
-    traits: ClassVar[Traits] = Traits(title="XOR", family="basic", source="test", keyed=True)
-    key: str = param("", "secret text", secret=True)
-
-    def __call__(self, faces: Faces) -> Images:
-        return faces.images ^ generator(self.key).integers(0, 256, faces.images.shape[1:], dtype=np.uint8)
-
-    def invert(self, faces: Faces) -> Images:
-        return self(faces)
-
-
-@dataclass(frozen=True)
-class Keyless(Xor):
-    name: ClassVar[str] = "keyless"
-    key: str = ""
-
-
-@pytest.mark.parametrize("key", ["", "swordfish", "é"])
-def test_another_key_is_always_the_same_other_one(key: str) -> None:
-    method, faces = Xor(key=key), random_faces(3, 16)
-    other = another_key(method)
-    assert other != method and another_key(method) == other and len(other.key) == max(len(key), 32 * (not key))  # type: ignore[attr-defined]
-    assert psnr(other.invert(faces.with_images(method(faces))), faces.images) < 12
-    with pytest.raises(UsageError):
-        another_key(Keyless())
 
 
 def permuted(faces: Faces, order: np.ndarray) -> Faces:

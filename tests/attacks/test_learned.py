@@ -121,7 +121,6 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path) -> None:
         (lambda: SMALL.guess(smooth_pairs(4).anonymised), UsageError),
         (lambda: AutoEncoder(size=66), UsageError),
         (lambda: Pix2Pix(size=48), UsageError),
-        (lambda: REVERSERS.make("pix2pix", lr=0), UsageError),
         (lambda: REVERSERS.make("trained"), UsageError),
         (lambda: SMALL.fit(Pairs(smooth_pairs().anonymised.take([]), smooth_pairs().clear.take([]))), InputError),
         (lambda: SMALL.fit(Pairs(smooth_pairs(4, side=24).anonymised, smooth_pairs(4).clear)), InputError),

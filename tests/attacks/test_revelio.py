@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ import torch
 from attack_faces import psnr, random_faces
 from scipy.ndimage import gaussian_filter
 
-from ficgan.anonymizers import Faces
-from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks.base import REVERSERS, Pairs
 from ficgan.lab.attacks.diffusion import SCHEDULES, DiffusionLearner, scheduler_of
 from ficgan.lab.attacks.revelio import Revelio, fine_tune
@@ -119,21 +116,3 @@ def test_fine_tuning_of_everything_adapts_to_a_defence() -> None:
     broken = psnr(trained(120).guess(defended), known.clear.images)
     tuned = fine_tune(trained(120), defended, known.clear, steps=25, lr=4e-3, which="all")
     assert psnr(tuned.guess(defended), known.clear.images) > broken + 6
-
-
-def tune(attacker: Revelio, faces: Faces, steps: int) -> Revelio:
-    return fine_tune(attacker, faces, faces, steps=steps, lr=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda: REVERSERS.make("revelio", preset="huge"), UsageError),
-        (lambda: tune(TINY, pairs().clear, 1), UsageError),
-        (lambda: tune(trained(), pairs().clear, 0), UsageError),
-        (lambda: tune(trained(), Faces(np.empty((0, 16, 16, 3), np.uint8), ()), 1), InputError),
-    ],
-)
-def test_what_cannot_work_is_refused(call: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        call()

@@ -173,7 +173,7 @@ def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
     for room in ("deidentify", "faces"):
         monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
-    judge = Reader(Means(), "means", "means", "means-1")  # type: ignore[arg-type]
+    judge = Reader(Means(), "means", "means-1")  # type: ignore[arg-type]
     monkeypatch.setattr(bars, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(utility, "detector_missing", lambda name: f"{name} is not here")
     rng = np.random.default_rng(0)

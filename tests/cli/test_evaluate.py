@@ -21,7 +21,7 @@ def call(*words: str) -> tuple[int, str, str]:
     [
         ("anonymizers", {"ficgan", "gaussian-blur", "k-same-pixel", "dp-pix", "fawkes", "k-rtio", "external"}),
         ("attackers", {"learn-permutation", "ridge", "wiener", "mean-face"}),
-        ("scenarios", {"clear", "naive", "parrot-train", "wrong-key", "attribute-inference"}),
+        ("scenarios", {"clear", "naive", "parrot-train", "attribute-inference"}),
         ("metrics", {"rank-1", "D_sys", "singling-out", "ssim", "detected"}),
         ("configs", {"quick", "fantomas"}),
     ],

@@ -38,7 +38,7 @@ class Blocks:
 
 
 def reader(**settings: Any) -> Reader:
-    return Reader(Blocks(**settings), settings.get("name", "blocks"), "blocks", "blocks-1")
+    return Reader(Blocks(**settings), settings.get("name", "blocks"), "blocks-1")
 
 
 def people(count: int = 6, each: int = 2, seed: int = 0, side: int = SIDE, spread: float = 40) -> Faces:

@@ -53,7 +53,7 @@ class Thumb:
 
 
 def judges() -> PictureJudges:
-    return PictureJudges([Reader(Thumb(), "thumb", "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
+    return PictureJudges([Reader(Thumb(), "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
 
 
 def install(patch: Any) -> None:

@@ -43,17 +43,6 @@ def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_overrides_reach_into_parts(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("synthetic: {people: 5}\n")
-    config = CloudStudyConfig.read(file, ["synthetic.people=7", "costly=[5]", "strengths=[5,6]", "timed=2"])
-    assert config.synthetic is not None and config.synthetic.people == 7
-    assert config.costly_strengths == (5,) and config.strengths == (5, 6)
-    for path, bad in ((file, "people"), (file, "synthetic.people.x=3"), (tmp_path / "none.yaml", "seed=1")):
-        with pytest.raises(UsageError):
-            CloudStudyConfig.read(path, [bad])
-
-
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

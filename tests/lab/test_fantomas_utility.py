@@ -58,7 +58,7 @@ def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: p
     """1 − (d − least)/(most − least) of distances that the test makes up: the mean grey level under each method."""
 
     class Levels:
-        description, reader = "made up", Reader(Textures(), "levels", "levels", "1")  # type: ignore[arg-type]
+        description, reader = "made up", Reader(Textures(), "levels", "1")  # type: ignore[arg-type]
 
         def distances(self, clear: Faces, shown: Faces) -> dict[str, Any]:
             level = shown.images.mean(axis=(1, 2, 3))

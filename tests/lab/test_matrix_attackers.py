@@ -115,6 +115,3 @@ def test_titles_are_short_and_tell_apart() -> None:
     found = list(titles(specs).values())
     assert found[0] == "ridge:penalty=3" and "linear=none" in found[1]
     assert len(set(found)) == len(specs) and max(map(len, found)) <= 80 and "/" not in "".join(found)
-
-
-# The folder in which an attacker is trained

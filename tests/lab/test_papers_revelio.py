@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -17,13 +16,13 @@ from stand_ins import random_network
 from texture_world import Textures, write_people
 
 from ficgan.anonymizers import Faces
-from ficgan.cli.evaluate import paper
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces import get_recognizer
 from ficgan.lab import matrix, readers
+from ficgan.lab.attacks.revelio import ood_curve
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_tables
-from ficgan.lab.papers.revelio import RevelioPaper, attacker, divide
+from ficgan.lab.papers.revelio import RevelioPaper, attacker, divide, thresholds_apart
 from ficgan.lab.papers.revelio_tables import RevelioRun, counted, draw_revelio, run_revelio
 from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import controls
@@ -67,6 +66,22 @@ def test_nobody_is_on_both_sides(counts: list[int], probes: int, seed: int) -> N
         assert (people[world.closed] == person).sum() <= max(1, counts[person] // 2)
 
 
+def test_thresholds_do_not_flatter_where_there_is_nothing_to_tell() -> None:
+    """Distances that say nothing: whoever chooses the threshold on the tested people themselves tells some apart."""
+    balanced, flattered = [], []
+    people, stranger = np.arange(32), np.arange(32) >= 16
+    for seed in range(40):
+        least = np.random.default_rng(seed).normal(size=32)
+        thresholds, note = thresholds_apart(least, stranger, people, 0)
+        flagged = least > thresholds
+        balanced.append((flagged[stranger].mean() - flagged[~stranger].mean() + 1) / 2)
+        curve = ood_curve(least[~stranger], least[stranger])
+        flattered.append(((curve.tpr - curve.fpr).max() + 1) / 2)
+        assert "other half" in note and len(np.unique(thresholds)) <= 2
+    assert np.mean(balanced) == pytest.approx(0.5, abs=0.04) and np.mean(flattered) > 0.56
+    assert "too good" in thresholds_apart(least[13:19], stranger[13:19], people[13:19], 0)[1]
+
+
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
@@ -100,7 +115,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judged_by(patch: pytest.MonkeyPatch, name: str) -> None:
-    judge = Reader(Textures(4, metric="euclidean", match_threshold=0.6), name, name, "textures-4")  # type: ignore[arg-type]
+    judge = Reader(Textures(4, metric="euclidean", match_threshold=0.6), name, "textures-4")  # type: ignore[arg-type]
     patch.setattr(revelio, "get_readers", lambda names: [judge])
     patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
 
@@ -239,7 +254,7 @@ def test_defences_met_and_learnt(run: RevelioRun) -> None:
 def test_a_parrots_network_is_trained_on(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a judge that is an ONNX network; its linear head stands beside it."""
     name = f"onnx:{random_network(tmp_path / 'judge.onnx')}"
-    monkeypatch.setattr(revelio, "get_readers", lambda _: [Reader(get_recognizer(name), "judge", name, "random")])
+    monkeypatch.setattr(revelio, "get_readers", lambda _: [Reader(get_recognizer(name), "judge", "random")])
     asked = {**SMALL, "attackers": ("Revelio=bicubic",), "parts": ("base",)}
     run = run_revelio(RevelioPaper(data=people, parrot_epochs=1, **asked), tmp_path / "out")
     found = {name: row for (name, judge), row in _rows(run, "Table 1").items() if judge == "judge"}
@@ -301,15 +316,3 @@ def test_the_kernel_estimator_is_asked_and_its_error_counted(
     heavy = run.outcomes["kernel"].trials[1]
     assert heavy.method == "heavy"
     assert _value(heavy, "PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error)), rel=1e-5)
-
-
-@pytest.mark.usefixtures("_judge")
-def test_the_command_writes_tables_and_figures(people: Path, tmp_path: Path) -> None:
-    words = f"revelio --data {people} --labels {people / 'labels.csv'} -o {tmp_path} --aligned --size {SIDE}"
-    words += " --parts retrieval --attacker Revelio=ridge --candidates 1 --probes 4 --set outsiders=3"
-    words += " --set identities=3 --resamples 20 --quiet"
-    done = CliRunner().invoke(paper, words.split(), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    told = json.loads((tmp_path / "paper.json").read_text())
-    assert told["provenance"]["settings"]["candidates"] == 1 and len(told["tables"]) == 12
-    assert "Revelio, Table 1" in (tmp_path / "report.html").read_text()

@@ -39,7 +39,7 @@ def test_fewer_images_than_numbers_change_nothing() -> None:
     x, people = embeddings(4)
     wide = (x[:60] @ np.random.default_rng(5).normal(size=(WIDTH, 90))) + np.random.default_rng(6).normal(size=(60, 90))
     people = people[:60]
-    ours = discriminant(wide, people, shrinkage=0.1)
+    ours = discriminant(wide, people)
     means = np.stack([wide[people == one].mean(0) for one in range(10)])
     inside, spread = wide - means[people], means - means.mean(0)
     within = inside.T @ inside / 50

@@ -61,15 +61,10 @@ def test_a_folder_per_person(tmp_path: Path) -> None:
     assert faces.identities == 2 and faces.people.dtype == np.int64
 
 
-def test_lfw_and_parts_of_digiface_are_folders_of_people(tmp_path: Path) -> None:
-    root = tree(tmp_path / "lfw", *(f"{n}/{n}_{i:04d}.jpg" for n, i in [("Ann_B", 1), ("Ann_B", 2), ("Cy", 1)]))
-    for path in (root, tmp_path):  # Unpacked here, or the folder it was unpacked in
-        faces = open_set(path)
-        assert faces.layout == "folders" and faces.people.tolist() == [0, 0, 1]
-    (tmp_path / "downloads").mkdir()
-    archive(tmp_path / "downloads" / "subjects_0-1999.zip", "0/0.png", "0/1.png", "7/0.png")
-    archive(tmp_path / "downloads" / "subjects_2000-3999.zip", "0/0.png")
-    assert open_set(tmp_path / "downloads").identities == 3
+def test_a_folder_of_archives_is_one_set(tmp_path: Path) -> None:
+    archive(tmp_path / "subjects_0-1999.zip", "0/0.png", "0/1.png", "7/0.png")
+    archive(tmp_path / "subjects_2000-3999.zip", "0/0.png")
+    assert open_set(tmp_path).identities == 3
 
 
 def celeba_texts(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_picture_without_a_mesh_is_like_nobody(embedded) -> None:
     mean, spread, _ = readers._yardstick()
     shape = mean + np.random.default_rng(2).normal(size=mean.shape) * spread
     judge, seen = embedded([shape, 0 * mean, np.full_like(mean, np.nan)])
-    assert Reader(judge, "shape", "shape", "").unread(seen) == 2
+    assert Reader(judge, "shape", "").unread(seen) == 2
     assert abs(1 - judge.distance(seen[0], seen[1])) < 1e-3 and not judge.is_match(seen[0], seen[1])
     assert judge.is_match(seen[0], seen[0])
     np.testing.assert_allclose(judge.embed(np.zeros((1, 1, 3), np.uint8), np.zeros((1, 5, 2))), seen[:1], atol=1e-5)

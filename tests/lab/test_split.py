@@ -51,22 +51,6 @@ def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int
     assert all(np.array_equal(getattr(again, part), getattr(drawn, part)) for part in PARTS)
 
 
-@pytest.mark.slow
-def test_the_sizes_of_the_protocol() -> None:
-    """10,177 people, as many as CelebA has; the 5,000 with the most images are taken and none is left of the others."""
-    rng = np.random.default_rng(0)
-    counts = rng.integers(1, 36, 10_177)
-    people = rng.permutation(np.repeat(np.arange(10_177), counts))
-    drawn = split(people)
-    sizes = {part: facts["people"] for part, facts in drawn.manifest["parts"].items()}
-    assert sizes == {"background": 200, "attacker": 4500, "gallery": 300, "probe": 300, "unused": 5177}
-    assert drawn.manifest["scale"] == 1
-    used = np.unique(people[np.concatenate([drawn.background, drawn.attacker, drawn.gallery])])
-    assert counts[used].min() >= np.sort(counts)[-5000]
-    share = len(drawn.gallery) / (len(drawn.gallery) + len(drawn.probe))
-    assert share == pytest.approx(0.75, abs=0.01)
-
-
 def rows(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 

@@ -61,7 +61,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     rows = np.arange(len(people))
     tested = rows[people >= 8]
     made = Split(NONE, rows[people < 8], tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
-    reader = Reader(Coarse(), "coarse", "coarse", "coarse-1")  # type: ignore[arg-type]
+    reader = Reader(Coarse(), "coarse", "coarse-1")  # type: ignore[arg-type]
     return Bench(
         prepared, written(made, people, {}, names), [reader], None, Store(tmp_path), resamples=50, general=("ridge",)
     )

@@ -1,8 +1,4 @@
-"""Face boxes corrected by people: pages, their key, and what comes back (Yang et al. 2022, appendix A).
-
-A page is one self-contained HTML file per batch. Gold images have known faces and are shown with an error; the page
-judges them itself, their faces encoded. That is quality control, not security, so collecting judges the exports again.
-"""
+"""Face boxes corrected by people: pages, their key, and what comes back (Yang et al. 2022, appendix A)."""
 
 from __future__ import annotations
 
@@ -257,10 +253,7 @@ _EDGES = ("x0", "y0", "x1", "y1")
 
 @dataclass(frozen=True, eq=False)
 class ImageRecord:
-    """The faces of an image, in pixels of the upright image; `name` is relative to its folder or archive.
-
-    `more` are further fields of the file: "label", "split", "width", "height", "detector", …
-    """
+    """The faces of an image, in pixels of the upright image; `name` is relative to its folder or archive."""
 
     name: str
     boxes: Boxes
@@ -359,11 +352,7 @@ class DetectedSet:
 
 
 def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None) -> DetectedSet:
-    """Detect the faces of all images and write the annotations.
-
-    Each record goes to `<out>.part` at once; the same call resumes from it. Damaged images get no record and are tried
-    again.
-    """
+    """Detect the faces of all images and write the annotations."""
     blobs, done, part = listed(images), DetectedSet(), out.with_name(f"{out.name}.part")
     head = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
     known = _resumed(part, head)

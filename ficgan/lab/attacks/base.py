@@ -49,15 +49,13 @@ class Pairs:
 
 @dataclass(frozen=True)
 class ReverserTraits:
-    """Declared facts of an attacker: `knowledge` it needs ("pairs" where it learns), anonymisers it was made for
-    (`against`; empty: any), and whether it gives `several` candidates.
-    """
+    """Declared facts of an attacker."""
 
     title: str
     source: str
-    knowledge: frozenset[Knowledge] = frozenset()
-    against: frozenset[str] = frozenset()
-    several: bool = False
+    knowledge: frozenset[Knowledge] = frozenset()  # "pairs" where it learns
+    against: frozenset[str] = frozenset()  # Anonymisers that it was made for; empty: any
+    several: bool = False  # Whether it gives several candidates
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ class Reverser(Parametrised):
         raise NotImplementedError
 
 
+FROM_PAIRS: frozenset[Knowledge] = frozenset({"pairs"})
 # Families of methods by what was done to the pixels; who attacks which: Fantômas, Table 4, and the further blurs.
 BLURS = frozenset({"gaussian-blur", "box-blur", "obfuscation-blur"})
 NOISES = frozenset({"gaussian-noise", "fawkes", "dp-pix", "dp-snow"})
@@ -98,8 +97,8 @@ def reverser_of(text: str) -> Reverser:
 class NothingDone(Reverser):
     """The anonymised face as it is: naive recognition."""
 
-    name: ClassVar[str] = "identity"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Nothing done", source="Fantômas, §7.2 (naive)")
+    name = "identity"
+    traits = ReverserTraits("Nothing done", "Fantômas, §7.2 (naive)")
 
     def guess(self, faces: Faces) -> Images:
         return faces.images.copy()
@@ -110,10 +109,8 @@ class NothingDone(Reverser):
 class MeanFace(Reverser):
     """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
 
-    name: ClassVar[str] = "mean-face"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Mean face (negative control)", source="this work", knowledge=frozenset({"pairs"})
-    )
+    name = "mean-face"
+    traits = ReverserTraits("Mean face (negative control)", "this work", FROM_PAIRS)
 
     mean: Images | None = field(default=None, repr=False, compare=False)
 
@@ -130,26 +127,19 @@ class MeanFace(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class ExternalRestorer(Program, Reverser):
-    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2).
+    """Guesses by an external restorer (MPRNet, Stripformer, DIC-SR, GFP-GAN), run or made before (Fantômas, §6.2.2)."""
 
-    Images of another size are brought back to the crop's; see `Program`.
-    """
-
-    name: ClassVar[str] = "external"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="External restorer", source="the program's own", knowledge=frozenset({"method"})
-    )
+    name = "external"
+    traits = ReverserTraits("External restorer", "the program's own", frozenset({"method"}))
 
     def guess(self, faces: Faces) -> Images:
-        """See `Program.made_of`; besides, InputError for an image that is not square."""
         return self.made_of(faces, _read_square)
 
 
 def _read_square(file: Path, name: str, side: int) -> Images:
     pixels = read_pixels(file, name)
-    height, width = pixels.shape[:2]
-    if height != width:
-        raise InputError(f"external: {file.name} for {name} is {width}×{height}, and crops are square")
+    if pixels.shape[0] != pixels.shape[1]:
+        raise InputError(f"external: {file.name} for {name} is no square, as crops are")
     return resize(pixels, side)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,17 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
 from ficgan.arrays import luminance
 from ficgan.errors import UsageError
-from ficgan.lab.attacks.base import BLURS, NOISES, REVERSERS, Float, Pairs, Reverser, ReverserTraits, mean_ssim
+from ficgan.lab.attacks.base import (
+    BLURS,
+    FROM_PAIRS,
+    NOISES,
+    REVERSERS,
+    Float,
+    Pairs,
+    Reverser,
+    ReverserTraits,
+    mean_ssim,
+)
 from ficgan.registry import param
 
 # Blurs at 256 px that look like K = 37: Revelio, Figure 16 a–d. Its text gives the numbers of c and d, not of b, for
@@ -119,7 +129,7 @@ def laplacian(size: int) -> NDArray[np.float64]:
 
 Matrix = NDArray[np.float64]
 
-_RELEASED_K = tuple(range(1, 40, 2))
+_RELEASED_K = tuple(range(1, 40, 2))  # which cannot sharpen, as H ≤ 1
 _SMALL_K = tuple(float(10.0**e) for e in np.arange(-7, 0, 0.5))
 _PRIORS = ("flat", "laplacian")
 
@@ -127,19 +137,10 @@ _PRIORS = ("flat", "laplacian")
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wiener(Reverser):
-    """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1).
+    """A Gaussian blur is divided out: observed · H / (H² + K·R), times 1 + K where R = 1 (Fantômas, §6.2.1)."""
 
-    The grid has the released kernels and K from 1 to 39, which cannot sharpen as H ≤ 1, and smaller K and wider
-    kernels.
-    """
-
-    name: ClassVar[str] = "wiener"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wiener filter",
-        source="Fantômas, §6.2.1",
-        knowledge=frozenset({"pairs"}),
-        against=BLURS | NOISES | {"pixelation"},
-    )
+    name = "wiener"
+    traits = ReverserTraits("Wiener filter", "Fantômas, §6.2.1", FROM_PAIRS, against=BLURS | NOISES | {"pixelation"})
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: chosen on pairs", low=0)
     sigma: float = param(0.0, "its deviation in pixels; 0: as OpenCV gives one of that width", low=0)
@@ -160,10 +161,16 @@ class Wiener(Reverser):
             gain = candidate.gain(size)
             return float(np.sum(gain * (gain * power - 2 * product)))
 
+        def likeness(candidate: Wiener) -> float:
+            return mean_ssim(clear[rows], np.clip(multiplied(observed[rows], candidate.gain(size)), 0, 255))
+
+        released = [(width, width / 3) for width in range(3, 14, 2)]
+        wide = [(width, 0.0) for width in range(3, size + 1, 2)]
+        grid = [Wiener(*kernel, k=k, prior="flat") for kernel in released for k in _RELEASED_K]
+        grid += [Wiener(*kernel, k=k, prior=p) for kernel in released + wide for k in _SMALL_K for p in _PRIORS]
         # The squared error costs next to nothing for every candidate; the SSIM that decides is taken of the best.
-        best = sorted(_candidates(size), key=error)[:12]
         rows = slice(None, None, max(1, len(few.clear) // 48))
-        return max(best, key=lambda wiener: mean_ssim(clear[rows], wiener._restored(observed[rows])))
+        return max(sorted(grid, key=error)[:12], key=likeness)
 
     def gain(self, size: int) -> NDArray[np.float64]:
         """What each frequency is multiplied by: [S,S]."""
@@ -177,32 +184,18 @@ class Wiener(Reverser):
             raise UsageError(f"{self.name} has no kernel yet; fit it on pairs or give kernel=WIDTH")
         return nearest_grey(filtered(faces.images, self.gain(faces.images.shape[1])))
 
-    def _restored(self, planes: Float) -> Float:
-        return np.clip(multiplied(planes, self.gain(planes.shape[1])), 0, 255)
-
-
-def _candidates(size: int) -> list[Wiener]:
-    released = [(width, width / 3) for width in range(3, 14, 2)]
-    wide = [(width, 0.0) for width in range(3, size + 1, 2)]
-    flat = [Wiener(*kernel, k=k, prior="flat") for kernel in released for k in _RELEASED_K]
-    both = released + wide
-    return flat + [Wiener(*kernel, k=k, prior=prior) for kernel in both for k in _SMALL_K for prior in _PRIORS]
-
 
 @REVERSERS.add
 @dataclass(frozen=True)
 class WienerBlind(Reverser):
     """Wiener's filter with blur and noise estimated of each picture (Orieux et al. 2010; Fantômas, §6.2.1).
 
-    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures. The paper
-    has scikit-image's `unsupervised_wiener`, which is given the kernel and restores less.
+    Width and noise are the likeliest on a grid for a Gaussian field with the spectrum of natural pictures.
     """
 
-    name: ClassVar[str] = "wiener-blind"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Blind Wiener filter",
-        source="Fantômas, §6.2.1; Orieux et al. 2010",
-        against=BLURS | {"gaussian-noise", "dp-snow"},
+    name = "wiener-blind"
+    traits = ReverserTraits(
+        "Blind Wiener filter", "Fantômas, §6.2.1; Orieux et al. 2010", against=BLURS | {"gaussian-noise", "dp-snow"}
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated for each picture", low=0)
@@ -254,14 +247,11 @@ def _widths(most: int) -> list[int]:
 @REVERSERS.add
 @dataclass(frozen=True)
 class RichardsonLucy(Reverser):
-    """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1).
+    """The picture is multiplied by the missing ratio, again and again (Lucy 1974, eq. 15; Fantômas, §6.2.1)."""
 
-    As in the paper, the kernel is estimated of each picture and nothing is learnt from pairs.
-    """
-
-    name: ClassVar[str] = "richardson-lucy"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Richardson–Lucy deconvolution", source="Fantômas, §6.2.1; Fish et al. 1995", against=BLURS | NOISES
+    name = "richardson-lucy"
+    traits = ReverserTraits(
+        "Richardson–Lucy deconvolution", "Fantômas, §6.2.1; Fish et al. 1995", against=BLURS | NOISES
     )
 
     kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated of each picture", low=0)
@@ -296,15 +286,10 @@ _FINAL = 3000.0  # Weight of the data in the final deconvolution with the kernel
 @REVERSERS.add
 @dataclass(frozen=True)
 class NormSparsity(Reverser):
-    """The free kernel whose sharp edges have the least ℓ1/ℓ2 ratio (Krishnan et al. 2011, eqs. 2–6).
+    """The free kernel whose sharp edges have the least ℓ1/ℓ2 ratio is undone (Krishnan et al. 2011, eqs. 2–6)."""
 
-    The picture is then deconvolved with a hyper-Laplacian prior. Nothing is learnt from pairs.
-    """
-
-    name: ClassVar[str] = "norm-sparsity"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Normalised sparsity", source="Fantômas, §6.2.2; Krishnan et al. 2011", against=BLURS
-    )
+    name = "norm-sparsity"
+    traits = ReverserTraits("Normalised sparsity", "Fantômas, §6.2.2; Krishnan et al. 2011", against=BLURS)
 
     kernel: int = param(0, "widest kernel looked for, pixels, odd; 0: estimated of each picture", low=0, high=99)
 
@@ -421,10 +406,10 @@ def _transfer(kernel: Float, size: int) -> NDArray[np.complex64]:
     return fft.rfft2(full)
 
 
-def hyper_laplacian(planes: Float, kernel: Float, data: float = _FINAL, power: float = 0.8) -> Float:
+def hyper_laplacian(planes: Float, kernel: Float) -> Float:
     """Deconvolution of planes [P,S,S], 0–1, with a known kernel [w,w] and the prior Σ|∇x|^0.8, edges reflected.
 
-    `data` weighs the data against the prior (Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration).
+    Source: Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration.
     """
     from scipy import fft
 
@@ -444,15 +429,15 @@ def hyper_laplacian(planes: Float, kernel: Float, data: float = _FINAL, power: f
         pulled = np.zeros_like(fit)
         for difference in (across, down):
             gradient = fft.irfft2(difference * whole, s=(total, total))
-            pulled += difference.conj() * fft.rfft2(_power_shrunk(gradient, beta, power))
-        ratio = beta / data
+            pulled += difference.conj() * fft.rfft2(_power_shrunk(gradient, beta))
+        ratio = beta / _FINAL
         bottom = np.abs(transfer) ** 2 + ratio * smooth
         estimate = fft.irfft2((fit + ratio * pulled) / bottom, s=(total, total))
         beta *= 2 * np.sqrt(2)
     return estimate[:, margin : margin + size, margin : margin + size].astype(np.float32)
 
 
-def _power_shrunk(v: Float, beta: float, power: float) -> Float:
+def _power_shrunk(v: Float, beta: float, power: float = 0.8) -> Float:
     size = np.abs(v)
     w = size.copy()
     for _ in range(4):

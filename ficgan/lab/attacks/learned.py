@@ -16,11 +16,13 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.device import resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks.base import (
+    FROM_PAIRS,
     REVERSERS,
     Pairs,
     Reverser,
     ReverserTraits,
     check_pairs,
+    fitted,
     resized,
     seed_of,
     to_images,
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 
     from ficgan.lab.attacks.training import Learner
 
-# Version of the layout of a file; raised when a reader of the old one would misread the new one.
-SCHEMA = 1
+SCHEMA = 1  # Of the layout of a file; raised when a reader of the old one would misread the new one
 _KIND = "attacker"
 
 
@@ -45,9 +46,7 @@ class Learned(Reverser):
 
     multiple: ClassVar[int] = 1  # What `size` must be divisible by
 
-    size: int = param(
-        64, "side at which the network works, pixels; faces are resized to it and back", low=16, high=1024
-    )
+    size: int = param(64, "side at which the network works, pixels", low=16, high=1024)
     epochs: int = param(200, "most passes over the pairs", low=1)
     minutes: float = param(0.0, "training ends after so many minutes, at the latest; 0: no limit", low=0)
     batch: int = param(64, "pairs in a step", low=1)
@@ -62,8 +61,6 @@ class Learned(Reverser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lr <= 0:  # the bound of a parameter would be allowed itself
-            raise UsageError(f"{self.name}: lr is {self.lr:g}, at which nothing is learnt; give a rate above 0")
         if self.size % self.multiple:
             raise UsageError(f"{self.name}: size is {self.size}; give a multiple of {self.multiple}")
 
@@ -148,9 +145,7 @@ class Learned(Reverser):
 
     def trained_network(self) -> nn.Module:
         """The network; UsageError where nothing has been learnt yet."""
-        if self._network is None:
-            raise UsageError(f"{self.name} has learnt nothing yet; fit it on pairs")
-        network: nn.Module = self._network
+        network: nn.Module = fitted(self._network, self.name)
         return network
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
@@ -169,14 +164,13 @@ class Learned(Reverser):
         save_tensors(path, weights, header, kind=_KIND)
 
     def guess(self, faces: Faces) -> Images:
-        return self._reversed(faces, 1)[:, 0]
+        return self.reverse(faces)[:, 0]
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
-        return self._reversed(faces, n) if self.traits.several else np.repeat(self._reversed(faces, 1), n, axis=1)
-
-    def _reversed(self, faces: Faces, n: int) -> NDArray[np.uint8]:
         import torch
 
+        if n > 1 and not self.traits.several:
+            return np.repeat(self.reverse(faces), n, axis=1)
         network = self.trained_network()
         device = next(network.parameters()).device
         side = faces.images.shape[1]
@@ -197,17 +191,11 @@ class Learned(Reverser):
 @REVERSERS.add
 @dataclass(frozen=True)
 class AutoEncoder(Learned):
-    """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B).
+    """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B)."""
 
-    The linear layer can undo a change of places; `linear=none` leaves it out. It has (features·size²/16)² weights: 5.3
-    million at 64 pixels, 50 at 112, 796.6 at 224 (12 GiB in training).
-    """
-
-    name: ClassVar[str] = "autoencoder"
-    multiple: ClassVar[int] = 4
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Auto-encoder (Fantômas)", source="Fantômas, §5", knowledge=frozenset({"pairs"})
-    )
+    name = "autoencoder"
+    multiple = 4
+    traits = ReverserTraits("Auto-encoder (Fantômas)", "Fantômas, §5", FROM_PAIRS)
 
     features: int = param(9, "channels of the convolutions", low=1)
     linear: str = param("full", "the linear layer", choices=("full", "none"))
@@ -228,15 +216,11 @@ class AutoEncoder(Learned):
 class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
-    name: ClassVar[str] = "thesis-autoencoder"
-    multiple: ClassVar[int] = 8
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Auto-encoder (point-cloud thesis)", source="point-cloud thesis, §4.3.5", knowledge=frozenset({"pairs"})
-    )
+    name = "thesis-autoencoder"
+    multiple = 8
+    traits = ReverserTraits("Auto-encoder (point-cloud thesis)", "point-cloud thesis, §4.3.5", FROM_PAIRS)
 
-    size: int = param(
-        128, "side at which the network works, pixels; images are resized to it and back", low=16, high=1024
-    )
+    size: int = param(128, "side at which the network works, pixels", low=16, high=1024)
     epochs: int = param(250, "most passes over the pairs", low=1)
     batch: int = param(8, "pairs in a step", low=1)
     lr: float = param(1e-3, "learning rate", low=0)
@@ -255,21 +239,14 @@ class ThesisAutoEncoder(Learned):
 @REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
-    """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2).
+    """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2)."""
 
-    Dropout is the noise, in use as in training.
-    """
-
-    name: ClassVar[str] = "pix2pix"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Pix2Pix", source="Isola et al. 2017; Fantômas, §6.2.2", knowledge=frozenset({"pairs"}), several=True
-    )
+    name = "pix2pix"
+    traits = ReverserTraits("Pix2Pix", "Isola et al. 2017; Fantômas, §6.2.2", FROM_PAIRS, several=True)
 
     batch: int = param(1, "pairs in a step", low=1)
     lr: float = param(2e-4, "learning rate of the first half; it then falls to 0", low=0)
-    held: float = param(
-        0.0, "share of the people held out to keep the epoch of the least L1; 0: the last", low=0, high=0.5
-    )
+    held: float = param(0.0, "share of the people held out to choose the epoch on; 0: the last", low=0, high=0.5)
     patience: int = param(0, "epochs without a better loss on the people held out before it ends; 0: never", low=0)
     base: int = param(64, "filters of the first layer; up to eight times as many below", low=1)
 
@@ -298,8 +275,8 @@ class Pix2Pix(Learned):
 class Trained(Reverser):
     """An attacker that was trained before, by its file; it learns nothing more."""
 
-    name: ClassVar[str] = "trained"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(title="Trained attacker, from a file", source="its file")
+    name = "trained"
+    traits = ReverserTraits("Trained attacker, from a file", "its file")
 
     file: str = param("", "attacker.safetensors of a training")
     device: str = param("auto", "where it computes: auto, cpu, cuda or cuda:N")
@@ -337,8 +314,7 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
         attacker = REVERSERS.make(header["attacker"], **header["settings"])
     except (KeyError, UsageError) as error:
         raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
-    if not isinstance(attacker, Learned):
-        raise FicganError(f"{path} holds {attacker.name}, which has no weights; train it again")
+    assert isinstance(attacker, Learned)
     attacker = replace(attacker, device=device)
     with torch.device("meta"):
         network = attacker.network()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
-from ficgan.errors import InputError, Progress
+from ficgan.errors import Progress
 from ficgan.faces import ARCFACE_POINTS, crop, similarity
 from ficgan.lab.attacks.base import people_of
 from ficgan.lab.attacks.deconvolution import blurred
@@ -71,14 +70,9 @@ class ThesisAutoEncoderNetwork(nn.Module):
         self.down = nn.ModuleList(nn.Conv2d(down[i], down[i + 1], 3, padding=1) for i in range(3))
         self.up = nn.ModuleList(nn.ConvTranspose2d(up[i], up[i + 1], 2, stride=2) for i in range(3))
 
-    def encode(self, x: Tensor) -> Tensor:
-        """The compressed representation."""
+    def forward(self, x: Tensor) -> Tensor:
         for layer in self.down:
             x = F.max_pool2d(F.relu(layer(x)), 2)
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.encode(x)
         for layer in self.up[:-1]:
             x = F.relu(layer(x))
         return torch.sigmoid(self.up[-1](x))
@@ -115,12 +109,12 @@ class Pix2PixUNet(nn.Module):
             # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
             normed = 0 < level < depth - 1
             conv = nn.Conv2d(widths[level - 1] if level else 3, width, 4, 2, 1)
-            self.down.append(nn.Sequential(conv, _normalise(width) if normed else nn.Identity()))
+            self.down.append(nn.Sequential(conv, nn.InstanceNorm2d(width, affine=True) if normed else nn.Identity()))
         for level in reversed(range(depth)):
             inside = widths[level] * (1 if level == depth - 1 else 2)
             out = widths[level - 1] if level else 3
             conv_up = nn.ConvTranspose2d(inside, out, 4, 2, 1)
-            self.up.append(nn.Sequential(conv_up, _normalise(out) if level else nn.Identity()))
+            self.up.append(nn.Sequential(conv_up, nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()))
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
@@ -158,7 +152,7 @@ class PatchGAN(nn.Module):
         for index in range(halvings + 1):
             width = base * min(2**index, _WIDEST)
             layers.append(nn.Conv2d(before, width, 4, 2 if index < halvings else 1, 1))
-            layers += [_normalise(width)] if index else []
+            layers += [nn.InstanceNorm2d(width, affine=True)] if index else []
             layers.append(nn.LeakyReLU(_SLOPE))
             before = width
         self.layers = nn.Sequential(*layers, nn.Conv2d(before, 1, 4, 1, 1))
@@ -221,10 +215,6 @@ class Pix2PixLearner(Learner):
         return min(1.0, 2 * (1 - done / epochs))
 
 
-def _normalise(width: int) -> nn.Module:
-    return nn.InstanceNorm2d(width, affine=True)
-
-
 def _initialise(module: nn.Module) -> None:
     if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.InstanceNorm2d)):
         nn.init.normal_(module.weight, float(isinstance(module, nn.InstanceNorm2d)), 0.02)
@@ -239,14 +229,13 @@ _NOISE_FLOOR = 1e-2  # Below the power of rounding to bytes, 1/12, so that what 
 
 @dataclass(frozen=True)
 class KernelEstimator:
-    """Odd kernel sizes K of Gaussian blurs in crops of side `side`; made by `train`.
+    """Odd kernel sizes K of Gaussian blurs; made by `train`.
 
     An EfficientNetV2 of torchvision (Revelio, §4.2), or a perceptron on a `log_spectrum`, which a blur shifts by its
     transfer function. `error`: mean absolute error on the validation faces, pixels; None where there were none.
     """
 
     module: nn.Module = field(repr=False, compare=False)
-    side: int
     kernels: tuple[int, ...]
     error: float | None = None
 
@@ -268,8 +257,6 @@ class KernelEstimator:
         The epoch of the smallest error on the `validation` faces, of other people, is kept; else the last.
         """
         kernels = tuple(sorted({int(kernel) for kernel in kernels}))
-        if len(kernels) < 2 or kernels[0] < 1 or any(kernel % 2 == 0 for kernel in kernels) or not len(images):
-            raise InputError("a kernel estimator learns from faces and at least two odd widths, such as 1, 3, … 81")
         torch.manual_seed(seed)
         kind = _Perceptron if network == "perceptron" else _EfficientNet
         device = torch.device("cpu" if kind is _Perceptron else resolve_device("auto"))
@@ -281,7 +268,7 @@ class KernelEstimator:
         optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
         steps = epochs * -(-len(seen) // batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        order, made = torch.Generator().manual_seed(seed), cls(module, images.shape[1], kernels)
+        order, made = torch.Generator().manual_seed(seed), cls(module, kernels)
         validated = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
@@ -302,13 +289,11 @@ class KernelEstimator:
             progress=progress,
             title="kernel estimator",
         )
-        return cls(module, images.shape[1], kernels, least)
+        return cls(module, kernels, least)
 
     @torch.no_grad()
     def regress(self, images: Images) -> NDArray[np.float64]:
         """[N] sizes before rounding, within the range it was trained on."""
-        if images.shape[1] != self.side:
-            raise InputError(f"this estimator reads crops of {self.side} pixels, not of {images.shape[1]}")
         low, high = self.kernels[0], self.kernels[-1]
         module: Any = self.module
         parts = [module.inputs(images[at : at + _BATCH]) for at in range(0, len(images), _BATCH)]
@@ -322,12 +307,11 @@ class KernelEstimator:
 
 
 def log_spectrum(images: Images) -> NDArray[np.float32]:
-    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window.
-
-    A blur adds to it twice its log gain.
-    """
+    """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window."""
     side = images.shape[1]
-    order, counts = _rings(side)
+    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
+    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    order, counts = np.argsort(radius, kind="stable"), np.bincount(radius)
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
     for start in range(0, len(images), 64):
@@ -338,13 +322,6 @@ def log_spectrum(images: Images) -> NDArray[np.float32]:
         logs = np.log(power + np.float32(_NOISE_FLOOR)).reshape(len(planes), -1)[:, order]
         out[start : start + 64] = np.add.reduceat(logs, np.cumsum(counts) - counts, axis=1) / counts
     return out
-
-
-@lru_cache(maxsize=8)
-def _rings(side: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
-    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
-    return np.argsort(radius, kind="stable"), np.bincount(radius)
 
 
 class _EfficientNet(nn.Module):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -12,11 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, Images
+from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.errors import InputError, UsageError
 from ficgan.lab.attacks.base import (
     BLURS,
+    FROM_PAIRS,
     NOISES,
     REVERSERS,
     Float,
@@ -80,21 +79,21 @@ def _resampling_traits(title: str) -> ReverserTraits:
 @REVERSERS.add
 @dataclass(frozen=True)
 class LinearResampling(_Resampling):
-    """See `_Resampling`. Source: Fantômas, §6.2.1."""
+    """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "linear"
-    traits: ClassVar[ReverserTraits] = _resampling_traits("Linear interpolation")
-    cubic: ClassVar[bool] = False
+    name = "linear"
+    traits = _resampling_traits("Linear interpolation")
+    cubic = False
 
 
 @REVERSERS.add
 @dataclass(frozen=True)
 class BicubicResampling(_Resampling):
-    """See `_Resampling`. Source: Fantômas, §6.2.1."""
+    """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
-    name: ClassVar[str] = "bicubic"
-    traits: ClassVar[ReverserTraits] = _resampling_traits("Bicubic interpolation")
-    cubic: ClassVar[bool] = True
+    name = "bicubic"
+    traits = _resampling_traits("Bicubic interpolation")
+    cubic = True
 
 
 # Daubechies' filter with two vanishing moments, and its mirror.
@@ -106,41 +105,38 @@ HIGH = (LOW[::-1] * np.array([1, -1, 1, -1])).astype(np.float32)
 @REVERSERS.add
 @dataclass(frozen=True)
 class Wavelet(Reverser):
-    """Wavelet coefficients drawn towards zero (BayesShrink; Chang et al. 2000, eqs. 9, 13; Fantômas, §6.2.1).
+    """Wavelet coefficients drawn towards zero (BayesShrink; Chang et al. 2000, eqs. 9, 13; Fantômas, §6.2.1)."""
 
-    The noise σ is the median of the finest diagonal band over 0.6745; the threshold of a band is σ²/σ_x.
-    """
-
-    name: ClassVar[str] = "wavelet"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Wavelet denoising", source="Fantômas, §6.2.1; Chang et al. 2000", against=NOISES
-    )
+    name = "wavelet"
+    traits = ReverserTraits("Wavelet denoising", "Fantômas, §6.2.1; Chang et al. 2000", against=NOISES)
 
     def guess(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
         for start in range(0, len(faces), 32):
             part = slice(start, start + 32)
             planes = np.moveaxis(faces.images[part], 3, 1).astype(np.float32)
-            out[part] = nearest_grey(np.moveaxis(self._denoised(planes), 1, 3))
+            out[part] = nearest_grey(np.moveaxis(denoised(planes), 1, 3))
         return out
 
-    def _denoised(self, planes: Float) -> Float:
-        size = planes.shape[-1]
-        levels = max(1, int(np.log2(size)) - 3)  # down to 8 pixels
-        # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
-        unit = 2**levels
-        margin = min(unit, size - 1)
-        total = -(-(size + 2 * margin) // unit) * unit
-        pad = (margin, total - size - margin)
-        rest = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
-        bands = []
-        for _ in range(levels):
-            rest, *details = analyse(rest)
-            bands.append(details)
-        noise = (np.median(np.abs(bands[0][2]), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
-        for details in reversed(bands):
-            rest = synthesise(rest, *(bayes_shrunk(band, noise) for band in details))
-        return rest[..., margin : margin + size, margin : margin + size]
+
+def denoised(planes: Float) -> Float:
+    """Planes […,S,S] whose wavelet bands are shrunk; the noise is the median of the finest diagonal one over 0.6745."""
+    size = planes.shape[-1]
+    levels = max(1, int(np.log2(size)) - 3)  # down to 8 pixels
+    # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
+    unit = 2**levels
+    margin = min(unit, size - 1)
+    total = -(-(size + 2 * margin) // unit) * unit
+    pad = (margin, total - size - margin)
+    rest = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
+    bands = []
+    for _ in range(levels):
+        rest, *details = analyse(rest)
+        bands.append(details)
+    noise = (np.median(np.abs(bands[0][2]), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
+    for details in reversed(bands):
+        rest = synthesise(rest, *(bayes_shrunk(band, noise) for band in details))
+    return rest[..., margin : margin + size, margin : margin + size]
 
 
 def analyse(planes: Float) -> tuple[Float, Float, Float, Float]:
@@ -185,17 +181,11 @@ def bayes_shrunk(band: Float, noise: Float) -> Float:
 @REVERSERS.add
 @dataclass(frozen=True)
 class InterpolateGrey(Reverser):
-    """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3).
+    """Pixels of exactly one grey become the mean of their other neighbours, round by round (Fantômas, §6.2.3)."""
 
-    A pixel needs `least` neighbours, so some may stay grey.
-    """
-
-    name: ClassVar[str] = "interpolate-grey"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Interpolation of grey pixels",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"method"}),
-        against=frozenset({"dp-snow"}),
+    name = "interpolate-grey"
+    traits = ReverserTraits(
+        "Interpolation of grey pixels", "Fantômas, §6.2.3", frozenset({"method"}), against=frozenset({"dp-snow"})
     )
 
     grey: int = param(127, "value that all three channels have where a pixel was replaced", low=0, high=255)
@@ -226,42 +216,20 @@ def _neighbours(grid: Float) -> Float:
 # -- inversion ---------------------------------------------------------------------------------------------------------
 
 
-def another_key(anonymizer: Anonymizer) -> Anonymizer:
-    """The same anonymiser with other values in all its secret parameters."""
-    secrets = [field.name for field, limits in anonymizer.parameters() if limits["secret"]]
-    if not secrets:
-        raise UsageError(f"{anonymizer.name} has no secret parameter, so there is no wrong key to try")
-    return dataclasses.replace(anonymizer, **{name: _other_key(getattr(anonymizer, name)) for name in secrets})
-
-
-def _other_key(key: Any) -> Any:
-    if isinstance(key, int):
-        return key + 1
-    digest = hashlib.blake2b(b"another" + (key if isinstance(key, bytes) else str(key).encode())).digest()
-    if isinstance(key, bytes):
-        return (digest * (len(key) // len(digest) + 1))[: len(key)]
-    return (digest.hex() * (len(key) // 128 + 1))[: len(key) or 32]
-
-
 @REVERSERS.add
 @dataclass(frozen=True)
 class LearnPermutation(Reverser):
-    """One fixed permutation of all pixels, found by the colours that a place shows over all pairs (Fantômas, §6.2.3).
+    """One fixed permutation of all pixels, found by the colours a place shows over all pairs (Fantômas, §6.2.3)."""
 
-    Equal signatures are matched in reading order; pixels without a match are kept, as in lossy files.
-
-    Attributes:
-        source: [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it.
-    """
-
-    name: ClassVar[str] = "learn-permutation"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Learnt permutation",
-        source="Fantômas, §6.2.3",
-        knowledge=frozenset({"pairs"}),
+    name = "learn-permutation"
+    traits = ReverserTraits(
+        "Learnt permutation",
+        "Fantômas, §6.2.3",
+        FROM_PAIRS,
         against=frozenset({"block-permutation", "pixel-relocation"}),
     )
 
+    # [S,S] for every clear pixel the index, in reading order, of the anonymised one that holds it
     source: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> LearnPermutation:
@@ -308,19 +276,14 @@ class Ridge(Reverser):
 
     It is learnt between pairs in place of pixels, (X·Xᵀ + λ)⁻¹·Y, since there are fewer of them; λ is the best of a
     grid on people held out (Hoerl and Kennard 1970, eq. 2.3).
-
-    Attributes:
-        ridge: λ chosen, as a share of the mean squared length of the centred anonymised images.
     """
 
-    name: ClassVar[str] = "ridge"
-    traits: ClassVar[ReverserTraits] = ReverserTraits(
-        title="Ridge regression", source="this work; Hoerl and Kennard 1970", knowledge=frozenset({"pairs"})
-    )
+    name = "ridge"
+    traits = ReverserTraits("Ridge regression", "this work; Hoerl and Kennard 1970", FROM_PAIRS)
 
     pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
 
-    ridge: float = 0.0
+    ridge: float = 0.0  # λ chosen, as a share of the mean squared length of the centred anonymised images
     # Anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
     _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 

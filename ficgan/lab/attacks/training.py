@@ -1,7 +1,4 @@
-"""Training of the lab's networks: a loop with an early end, exact resume and statistics, and a plain one.
-
-A `Learner` says what a step is, `Batches` what is learnt from.
-"""
+"""Training of the lab's networks: a loop with an early end, exact resume and statistics, and a plain one."""
 
 from __future__ import annotations
 
@@ -323,10 +320,7 @@ class TrainingLoop:
 
 
 class PairBatches(Batches):
-    """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another.
-
-    Each process of a team takes its share of a batch, which is cut to a multiple of them.
-    """
+    """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, team: Any) -> None:
         held = held_out(people_of(pairs.clear), attacker.held, attacker.seed)

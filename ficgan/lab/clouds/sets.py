@@ -235,15 +235,11 @@ def _in_folder(folder: Path) -> tuple[CloudScan, ...]:
     found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in READERS)
     # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
     files = [path for path in found if "landmarks" not in path.stem]
-    if not files:
-        raise InputError(f"{folder} holds no point clouds; known are {', '.join(sorted(READERS))}")
     return _named(folder, files, [[path, *filter(None, [landmark_file_beside(path)])] for path in files])
 
 
 def _photos(folder: Path) -> tuple[CloudScan, ...]:
     files = [p for p in sorted(folder.glob("*/*")) if p.suffix.lower() in _IMAGES]
-    if not files:
-        raise InputError(f"{folder} holds no photos; put those of each person into a folder of the person's name")
     return _named(folder, files, [[path] for path in files])
 
 

@@ -33,7 +33,6 @@ def ssim(a: Images, b: Images) -> Matrix:
 
     Mean over channels and whole Gaussian windows, 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
     """
-    _check_pairs(a, b)
     out = np.full(len(a), np.nan)
     if a.shape[1] < _WINDOW:
         return out
@@ -51,7 +50,6 @@ def ssim(a: Images, b: Images) -> Matrix:
 
 def psnr(a: Images, b: Images) -> Matrix:
     """Peak signal-to-noise ratio of pairs [N,S,S,3] uint8: float64 [N], dB; infinite where the pixels are equal."""
-    _check_pairs(a, b)
     error = [np.mean(np.square(x.astype(np.float32) - y), dtype=np.float64) for x, y in zip(a, b, strict=True)]
     with np.errstate(divide="ignore"):
         return 10 * np.log10(255.0**2 / np.array(error))
@@ -71,11 +69,6 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
         grey = cv2.cvtColor(np.ascontiguousarray(image[top:bottom, left:right]), cv2.COLOR_RGB2GRAY)
         out[index] = cv2.Laplacian(grey, cv2.CV_32F).var(dtype=np.float64)
     return out
-
-
-def _check_pairs(a: Images, b: Images) -> None:
-    if a.shape != b.shape:
-        raise InputError(f"images of shapes {list(a.shape)} and {list(b.shape)} cannot be compared; give equal ones")
 
 
 def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -223,7 +216,7 @@ def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
     ‖μa − μb‖² + tr(Σa + Σb − 2(Σa Σb)^½) (Heusel et al. 2017, eq. 6); the trace of the root is the sum of the singular
     values of Ca Cbᵀ, with C the centred features over √(N−1): exact also for few images.
     """
-    x, y = _features(a, b)
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     mean = x.mean(0) - y.mean(0)
     x, y = (x - x.mean(0)) / np.sqrt(len(x) - 1), (y - y.mean(0)) / np.sqrt(len(y) - 1)
     # A root R of XᵀX (RᵀR = XᵀX) has at most D rows, and the same singular values in such products as X itself.
@@ -236,15 +229,6 @@ def halves(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Two random halves of the rows of an array; of arrays of one length they are the same rows."""
     order = np.random.default_rng(0).permutation(len(x))
     return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
-
-
-def _features(a: ArrayLike, b: ArrayLike) -> tuple[Matrix, Matrix]:
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
-        raise InputError(f"features of shapes {list(x.shape)} and {list(y.shape)} are no two sets of at least 2 images")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise InputError("some features are not finite; look for damaged images or a broken network")
-    return x, y
 
 
 # -- where the face is -------------------------------------------------------------------------------------------------

@@ -20,14 +20,13 @@ from ficgan.config import check, read_tree
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import Pairs, reverser_of
-from ficgan.lab.bench import Bench, anonymiser_for, known
+from ficgan.lab.bench import Bench, Subject, anonymiser_for, known
 from ficgan.lab.matrix import fidelity_figures, identity_distance
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
-from ficgan.lab.run import fingerprint
 from ficgan.lab.sets import open_set
 from ficgan.registry import parse_spec
 
@@ -167,24 +166,13 @@ class FaceTreatment:
         name, parameters = parse_spec(text)
         return cls(label or text, ANONYMIZERS.make(name, **parameters))
 
-    @property
-    def mark(self) -> str:
-        """Digest of the anonymiser and its parameters; `UsageError` where it runs a program."""
-        if (mark := fingerprint(self.anonymizer)) is None:
-            raise UsageError(
-                f"{self.anonymizer.name} runs a program, whose output cannot be kept; give it a folder of images"
-            )
-        return mark
-
 
 def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
     """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
-    part = bench.part(rows)
     needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
-    made_of = bench.digest if needs_background else bench.prepared.digest
-    key = ["treated", made_of, list(part.region), how.mark, rows.tolist()]
+    origin = bench.digest if needs_background else bench.prepared.digest
     ready = anonymiser_for(bench, how.anonymizer)
-    images = bench.store.array(key, lambda: part.with_regions(ready(part.regions())).images)
+    images = Subject(bench, ready).made(ready, bench.part(rows), origin)
     return bench.prepared.faces.take(rows).with_images(images)
 
 

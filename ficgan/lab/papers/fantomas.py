@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ficgan.config import check
 from ficgan.errors import Progress, UsageError
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
@@ -57,25 +58,18 @@ def fantomas_matrix(
     """The protocol on a face set: 200 + 4,500 + 300 people, 224 px, parameters of Table 3 as the program has them.
 
     With fewer people the split shrinks, with smaller crops parameters in pixels do. Block permutation, the positive
-    control, is always run. `extra` are LABEL=NAME:PARAMETER=VALUE,….
+    control, is always run. `extra` are NAME:PARAMETER=VALUE,… or LABEL=NAME:….
     """
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
     factor = config.sets[0].size / PRESETS[preset]
     known = [_sized(method, factor) for method in config.methods]
-    chosen = _chosen([*known, *map(_extra, extra)], only)
+    chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
     for method in chosen:
         method.make()
-        against = set(str(method.parameters.get("verifier", "")).split("+"))
-        if shared := sorted(against & set(config.recognisers)):
-            raise UsageError(
-                f"{method.title} is made against {shared[0]}, which cannot judge it too; take another judge"
-            )
-    titles = [method.title for method in chosen]
-    if repeated := sorted({title for title in titles if titles.count(title) > 1}):
-        raise UsageError(f"two methods are called {repeated[0]!r}; give each another label")
-    return config.model_copy(update={"methods": chosen})
+    tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
+    return check(MatrixConfig, tree, where=preset)
 
 
 def _sized(method: MethodConfig, factor: float) -> MethodConfig:
@@ -83,13 +77,6 @@ def _sized(method: MethodConfig, factor: float) -> MethodConfig:
     powers = _PIXELS.get(method.method, {})
     changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
     return method.model_copy(update={"parameters": {**given, **changed}})
-
-
-def _extra(text: str) -> MethodConfig:
-    label, equals, spec = text.partition("=")
-    if not (equals and label.strip() and spec.strip()) or ":" in label:
-        raise UsageError(f"the method {text!r} is not of the form LABEL=NAME:PARAMETER=VALUE,…")
-    return MethodConfig.model_validate(text)
 
 
 def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:

@@ -17,7 +17,7 @@ from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.arrays import ModelInfo
 from ficgan.deidentify import Deidentifier, refuse_trainer
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import file_digest
 from ficgan.lab import Ficgan
@@ -176,8 +176,7 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     )
     count = deid.model.num_layers
     layers = tuple(sorted(set(config.layers))) or tuple(range(count))
-    if layers[-1] >= count:
-        raise UsageError(f"layer {layers[-1]} cannot be i: this model has layers 1…{count}")
+    deid.face_model.check_layer(layers[-1])
     settings = list(_settings(config, layers))
     tasks = _tasks(bench, labels, context, deid, settings)
     run.total = len(tasks)
@@ -193,10 +192,6 @@ def _faces(config: FicganPaper, out: Path) -> Prepared:
     whole = open_set(config.data, layout=config.layout, labels=config.labels)
     whole = whole.only(config.part) if config.part else whole
     order = np.arange(config.skip, len(whole))
-    if len(order) < 2:
-        raise InputError(
-            f"{config.data} has {len(whole)} such images, {config.skip} of them left out; leave at least 2"
-        )
     drawn = generator(config.seed, "paper ficgan").permutation(order)[: config.limit]
     detector = None if config.aligned else Quick(get_detector(config.detector))
     prepared = prepare(

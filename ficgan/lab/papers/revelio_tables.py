@@ -19,18 +19,7 @@ from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
-from ficgan.lab.papers.revelio import (
-    BASE,
-    BLURS,
-    BOUNDS,
-    OPEN,
-    SWEPT,
-    Part,
-    PartOutcome,
-    RevelioPaper,
-    RevelioStudy,
-    open_study,
-)
+from ficgan.lab.papers.revelio import PartOutcome, RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import figure, filled, spelled
 from ficgan.lab.results import Figure, Results, Trial, origin, png, without_folder
@@ -68,12 +57,12 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     def trials(part: str, scenario: str) -> list[Trial]:
         return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
 
-    guessed = trials("base", BASE) + trials("kernel", revelio.ESTIMATED)
+    guessed = trials("base", revelio.BASE) + trials("kernel", revelio.ESTIMATED)
     named = [(trial.attacker, trial) for trial in guessed]
     named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
-    shares = [{**row, **{level: counted(row[level]) for level in BLURS}} for row in REVELIO.ira.rows]
+    shares = [{**row, **{level: counted(row[level]) for level in revelio.BLURS}} for row in REVELIO.ira.rows]
     ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
-    open_trials, detecting = trials("ood", OPEN), (revelio.STRANGERS, revelio.AT_PAPER)
+    open_trials, detecting = trials("ood", revelio.OPEN), (revelio.STRANGERS, revelio.AT_PAPER)
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
         "ira": merged("method", ira, shares),
@@ -86,7 +75,9 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
             *facts.get("kernel", {}).get("rows", []),
             {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
         ],
-        "sweep": rows(trials("sweep", SWEPT), (), lambda trial: f"{trial.method}, {trial.attacker}", *MEASURES, "IRA"),
+        "sweep": rows(
+            trials("sweep", revelio.SWEPT), (), lambda trial: f"{trial.method}, {trial.attacker}", *MEASURES, "IRA"
+        ),
         "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
         "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, by_method, *MEASURES, "IRA"),
         "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
@@ -185,7 +176,7 @@ def draw_revelio(study: RevelioStudy, outcomes: Outcomes, out: Path) -> list[Pat
 def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
     written = [write_file(folder / "READ-FIRST.txt", f"{REVELIO.warning}\n")]
     rows = study.world.closed[: study.paper.pictures]
-    for level in BLURS:
+    for level in revelio.BLURS:
         how = study.blur(level)
         seen = study.seen(how, rows)
         columns: dict[str, NDArray[np.uint8]] = {"clear": study.clear(rows).images, "blurred": seen.images}
@@ -229,16 +220,16 @@ def _confusion(outcome: PartOutcome, canvas: Any) -> None:
 
 
 def _sweep(outcome: PartOutcome, canvas: Any) -> None:
-    trials = [trial for trial in outcome.trials if trial.scenario == SWEPT]
+    trials = [trial for trial in outcome.trials if trial.scenario == revelio.SWEPT]
     judges = list(dict.fromkeys(trial.recogniser for trial in trials))
     panels = ["IRA", *MEASURES]
     for axes, name in zip(canvas.subplots(1, len(panels)), panels, strict=True):
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
-            mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in BOUNDS]
+            mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in revelio.BOUNDS]
             points = {int(trial.method.removeprefix("K ")): found for trial in mine if (found := measured(trial, name))}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
-        for bound, style in zip(BOUNDS, ("--", ":"), strict=True):
+        for bound, style in zip(revelio.BOUNDS, ("--", ":"), strict=True):
             some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
             if some and (found := measured(some[0], name)) is not None:
                 axes.axhline(found.value, color="0.4", linewidth=1, linestyle=style, label=bound)
@@ -262,7 +253,7 @@ class RevelioRun:
 def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioRun:
     """Run the parts asked for, or resume them; kept parts of the same settings are shown, too."""
     started = time.monotonic()
-    study = open_study(paper, out, progress)
+    study = revelio.open_study(paper, out, progress)
     outcomes: dict[str, PartOutcome] = {}
     for part in revelio.MAKE:
         task = Task(f"part {part}", _key(study, part), _do, (study, part))
@@ -286,11 +277,11 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
     return RevelioRun(results, revelio_tables(paper, outcomes), study, outcomes)
 
 
-def _do(study: RevelioStudy, part: Part, say: Any) -> Any:
+def _do(study: RevelioStudy, part: revelio.Part, say: Any) -> Any:
     return asdict(revelio.MAKE[part](study))
 
 
-def _key(study: RevelioStudy, part: Part) -> Any:
+def _key(study: RevelioStudy, part: revelio.Part) -> Any:
     """All that a part depends on; None where an attacker runs a program, of which nothing is kept."""
     from ficgan import __version__
 

@@ -28,17 +28,11 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class SheetOptions:
-    """What the sheets of one call have in common.
+    """What the sheets of one call have in common."""
 
-    Args:
-        exemplars: photos of the people whose codes are w_t; none: the next of the photos.
-        attributes: groups of the bank, as `--attributes` of `ficgan-deid` takes them.
-        model: arguments of `Deidentifier.from_pretrained`: checkpoint, bank, k, psi, seed, device, …
-    """
-
-    exemplars: tuple[Path, ...] = ()
-    attributes: tuple[str, ...] = ()
-    model: Mapping[str, Any] = field(default_factory=dict)
+    exemplars: tuple[Path, ...] = ()  # Photos of the people whose codes are w_t; none: the next of the photos
+    attributes: tuple[str, ...] = ()  # Groups of the bank, as `--attributes` of `ficgan-deid` takes them
+    model: Mapping[str, Any] = field(default_factory=dict)  # Arguments of `Deidentifier.from_pretrained`
 
     def deidentifier(self, **controls: Any) -> Deidentifier:
         """A model with these controls whose first attempts are shown: no check, nothing drawn again."""
@@ -134,12 +128,7 @@ SHEETS: dict[str, Callable[[SheetOptions, Sequence[_Shown], Sequence[_Shown]], l
 
 
 def control_sheet(name: str, photos: Sequence[Path], options: SheetOptions, progress: Progress | None = None) -> Image:
-    """A sheet of `SHEETS`, uint8 [H,W,3]: a row for each photo, the source first.
-
-    Raises:
-        InputError: a photo without a face.
-        UsageError: a sheet of two people with one photo and no exemplar; attributes that the bank does not have.
-    """
+    """A sheet of `SHEETS`, uint8 [H,W,3]: a row for each photo, the source first."""
     needs_other = name in ("exemplar", "swaps")
     if needs_other and not options.exemplars and len(photos) < 2:
         raise UsageError(f"the sheet {name} shows two people; give a second photo, or --exemplar")

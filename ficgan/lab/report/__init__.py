@@ -22,10 +22,7 @@ TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: th
 def write_report(
     results: Results, out: Path, *, pictures: Sequence[Path] = (), published: Sequence[dict[str, Any]] = ()
 ) -> list[Path]:
-    """Write the page, its plots, tables and JSON; returns the files, `report.html` first.
-
-    `published` tables are {"title", "rows", "note"}.
-    """
+    """Write the page, its plots, tables and JSON; returns the files, `report.html` first."""
     shown = sheets(results, pictures or [out])
     heads = headlines(results)
     plots = draw_all(results, heads, out / "figures")

@@ -202,10 +202,7 @@ def controls(results: Results) -> list[Control]:
 
 
 def ranking(heads: Sequence[Headline]) -> list[Row]:
-    """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave.
-
-    Who attacked stands below each figure.
-    """
+    """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
     useful = [m for m in SHOWN if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
     rows = []
     for head in heads:

@@ -1,7 +1,4 @@
-"""Face sets for evaluations: each face is detected once, on the clear image, and cut upright; and their split.
-
-The parts are background, attacker, gallery and probe.
-"""
+"""Face sets for evaluations: each face is detected once, on the clear image, and cut upright; and their split."""
 
 from __future__ import annotations
 
@@ -143,11 +140,7 @@ def _enrol(who: Rows, people: Rows, enrolment: float, seed: int) -> tuple[Rows, 
 
 
 def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, digests: Sequence[str]) -> Split:
-    """The split without pictures (equal `digests`) that stand in two parts or twice: they would flatter its figures.
-
-    Gallery comes before probe, attacker and background. People who lose their last enrolled or probe image are left
-    out.
-    """
+    """The split without pictures (equal `digests`) that stand in two parts or twice: they would flatter its figures."""
     first: dict[str, tuple[int, str]] = {}
     gone: set[int] = set()
     for part in _PRIORITY:
@@ -268,10 +261,8 @@ class Prepared:
         return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
 
     def inside(self) -> Faces:
-        x0, y0, x1, y1 = self.region
-        out = np.full_like(self.faces.images, GREY)
-        out[:, y0:y1, x0:x1] = self.faces.images[:, y0:y1, x0:x1]
-        return self.faces.with_images(out)
+        grey = self.faces.with_images(np.full_like(self.faces.images, GREY))
+        return replace(self, faces=grey).with_regions(self.regions().images)
 
     def facts(self) -> dict[str, Any]:
         """The set in a report: its source, faces, people, failures to acquire; JSON-ready."""
@@ -320,8 +311,6 @@ def prepare(
     """
     alignment = alignment or Alignment()
     kind = alignment_name(alignment)
-    if not len(faceset):
-        raise InputError(f"{faceset.name} holds no image; choose less narrowly")
     if aligned and context != 1:
         raise UsageError("aligned images have nothing around the face square; leave out context, or give photos")
     if aligned and faceset.alignment not in (None, kind):
@@ -341,7 +330,8 @@ def prepare(
     report(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
     if not len(crops["rows"]):
-        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name}; the first: {missed[0][1]}")
+        reasons = "; ".join(dict.fromkeys(why for _, why in missed[:3]))
+        raise InputError(f"no face was acquired in {len(faceset)} images of {faceset.name} ({reasons})")
     found = faceset.take(crops["rows"])
     faces = Faces(crops["images"], found.names, crops["landmarks"], found.people)
     return Prepared(faces, region, crops["rows"], found.attributes, found.groups, missed, {**faceset.facts(), **how})

@@ -8,132 +8,114 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ficgan.device import resolve_device
-from ficgan.errors import InputError, Progress
+from ficgan.errors import Progress
 from ficgan.lab.report import inlined, render, save_plot, write_pages
 from ficgan.lab.report.tables import filled
 from ficgan.lab.results import Results, notes, origin, slug, write_json
-from ficgan.lab.run import Run, Say, Store, Task
+from ficgan.lab.run import Run, Say, Task
 from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
-from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant, open_scenes
-from ficgan.lab.study.training import METRICS, Cell, Row, StudyGrid, check_network, spread
+from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant
+from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, spread
 from ficgan.lab.study.transfer import Transfer
 
 _FEW_CLASSES = 30
 _FULL_EPOCHS = 90  # Section 4
 
 
-class Study:
-    """A study's images, opened, and its grid of networks, kept in a store; each process has its own."""
-
-    def __init__(self, config: StudyConfig, out: Path) -> None:
-        self.config, self.store, self.device = config, Store(out / "store"), resolve_device(config.device)
-        self.whole = open_scenes(config.images, config.annotations, config.objects)
-        if not self.whole.counts.any():
-            raise InputError(f"no record of {config.annotations} has a box; a record holds the faces under bboxes")
-        self.train, self.judged = self.whole.halves(config)
-
-    @cached_property
-    def grid(self) -> StudyGrid:
-        return StudyGrid(self.config, self.train, self.judged, self.store, self.device)
-
-    @cached_property
-    def tasks(self) -> dict[str, Transfer]:
-        """The downstream tasks by name, opened."""
-        some = self.config.tasks.items()
-        return {name: Transfer(name, task, self.config, self.store, self.device) for name, task in some}
-
-    @property
-    def begun(self) -> list[tuple[str, str, str, int]]:
-        """Task, network, pretraining and seed of everything that is fine-tuned."""
-        config = self.config
-        some = [(name, task, task.networks or config.networks) for name, task in config.tasks.items()]
-        every = [(name, network, begun) for name, task, nets in some for network in nets for begun in task.pretrained]
-        return [(*one, seed) for seed in config.seeds for one in every]
-
-
-# A process opens a study once. The settings are JSON, which any process can read.
+# A process opens a study and its downstream tasks once. The settings are JSON, which any process can read.
 @lru_cache(maxsize=1)
 def _opened(settings: str, out: Path) -> Study:
     return Study(StudyConfig.model_validate_json(settings), out)
 
 
+@lru_cache
+def _transfer(settings: str, out: Path, name: str) -> Transfer:
+    study = _opened(settings, out)
+    return Transfer(name, study.config.tasks[name], study.config, study.store, study.device)
+
+
 def _train(settings: str, out: Path, network: str, variant: Variant, seed: int, say: Say) -> None:
-    _opened(settings, out).grid.cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
+    _opened(settings, out).cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
 
 
 def _tune(
     settings: str, out: Path, name: str, network: str, seed: int, weights: Path | None, say: Say
 ) -> dict[str, float]:
-    return _opened(settings, out).tasks[name].figures(network, seed, weights, say)
+    return _transfer(settings, out, name).figures(network, seed, weights, say)
 
 
 def run_obfuscation(
-    config: StudyConfig,
-    out: Path,
-    progress: Progress | None = None,
-    *,
-    jobs: int = 1,
-    cluster: str | None = None,
-    merge: Sequence[Path] = (),
+    config: StudyConfig, out: Path, progress: Progress | None = None, *, jobs: int = 1, cluster: str | None = None
 ) -> StudyRun:
     """Run or resume a study; all figures are also in `out/study.json`.
 
     Args:
         jobs: networks that are trained at the same time, in processes or, with `cluster`, by workers of that Ray
             cluster, which need the same paths.
-        merge: folders of other runs of this study, whose finished networks are taken over.
     """
     start, run = time.monotonic(), Run(out, jobs=jobs, cluster=cluster, progress=progress)
-    for other in merge:
-        run.say(f"{run.store.take_over(other)} results of {other.name} taken over")
     for network in config.networks:
         check_network(network)
         config.weights_of(network)
     run.say("reading annotations")
     here = config.model_dump_json(), out.resolve()
     _opened.cache_clear()  # files may have changed since another run in this process
+    _transfer.cache_clear()
     study = _opened(*here)
     # Seeds outermost: an interrupted study has whole pairs of few seeds, not all seeds of one variant.
     wanted = [(n, v, s) for s in config.seeds for n in config.networks for v in config.train_on]
-    run.total = len(wanted) + len(study.begun)
+    begun = [
+        (name, network, pretrained, seed)
+        for seed in config.seeds
+        for name, task in config.tasks.items()
+        for network in task.networks or config.networks
+        for pretrained in task.pretrained
+    ]
+    run.total = len(wanted) + len(begun)
     run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
     run.check()
-    cells = [study.grid.cell(*one, run.say) for one in wanted]
+    cells = [study.cell(*one, run.say) for one in wanted]
     found = {
         "faces": faces(study.whole, config),
         "grid": grid_rows(cells),
         **by_category(cells, study.judged),
-        "transfer": _transferred(study, cells, run, here),
+        "transfer": _transferred(begun, cells, run, here),
     }
     write_json(out / "study.json", found)
-    return StudyRun(_results(study, start), found, study_tables(found), lost_images(cells, study.grid))
+    return StudyRun(_results(study, start), found, study_tables(found), lost_images(cells, study))
 
 
-def _transferred(study: Study, cells: Sequence[Cell], run: Run, here: tuple[str, Path]) -> dict[str, list[Row]]:
+def _transferred(
+    begun: Sequence[tuple[str, str, str, int]], cells: Sequence[Cell], run: Run, here: tuple[str, Path]
+) -> dict[str, list[Row]]:
     """By task, a row for each network, pretraining and metric."""
     place = {(cell.network, cell.variant, cell.seed): cell.path for cell in cells}
-    tasks = []
-    for name, network, begun, seed in study.begun:
-        title = f"{network} for {name}, begun {begun}, seed {seed}"
-        arguments = (*here, name, network, seed, place.get((network, begun, seed)))
-        tasks.append(Task(title, None, _tune, arguments))
-    made = run.results(tasks)
+    made = run.results(
+        [
+            Task(
+                f"{network} for {name}, begun {pretrained}, seed {seed}",
+                None,
+                _tune,
+                (*here, name, network, seed, place.get((network, pretrained, seed))),
+            )
+            for name, network, pretrained, seed in begun
+        ]
+    )
     run.check()
     values: dict[tuple[str, str, str, str], list[float]] = {}
-    for (name, network, begun, _), figures in zip(study.begun, made, strict=True):
+    for (name, network, pretrained, _), figures in zip(begun, made, strict=True):
         for metric, value in figures.items():
-            values.setdefault((name, network, begun, metric), []).append(value)
-    out: dict[str, list[Row]] = {name: [] for name in study.config.transfer}
-    for (name, network, begun, metric), some in values.items():
-        row = {"network": network, "pretrained": begun, "metric": metric, **spread(some)}
-        out[name].append({**row, "evaluated": len(study.tasks[name].judged.targets)})
+            values.setdefault((name, network, pretrained, metric), []).append(value)
+    out: dict[str, list[Row]] = {name: [] for name in _opened(*here).config.transfer}
+    for (name, network, pretrained, metric), some in values.items():
+        row = {"network": network, "pretrained": pretrained, "metric": metric, **spread(some)}
+        out[name].append({**row, "evaluated": len(_transfer(*here, name).judged.targets)})
     return out
 
 
@@ -231,9 +213,7 @@ def study_tables(study: Row) -> list[Row]:
     )
     tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
     for name, some in study["transfer"].items():
-        tables.append(
-            _table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _transfer(name, some))
-        )
+        tables.append(_table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _tuned(name, some)))
     return [table for table in tables if table["rows"]]
 
 
@@ -332,7 +312,7 @@ def _pairs(found: list[Row]) -> Iterable[Row]:
         yield row
 
 
-def _transfer(name: str, found: list[Row]) -> Iterable[Row]:
+def _tuned(name: str, found: list[Row]) -> Iterable[Row]:
     printed = PUBLISHED["transfer"].get(name, {})
     rows: dict[tuple[str, str], Row] = {(network, metric): {} for metric, some in printed.items() for network in some}
     for one in found:

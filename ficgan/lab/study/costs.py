@@ -19,7 +19,7 @@ from ficgan.lab.study.training import (
     Cell,
     Evaluation,
     Row,
-    StudyGrid,
+    Study,
     cell_weights,
     load_weights,
     make_network,
@@ -96,10 +96,7 @@ def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
 
 
 def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
-    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover.
-
-    The boxes are as annotated: blurring reaches a tenth of a box's diagonal further on every side.
-    """
+    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover."""
     area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
     for row, scene in enumerate(scenes.items):
         if len(scene.boxes):
@@ -196,13 +193,9 @@ class Gaze(NamedTuple):
 
 
 def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | None:
-    """Where a network looks for a class: [N,h,w] in 0…1, in the last map of positions that one of its modules gives.
+    """Where a network looks for a class: Grad-CAM's weighted map (eqs. 1 and 2) [N,h,w] in 0…1, None without positions.
 
-    Args:
-        images: float [N,3,H,W], normalised.
-        labels: [N] the class of each.
-    Returns:
-        The weighted map of Grad-CAM's eqs. 1 and 2, its maximum 1 unless it is all 0; None for a network without maps.
+    Of images [N,3,H,W], normalised, and the class of each [N]; the map is the last one that a module gives.
     """
     maps = list[Tensor]()
 
@@ -223,12 +216,9 @@ def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | Non
     return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)
 
 
-def lost_images(cells: Sequence[Cell], grid: StudyGrid) -> list[tuple[str, Gaze, Gaze]]:
-    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones.
-
-    Of the categories that lose most, two images of each. Each comes with its class, and what either network saw.
-    """
-    config, scenes = grid.config, grid.judged
+def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Gaze]]:
+    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones."""
+    config, scenes = study.config, study.judged
     mine = {c.variant: c for c in cells if (c.network, c.seed) == (config.networks[-1], config.seeds[0])}
     if not {*_SIDES} <= mine.keys() & {*config.evaluate_on} or not config.pictures:
         return []
@@ -240,18 +230,18 @@ def lost_images(cells: Sequence[Cell], grid: StudyGrid) -> list[tuple[str, Gaze,
     for label in np.argsort(-np.nan_to_num(drop, nan=-1.0), kind="stable"):
         rows += np.flatnonzero(wanted & (scenes.labels == label))[:2].tolist()
     rows = rows[: config.pictures]
-    looks = [_looks(mine[variant], variant, rows, grid) for variant in _SIDES] if rows else []
+    looks = [_looks(mine[variant], variant, rows, study) for variant in _SIDES] if rows else []
     titles = [scenes.classes[scenes.labels[row]] for row in rows]
     return list(zip(titles, *looks, strict=True)) if rows and all(looks) else []
 
 
-def _looks(cell: Cell, variant: Variant, rows: Sequence[int], grid: StudyGrid) -> list[Gaze]:
-    config, scenes = grid.config, grid.judged
+def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
+    config, scenes = study.config, study.judged
     network = make_network(cell.network, len(scenes.classes), seed=0)
     load_weights(network, cell_weights(cell.path), where=str(cell.path))
-    seen = np.stack([central_view(grid.pictures[variant][row], config.crop, config.resize) for row in rows])
-    labels = torch.from_numpy(scenes.labels[list(rows)]).to(grid.device)
-    heat = grad_cam(network.to(grid.device), to_input(torch.from_numpy(seen).to(grid.device)), labels)
+    seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
+    labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
+    heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)
     if heat is None:
         return []
     called = [scenes.classes[cell.evaluations[variant]["guess"][row]] for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, get_args
 
@@ -50,8 +50,8 @@ class TransferConfig(StudyTask):
 
     kind: Literal["classification", "attributes", "detection"]
     # Classification: annotations of `open_scenes`, or None for a folder per class. Attributes: a label file of
-    # `ficgan.data`; a holdout keeps people apart. Detection: annotations with boxes of faces, or None for the folder
-    # of PASCAL VOC (VOCdevkit), whose lists are the splits.
+    # `ficgan.data`; a holdout keeps people apart. Detection has none: the folder of PASCAL VOC (VOCdevkit) has lists,
+    # which are the splits.
     labels: Path | None = None
     networks: tuple[str, ...] = ()  # (): those of the study
     train_images: int = Field(0, ge=0)  # Train on so many images, drawn once; 0: all. The paper takes 5,000 of CelebA.
@@ -61,8 +61,6 @@ class TransferConfig(StudyTask):
     size: int = Field(600, ge=32)
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
     proposals: int = Field(1000, ge=1)
-    # Detection: precision at every recall (VOC since 2010) or at 0, .1, … 1 (VOC 2007, as MMDetection has it).
-    recalls: Literal["every", "eleven"] = "every"
     pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
         "none",
         "original",
@@ -164,8 +162,8 @@ class Scene:
     boxes: Boxes
     objects: Boxes | None = None
     # Of PASCAL VOC: what the boxes are of, numbers of the set's classes [M], and which are too difficult to count [M].
-    kinds: NDArray[np.int64] | None = None
-    difficult: NDArray[np.bool_] | None = None
+    kinds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    difficult: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def load(self) -> Image:
         """Decoded at full resolution."""
@@ -173,15 +171,11 @@ class Scene:
 
     def easy(self) -> Scene:
         """Without the boxes that are too difficult to count."""
-        if self.kinds is None or self.difficult is None:
-            return self
         keep = ~self.difficult
         return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
 
     def of_kind(self, number: int) -> tuple[Boxes, NDArray[np.bool_]]:
-        """Boxes of a kind (all, where only faces are annotated), and which of them are too difficult to count."""
-        if self.kinds is None or self.difficult is None:
-            return self.boxes, np.zeros(len(self.boxes), bool)
+        """Boxes of a kind, and which of them are too difficult to count."""
         mine = self.kinds == number
         return self.boxes[mine], self.difficult[mine]
 
@@ -212,7 +206,7 @@ class Scenes:
         for scene in self.items:
             digest.update(f"{scene.name}\0{scene.blob.size}\0{scene.label}\n".encode())
             for known in (scene.boxes, scene.kinds, scene.difficult):
-                digest.update(b"" if known is None else np.ascontiguousarray(known).tobytes())
+                digest.update(np.ascontiguousarray(known).tobytes())
         return digest.hexdigest()
 
     def below(self, groups: Mapping[str, Sequence[str]], hierarchy: Path | None) -> dict[str, list[int]]:
@@ -241,8 +235,6 @@ class Scenes:
         labels = self.labels
         for label in np.unique(labels):
             rows, title = np.flatnonzero(labels == label), self.classes[label]
-            if len(rows) == 1:
-                raise UsageError(f"class {title!r} has one image only; a holdout needs at least 2 of every class")
             count = min(max(1, round(task.holdout * len(rows))), len(rows) - 1)
             chosen.update(generator(0, "holdout", title).permutation(rows)[:count].tolist())
         return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
@@ -263,11 +255,9 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
     """
     records = ImageRecords([]) if annotations is None else read_records(annotations)
     xml = {file.stem: file for file in objects.rglob("*.xml")} if objects is not None else {}
-    found, matched = [], 0
+    found = []
     for blob in listed(path):
-        record = records.find(blob.name)
-        matched += record is not None
-        record = record or ImageRecord(blob.name, np.zeros((0, 4)))
+        record = records.find(blob.name) or ImageRecord(blob.name, np.zeros((0, 4)))
         folders = PurePosixPath(blob.name).parts[:-1]
         label = record.more.get("label") or (folders[-1] if folders else None)
         if label is None:
@@ -276,8 +266,6 @@ def open_scenes(path: Path, annotations: Path | None = None, objects: Path | Non
         voc = xml.get(PurePosixPath(blob.name).stem)
         inside = None if voc is None else voc_objects(voc)[2]
         found.append((blob, str(label), split, record.boxes.astype(np.float32), inside))
-    if records and not matched:
-        raise InputError(f"no record of {annotations} names an image of {path}; are they of the same set?")
     index = {label: number for number, label in enumerate(sorted({label for _, label, *_ in found}))}
     items = (Scene(blob.name, blob, index[label], split, faces, inside) for blob, label, split, faces, inside in found)
     return Scenes(tuple(items), tuple(index))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from ficgan.anonymizers import generator
 from ficgan.config import hint
-from ficgan.device import cpus, resolve_precision
+from ficgan.device import cpus, resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.files import file_digest
 from ficgan.lab.attacks.training import Batches, LossLearner, TrainingLoop, TrainingPlan
@@ -26,12 +25,12 @@ from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
     Pictures,
-    Scenes,
     StudyConfig,
     StudyTask,
     Variant,
     central_view,
     obfuscated,
+    open_scenes,
     random_view,
 )
 from ficgan.models import load_tensors, save_tensors
@@ -121,30 +120,13 @@ STATE, WEIGHTS = "state.safetensors", "network.safetensors"
 Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """SGD whose rate falls to a tenth every `drop_every` epochs; `precision` is a floating type's name."""
-
-    epochs: int
-    drop_every: int
-    lr: float
-    weight_decay: float = 1e-4
-    precision: str = "float32"
-
-    @classmethod
-    def of(cls, task: StudyTask, lr: float, study: StudyConfig, device: str) -> Recipe:
-        """A task's recipe in the study's precision."""
-        dtype = str(resolve_precision(study.precision, device)).removeprefix("torch.")
-        return cls(task.epochs, task.drop_every, lr, task.weight_decay, dtype)
-
-
 class RecipeLearner(LossLearner):
-    """A network that lessens a loss by a recipe."""
+    """A network that lessens a loss by SGD, whose rate falls to a tenth every `drop_every` epochs of a task."""
 
-    def __init__(self, network: nn.Module, loss: Loss, recipe: Recipe) -> None:
-        sgd = torch.optim.SGD(network.parameters(), recipe.lr, momentum=0.9, weight_decay=recipe.weight_decay)
-        super().__init__(network, recipe.lr, sgd)
-        self._loss, self._every, self.precision = loss, recipe.drop_every, recipe.precision
+    def __init__(self, network: nn.Module, loss: Loss, task: StudyTask, lr: float, dtype: torch.dtype) -> None:
+        sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
+        super().__init__(network, lr, sgd)
+        self._loss, self._every, self.precision = loss, task.drop_every, str(dtype).removeprefix("torch.")
 
     def loss(self, seen: Any, wanted: Any) -> Tensor:
         dtype = getattr(torch, self.precision)
@@ -160,15 +142,17 @@ def fit(
     network: nn.Module,
     batches: Batches,
     loss: Loss,
-    recipe: Recipe,
+    task: StudyTask,
+    lr: float,
     *,
     seed: int,
+    dtype: torch.dtype = torch.float32,
     state: Path | None = None,
     say: Say | None = None,
 ) -> None:
     """Train in place, or resume the state; in evaluation mode at the end."""
-    plan = TrainingPlan(type(network).__name__, "", recipe.epochs, seed)
-    loop = TrainingLoop(RecipeLearner(network.train(), loss, recipe), batches, plan, state)
+    plan = TrainingPlan(type(network).__name__, "", task.epochs, seed)
+    loop = TrainingLoop(RecipeLearner(network.train(), loss, task, lr, dtype), batches, plan, state)
 
     def report(done: int, total: int | None, text: str) -> None:
         if say is not None:
@@ -301,16 +285,20 @@ _FREE |= {"images", "annotations", "objects", "train_split", "eval_split", "supe
 _FREE |= {"weights"}
 
 
-class StudyGrid:
-    """Every network trained on every variant with every seed, evaluated on every variant; kept in a store."""
+class Study:
+    """A study's images, opened, and its networks, trained on every variant and kept in a store; one a process."""
 
-    def __init__(self, config: StudyConfig, train: Scenes, judged: Scenes, store: Store, device: str) -> None:
-        self.config, self.train, self.judged, self.store, self.device = config, train, judged, store, device
-        self.key = ["study", config.model_dump(mode="json", exclude=_FREE), train.fingerprint]
+    def __init__(self, config: StudyConfig, out: Path) -> None:
+        self.config, self.store, self.device = config, Store(out / "store"), resolve_device(config.device)
+        self.whole = open_scenes(config.images, config.annotations, config.objects)
+        if not self.whole.counts.any():
+            raise InputError(f"no record of {config.annotations} has a box in {config.images}; are they of one set?")
+        self.train, self.judged = self.whole.halves(config)
+        self.key = ["study", config.model_dump(mode="json", exclude=_FREE), self.train.fingerprint]
         room = config.cache_gb * 2**30 / (len(config.train_on) + len(config.evaluate_on))
         self._train, self.pictures = (
             {variant: obfuscated(scenes, variant, config.blur, room) for variant in variants}
-            for scenes, variants in ((train, config.train_on), (judged, config.evaluate_on))
+            for scenes, variants in ((self.train, config.train_on), (self.judged, config.evaluate_on))
         )
 
     def cell(self, network: str, variant: Variant, seed: int, say: Say) -> Cell:
@@ -347,9 +335,9 @@ class StudyGrid:
             load_weights(model, _read_weights(path), where=str(path))
         pictures.fill()
         batches = ViewBatches(pictures, self.train.labels, config, batch=config.batch, seed=seed, device=self.device)
-        recipe = Recipe.of(config, config.learning_rate(network), config, self.device)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
-        fit(model.to(self.device), batches, loss, recipe, seed=seed, state=state, say=say)
+        more: dict[str, Any] = {"dtype": resolve_precision(config.precision, self.device), "state": state, "say": say}
+        fit(model.to(self.device), batches, loss, config, config.learning_rate(network), seed=seed, **more)
         return model
 
 

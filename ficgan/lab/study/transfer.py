@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ficgan.anonymizers import generator
 from ficgan.data import Blob, open_faces
+from ficgan.device import resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.detection import overlaps
 from ficgan.files import file_digest
@@ -33,7 +35,6 @@ from ficgan.lab.study.scenes import (
 )
 from ficgan.lab.study.training import (
     STATE,
-    Recipe,
     ViewBatches,
     average_precisions,
     cell_weights,
@@ -45,7 +46,7 @@ from ficgan.lab.study.training import (
 )
 
 # Recalls at which VOC 2007 reads the precision.
-_ELEVEN = np.arange(11) / 10
+_RECALLS = np.arange(11) / 10
 _OVERLAP = 0.5  # Least intersection over union of a box found and a truth
 # The category whose precision section 5 gives beside the mean.
 _PERSON = "person"
@@ -68,14 +69,9 @@ class Transfer:
         if task.kind == "attributes":
             self.train, self.judged, self.outputs, data = _attributes(name, task.images, task, study)
         else:
-            detects = task.kind == "detection"
-            voc = detects and task.labels is None
-            splits = task.train_split, task.eval_split
-            scenes = open_voc(task.images, splits) if voc else open_scenes(task.images, task.labels)
+            detects, splits = task.kind == "detection", (task.train_split, task.eval_split)
+            scenes = open_voc(task.images, splits) if detects else open_scenes(task.images, task.labels)
             data = scenes.fingerprint
-            if detects and not voc:
-                # An image without a box may yet show a face that nobody marked; it would teach the wrong thing.
-                scenes = scenes.take(np.flatnonzero(scenes.counts))
             train, judged = scenes.halves(task)
             self.scenes = train.take(_some(len(train), name, task)), judged
             self.train, self.judged = (
@@ -95,9 +91,10 @@ class Transfer:
             model = make_network(network, self.outputs, seed=seed)
             if weights is not None:
                 load_weights(model, cell_weights(weights), where=str(weights), head=False)
-            recipe = Recipe.of(self.task, rate, self.study, self.device)
+            dtype = resolve_precision(self.study.precision, self.device)
+            train = partial(fit, task=self.task, lr=rate, seed=seed, dtype=dtype, state=state, say=say)
             how = self._detect if self.task.kind == "detection" else self._classify
-            found = how(model, seed, recipe, state, say)
+            found = how(model, seed, train)
             state.unlink(missing_ok=True)
             return found
 
@@ -106,13 +103,13 @@ class Transfer:
             kept: Figures = self.store.kept(key, lambda: make(folder / STATE))
         return kept
 
-    def _classify(self, model: nn.Module, seed: int, recipe: Recipe, state: Path, say: Say) -> Figures:
+    def _classify(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
         several = self.task.kind == "attributes"
         how: Callable[..., Any] = binary_cross_entropy_with_logits if several else cross_entropy
         where: dict[str, Any] = {"batch": self.task.batch, "device": self.device}
         batches = ViewBatches(*self.train, self.study, seed=seed, **where)
         loss = lambda net, images, wanted: how(net(images), wanted)  # noqa: E731
-        fit(model.to(self.device), batches, loss, recipe, seed=seed, state=state, say=say)
+        train(model.to(self.device), batches, loss)
         logits = outputs(model, self.judged.pictures, self.study, **where)
         if not several:
             return {"top1": float(hits(logits, self.judged.targets, 1).mean())}
@@ -120,26 +117,22 @@ class Transfer:
             raise InputError(f"no attribute of task {self.name} is true of any evaluation image; hold out more")
         return {"mAP": float(np.nanmean(average_precisions(logits, self.judged.targets > 0)))}
 
-    def _detect(self, model: nn.Module, seed: int, recipe: Recipe, state: Path, say: Say) -> Figures:
-        task, (train, judged) = self.task, self.scenes
-        faces = judged.items[0].kinds is None
-        kinds = ("face",) if faces else judged.classes
+    def _detect(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
+        task, (taught, judged) = self.task, self.scenes
         sizes: dict[str, Any] = {"size": task.size, "anchors": task.anchors, "proposals": task.proposals}
-        detector = make_detector(model, len(kinds), seed=seed, **sizes).to(self.device)
-        batches = DetectionBatches(train.items, batch=task.batch, seed=seed, device=self.device)
-        fit(detector, batches, detection_loss, recipe, seed=seed, state=state, say=say)
+        detector = make_detector(model, len(judged.classes), seed=seed, **sizes).to(self.device)
+        batches = DetectionBatches(taught.items, batch=task.batch, seed=seed, device=self.device)
+        train(detector, batches, detection_loss)
         answers = []
         with torch.inference_mode():
             for scene in judged.items:
                 (answer,) = detector([image_tensor(scene.load(), self.device)])
                 answers.append({name: value.cpu().numpy() for name, value in answer.items()})
         precise = {}
-        for number, name in enumerate(kinds):
+        for number, name in enumerate(judged.classes):
             found = [(one["boxes"][k], one["scores"][k]) for one in answers for k in [one["labels"] == number + 1]]
             truths, hard = zip(*(scene.of_kind(number) for scene in judged.items), strict=True)
-            precise[name] = detection_precision(found, truths, hard, eleven=task.recalls == "eleven")
-        if faces:
-            return {"AP@.5": precise["face"]}
+            precise[name] = detection_precision(found, truths, hard)
         person = {f"{_PERSON} AP": precise[_PERSON]} if _PERSON in precise else {}
         return {"mAP": float(np.nanmean(list(precise.values()))), **person}
 
@@ -255,8 +248,7 @@ class DetectionBatches(Batches):
                     x0, y0, x1, y1 = boxes.T
                     image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
                 images.append(image_tensor(image, self.device))
-                kinds = self.scenes[row].kinds
-                labels = torch.from_numpy(np.ones(len(boxes), np.int64) if kinds is None else kinds + 1)
+                labels = torch.from_numpy(self.scenes[row].kinds + 1)
                 target = {"boxes": torch.from_numpy(np.array(boxes)), "labels": labels}
                 targets.append({name: value.to(self.device) for name, value in target.items()})
             yield images, targets
@@ -277,23 +269,17 @@ Found = tuple[NDArray[Any], NDArray[Any]]  # Boxes [K,4] and scores [K] of an im
 
 
 def detection_precision(
-    found: Sequence[Found],
-    truths: Sequence[Boxes],
-    difficult: Sequence[NDArray[np.bool_]] | None = None,
-    *,
-    eleven: bool = False,
+    found: Sequence[Found], truths: Sequence[Boxes], difficult: Sequence[NDArray[np.bool_]]
 ) -> float:
-    """Average precision of boxes with an IoU of ½ or more, as PASCAL VOC takes it; NaN where there is no truth.
+    """Average precision at eleven recalls, as of PASCAL VOC 2007, of boxes with an IoU of ½ or more; NaN without truth.
 
     Args:
         found: boxes [K,4] with scores [K] of each image.
         truths: boxes [M,4] of each image.
-        difficult: [M] which truths do not count, whether they are found or not; None: all count.
-        eleven: read the precision at eleven recalls (VOC 2007) instead of at every one (since 2010).
+        difficult: [M] which truths do not count, whether they are found or not.
     """
     scores, right = [], []
-    easy = [np.zeros(len(truth), bool) for truth in truths] if difficult is None else difficult
-    for (boxes, confidence), truth, left_out in zip(found, truths, easy, strict=True):
+    for (boxes, confidence), truth, left_out in zip(found, truths, difficult, strict=True):
         shared = overlaps(boxes, truth)
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
@@ -305,14 +291,12 @@ def detection_precision(
             taken |= {best} if hit else set()
             scores.append(float(confidence[k]))
             right.append(hit)
-    count = sum(int((~left_out).sum()) for left_out in easy)
+    count = sum(int((~left_out).sum()) for left_out in difficult)
     if not count:
         return float("nan")
     hit_counts = np.cumsum(np.array(right, bool)[np.argsort(-np.array(scores), kind="stable")])
     precision = hit_counts / np.arange(1, len(hit_counts) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
-    if eleven:
-        # The first place where a recall is reached; a rounding below it counts as reached.
-        places = np.searchsorted(hit_counts, _ELEVEN * count - 1e-9)
-        return float(np.mean(np.append(envelope, 0.0)[places]))
-    return float(np.sum(np.diff(hit_counts, prepend=0) * envelope) / count)
+    # The first place where a recall is reached; a rounding below it counts as reached.
+    places = np.searchsorted(hit_counts, _RECALLS * count - 1e-9)
+    return float(np.mean(np.append(envelope, 0.0)[places]))

@@ -1,9 +1,4 @@
-"""A survey: what do people see in anonymised faces? Its pictures under random tokens, its pages, answers and scores.
-
-`KINDS` holds what can be asked. PAIRS: everybody gets the same questionnaire, as many pairs of every condition, half of
-them of one person, and nobody in two of them (Fantômas, appendix D). LIKERT: everybody sees each photo once, under a
-random condition, no condition twice, and rates it (section 8).
-"""
+"""A survey: what do people see in anonymised faces? Its pictures under random tokens, its pages, answers and scores."""
 
 from __future__ import annotations
 
@@ -31,7 +26,18 @@ from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, text_table, write_json
+from ficgan.lab.report.tables import spelled
+from ficgan.lab.results import (
+    Figure,
+    data_url,
+    fill_page,
+    new_folder,
+    page_template,
+    png,
+    read_checked,
+    text_table,
+    write_json,
+)
 from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets import written
 from ficgan.lab.survey.design import (
@@ -357,10 +363,6 @@ def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
         raise InputError(f"{path} answers questions that this survey does not have; leave it out")
     if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
         raise InputError(f"{path} answers a question twice, or with a word that its page does not have; leave it out")
-    rated = [item for item in key.items if item.id in given and not item.right]
-    shown = {(key.pictures[item.pictures[0]].name, item.condition) for item in rated}
-    if any(len(set(side)) < len(shown) for side in zip(*shown, strict=True)):
-        raise InputError(f"{path} rates a photo or a condition twice, which no page shows; leave it out")
     return found.participant, given
 
 
@@ -463,26 +465,17 @@ def statements(kind: str) -> list[str]:
 
 def score_text(score: Mapping[str, Any]) -> str:
     """The table to read."""
-    people, names, rated = (
-        score["participants"],
-        [judge["name"] for judge in score["judges"]],
-        statements(score["kind"]),
-    )
+    people, rated = score["participants"], statements(score["kind"])
+    names = [judge["name"] for judge in score["judges"]]
     head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
     lines = [["condition", "votes", *rated] if rated else [*head, *(f"{n} {m}" for m in ("F1", "acc.") for n in names)]]
     for row in score["conditions"]:
         if rated:
-            lines.append([row["label"], str(row["votes"]), *(_cell(row[name], True) for name in rated)])
+            lines.append([row["label"], str(row["votes"]), *(spelled(Figure(**row[name])) for name in rated)])
             continue
-        own = [_cell(row[name], name in ("F1", "accuracy")) for name in METRICS]
-        judged = [_cell(row["judges"][name][metric]) for metric in ("F1", "accuracy") for name in names]
-        lines.append([row["label"], str(row["votes"]), *own, _cell(row["not sure"]), *judged])
+        own = [spelled(Figure(**row[name]), interval=name in ("F1", "accuracy")) for name in (*METRICS, "not sure")]
+        pairs = ((name, metric) for metric in ("F1", "accuracy") for name in names)
+        judged = [spelled(Figure(**row["judges"][name][metric]), interval=False) for name, metric in pairs]
+        lines.append([row["label"], str(row["votes"]), *own, *judged])
     text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
     return "\n".join([*text, *score["notes"]])
-
-
-def _cell(figure: Mapping[str, Any], interval: bool = False) -> str:
-    if figure["value"] is None:
-        return "–"
-    bounds = interval and figure["low"] is not None
-    return f"{figure['value']:.2f}" + (f" ({figure['low']:.2f}–{figure['high']:.2f})" if bounds else "")

@@ -1,7 +1,4 @@
-"""Who is shown in a survey, and how: pairs of photos (Fantômas, appendix D), or photos that are rated (section 8).
-
-And figures of the answers, with intervals by resampling participants and what they were shown.
-"""
+"""Who is shown in a survey, and how: pairs of photos (Fantômas, appendix D), or photos that are rated (section 8)."""
 
 from __future__ import annotations
 
@@ -41,11 +38,10 @@ def draw(
     pairs: int,
     seed: int,
 ) -> tuple[list[SurveyPair], list[str]]:
-    """Draw the pairs of each condition and the attention checks of a survey; nobody is in two of them.
+    """Pairs of each condition and attention checks, nobody in two of them, and sentences on what is not balanced.
 
     `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
-    stay clear, `shown` of photos that conditions change. Returns pairs and checks, and sentences on what could not be
-    balanced.
+    stay clear, `shown` of photos that conditions change.
     """
     pools, notes = pools_of(people, references, shown, genders, seed), []
     if len(pools) == 1:
@@ -99,10 +95,7 @@ def pools_of(
 
 
 def draw_rated(pools: dict[str, list[tuple[int, int]]], photos: int) -> tuple[list[int], list[int], list[str]]:
-    """Rows of the photos that are rated, half of them of each gender, and of those of the attention checks; notes.
-
-    Source: Fantômas, section 8; the paper does not say how it checked attention.
-    """
+    """Rows of the photos that are rated, half of them of each gender, and of those of the attention checks; notes."""
     notes = ["The set does not say who is a woman and who a man: photos are not balanced by gender."]
     each = photos // len(pools)
     if photos % len(pools):
