@@ -53,8 +53,13 @@ def read_tones(texture: Floats, skin: Indices, painted: Floats) -> Floats:
     return _tones(_skin_logs(texture, skin), texture, skin, painted)
 
 
-def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats) -> Floats:
-    """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed."""
+def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats, toned: float) -> Floats:
+    """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed.
+
+    Args:
+        toned: how far colours follow from light, 0 … 1, as they do in sepia; elsewhere lamps of two colours, and
+            stubble, would draw patches.
+    """
     import cv2
 
     logs = _skin_logs(texture, skin)
@@ -67,7 +72,7 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats) -
     light = logs @ LUMA
     light -= np.median(light.ravel()[skin])
     change = _FOLLOWS * np.interp(light, have, levels - levels[middle] - have)[..., None]
-    colours = np.clip(want_colours - have_colours, -_MOST, _MOST)
+    colours = np.float32(toned) * np.clip(want_colours - have_colours, -_MOST, _MOST)
     groups = np.interp((_SHARES[:-1] + _SHARES[1:]) / 2, _LEVELS, have)
     within = np.zeros(texture.shape[:2], np.float32)
     within.ravel()[skin] = 1

@@ -194,7 +194,7 @@ class FaceRenderer:
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
             toned = colours.parted(texture, self.skin, model.between_brows)
-            toned = colours.with_tones(toned, place.tones, self.skin, model.painted)
+            toned = colours.with_tones(toned, place.tones, self.skin, model.painted, float(moment.grey[0]))
             texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
         texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)

@@ -36,7 +36,7 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
 def test_light_and_colours_become_the_photos() -> None:
     pale, painted = face(0.15, 0.0, (1.0, 0.9, 0.8), 1), face(0.25, 0.15, (1.4, 0.6, 0.7), 2, red=0.2)
     wanted, before = read_tones(painted, SKIN, PAINTED), read_tones(pale, SKIN, PAINTED)
-    after = read_tones(with_tones(pale, wanted, SKIN, PAINTED), SKIN, PAINTED)
+    after = read_tones(with_tones(pale, wanted, SKIN, PAINTED, 1), SKIN, PAINTED)
     assert wanted.shape == (TONES,)
     # Light follows for the most part, less so where it is dark; colours follow wholly, lips by .8.
     assert 0.5 < (after[6] - before[6]) / (wanted[6] - before[6]) < 0.95
@@ -49,7 +49,7 @@ def test_light_and_colours_become_the_photos() -> None:
 
 def test_a_face_with_the_photos_tones_stays() -> None:
     own = face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
-    np.testing.assert_allclose(with_tones(own, read_tones(own, SKIN, PAINTED), SKIN, PAINTED), own, atol=2e-3)
+    np.testing.assert_allclose(with_tones(own, read_tones(own, SKIN, PAINTED), SKIN, PAINTED, 1), own, atol=2e-3)
 
 
 def test_where_light_lies_is_not_read() -> None:
@@ -73,7 +73,7 @@ def test_hair_over_the_face_is_no_skin(foreign: tuple[float, float, float]) -> N
 def test_black_and_white_stays_so() -> None:
     grey = (face(0.25, 0.1, (1.4, 0.6, 0.7), 2) @ LUMA)[..., None].repeat(3, 2)
     made = (face(0.15, 0.0, (1.0, 0.9, 0.8), 1) @ LUMA)[..., None].repeat(3, 2)
-    out = with_tones(made, read_tones(grey, SKIN, PAINTED), SKIN, PAINTED)
+    out = with_tones(made, read_tones(grey, SKIN, PAINTED), SKIN, PAINTED, 1)
     assert np.ptp(out, axis=2).max() < 1e-5
 
 
