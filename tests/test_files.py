@@ -31,7 +31,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         file.write(b"b")
     assert set(os.listdir(tmp_path)) == {"b", left}, "another process still writes it"
     process.kill()
-    process.wait()
+    process.communicate()
     files._swept.clear()  # as a new process begins
     (tmp_path / ".ficgan-mine.tmp").write_bytes(b"of somebody else")
     with files.partial_file(tmp_path / "c") as temporary:
