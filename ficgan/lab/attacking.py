@@ -77,7 +77,6 @@ def evaluate_attacker(
     judges: Sequence[str] = ("dlib",),
     scenarios: Sequence[str] = (),
     resamples: int = 1000,
-    pictures: int = 0,
     jobs: int = 1,
     seed: int = 0,
     device: str = "auto",
@@ -103,7 +102,6 @@ def evaluate_attacker(
         general=[spec, "mean-face"],
         utility=False,
         resamples=resamples,
-        pictures=pictures,
         seed=seed,
     )
     get_scenarios(config.scenarios)

@@ -18,7 +18,6 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
 from ficgan.arrays import ModelInfo
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, Progress, UsageError
-from ficgan.files import file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
@@ -51,8 +50,8 @@ from ficgan.lab.metrics.privacy import (
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
 from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin, png
-from ficgan.lab.run import Run, Say, Task, digest, files_digest, write_file
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
+from ficgan.lab.run import Run, Say, Task, digest, files_digest
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"
@@ -99,12 +98,10 @@ class MethodOnSet:
         scenarios = get_scenarios(config.scenarios)
         trials = run_trials(bench, anonymizer, self.label, scenarios, say=lambda text: say(f"{title}: {text}"))
         utilities = [asdict(measure_utility(config, bench, anonymizer, self.label))] if config.utility else []
-        count = config.pictures
         return {
             "trials": [asdict(trial) for trial in trials],
             "utilities": utilities,
             "method": None if anonymizer is None else described(anonymizer),
-            "pictures": write_examples(bench, anonymizer, self.mark, self.out, count) if count else [],
             "seconds": round(time.monotonic() - began, 2),
         }
 
@@ -118,7 +115,7 @@ def _parameters(config: MatrixConfig, method: MethodConfig | None) -> list[dict[
 
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
-    started, config = time.monotonic(), with_judges(config)
+    started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
@@ -147,10 +144,6 @@ def _collect(
     order = list(sets)
     found = sorted(found, key=lambda pair: order.index(pair[0].set.name))
     entries = [entry for _, entry in found]
-    pictures: dict[str, list[str]] = {}
-    for work, entry in found:
-        if entry["pictures"]:
-            pictures.setdefault(work.label, []).extend(entry["pictures"])
     classifier = config.attributes
     results = Results(
         config.title,
@@ -165,7 +158,6 @@ def _collect(
         methods={work.label: entry["method"] for work, entry in found if entry["method"]},
         trials=[trial for entry in entries for trial in TypeAdapter(list[Trial]).validate_python(entry["trials"])],
         utilities=[use for entry in entries for use in TypeAdapter(list[Utility]).validate_python(entry["utilities"])],
-        pictures=pictures,
     )
     results.caveats = caveats(results)
     return results
@@ -192,22 +184,6 @@ def check_paths(config: MatrixConfig) -> None:
         for each in filter(None, (source, source.learn_from)):
             if not Path(each.path).exists():
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
-
-
-def with_judges(config: MatrixConfig) -> MatrixConfig:
-    """`installed` among the judges becomes the first such recogniser that no method has to do with, or is left out."""
-    names = config.recognisers
-    if readers.INSTALLED not in names:
-        return config
-    involved = {digest for method in config.methods for digest in _helpers(method)}
-    involved |= {str(model.training.get("verifier_sha256")) for model in map(_model, config.methods) if model}
-    given = {Path(name.partition(":")[2]).stem for name in names}
-    usable = (path for path in readers.installed_judges() if path.stem not in given)
-    found = [f"onnx:{path}" for path in usable if file_digest(path) not in involved][:1]
-    judges = [judge for name in names for judge in (found if name == readers.INSTALLED else [name])]
-    if not judges:
-        raise UsageError("there is no recogniser in the model folders ($FICGAN_MODELS); name one with --judge")
-    return config.model_copy(update={"recognisers": judges})
 
 
 def _helpers(method: MethodConfig) -> set[str]:
@@ -460,14 +436,3 @@ def measure_utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer |
     labels = None if labels is None else labels[rows]
     figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
     return Utility(bench.name, label, figures)
-
-
-def write_examples(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
-    """The first probe of each of `count` people, as `out/pictures/….png`."""
-    rows = bench.split.probe
-    rows = rows[np.unique(bench.people[rows], return_index=True)[1][:count]]
-    faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
-    names = [f"pictures/{key[:12]}-{number:02d}.png" for number in range(len(rows))]
-    for name, image in zip(names, faces.images, strict=True):
-        write_file(out / name, png(image))
-    return names

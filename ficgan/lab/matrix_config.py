@@ -156,8 +156,7 @@ class MatrixConfig(_EvaluationSettings):
     sets: list[SetConfig] = Field(min_length=1)
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
-    # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
-    # have it; none of them may have trained a model that is judged.
+    # Judges: dlib, insightface, shape, onnx:PATH; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
@@ -167,7 +166,6 @@ class MatrixConfig(_EvaluationSettings):
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]  # Columns by which figures are broken down
     resamples: int = Field(1000, ge=1)
-    pictures: int = Field(0, ge=0, le=64)  # PNG examples per method; they show real faces unless the set does not
     seed: int = 0
 
     @property

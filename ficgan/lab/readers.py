@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan import configs, pretrained
+from ficgan import pretrained
 from ficgan.anonymizers import Faces
-from ficgan.device import insightface_file, model_folders
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
-from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory
-# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
-INSTALLED = "installed"
 
 
 @dataclass(frozen=True)
@@ -81,18 +76,6 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")
     return readers
-
-
-def installed_judges() -> list[Path]:
-    """Recognisers in the model folders: insightface's pack, then `recogni*.onnx` by name.
-
-    Left out is what a configuration of ours trains networks against: it would flatter them.
-    """
-    verifiers = [yaml.safe_load(configs.read(name)).get("verifier") or {} for name in configs.names()]
-    trainers = {Path(str(verifier.get("spec")).partition(":")[2]).name for verifier in verifiers}
-    pack = insightface_file(*INSIGHTFACE_FILES)
-    named = [path for folder in model_folders() for path in sorted(folder.glob("recogni*.onnx"))]
-    return [path for path in ([pack] if pack else []) + named if path.name not in trainers]
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:

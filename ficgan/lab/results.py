@@ -159,7 +159,7 @@ class Utility:
 
 @dataclass
 class Results:
-    """A whole evaluation: facts of sets and methods by name, trials, utilities, and pictures beside it."""
+    """A whole evaluation: facts of sets and methods by name, trials, utilities."""
 
     title: str
     caveats: list[str] = field(default_factory=list)
@@ -168,7 +168,6 @@ class Results:
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     utilities: list[Utility] = field(default_factory=list)
-    pictures: dict[str, list[str]] = field(default_factory=dict)
 
     def methods_without_a_figure(self) -> dict[str, str]:
         """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""

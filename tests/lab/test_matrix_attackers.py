@@ -84,7 +84,6 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
         set={"learn_from": world.described(other, licence="CC0")},
         general=["by-heart", "ridge"],
         scenarios=["clear", "naive", "reversed-general"],
-        pictures=0,
     )
     results = matrix.run_matrix(config, tmp_path / "out")
     assert set(trials(results, "reversed-general")) == {"by-heart: learnt on other", "ridge: learnt on other"}

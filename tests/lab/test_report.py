@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ficgan.errors import UsageError
-from ficgan.lab.report import merge, write_report
+from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import controls, headlines, ranking, risks
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats
 
@@ -169,23 +168,9 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert page.index("Read me first.") < page.index("Ranking by what the replaced")
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
     assert "made, by gender: rank-1" in page and "0.800" in page
-    assert "made, by gender: rank-1" in page
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
-
-
-def test_merging_keeps_both_and_refuses_two_meanings() -> None:
-    first, second = results(), results()
-    second.sets = {"other": second.sets["made"]}
-    second.trials = [Trial("other", "weak", "naive", "b", figures=(Figure("rank-1", 0.3),))]
-    second.utilities = []
-    whole = merge([first, second])
-    assert set(whole.sets) == {"made", "other"} and len(whole.trials) == len(first.trials) + 1
-    assert merge([first, first]).trials == first.trials
-    second.methods["weak"] = {**second.methods["weak"], "settings": {"kernel": 5}}
-    with pytest.raises(UsageError, match="weak"):
-        merge([first, second])
 
 
 def test_reports_say_who_judged() -> None:

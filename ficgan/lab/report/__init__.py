@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import InputError, UsageError
 from ficgan.lab.report import tables
 from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
 from ficgan.lab.results import Results, Trial, data_url, slug
@@ -19,11 +18,8 @@ COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
 TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
 
 
-def write_report(
-    results: Results, out: Path, *, pictures: Sequence[Path] = (), published: Sequence[dict[str, Any]] = ()
-) -> list[Path]:
+def write_report(results: Results, out: Path, *, published: Sequence[dict[str, Any]] = ()) -> list[Path]:
     """Write the page, its plots, tables and JSON; returns the files, `report.html` first."""
-    shown = sheets(results, pictures or [out])
     heads = headlines(results)
     plots = draw_all(results, heads, out / "figures")
     rows = {
@@ -45,7 +41,6 @@ def write_report(
         data=_sets(results),
         methods=_methods(results),
         plots=inlined(plots),
-        sheets=shown,
         published=published,
         spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
@@ -81,41 +76,6 @@ def render(template: str, **values: Any) -> str:
 def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
     """Caption → the PNG of each plot as a data URL."""
     return {caption: data_url("image/png", paths[0].read_bytes()) for caption, paths in plots.items()}
-
-
-def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Label → the results' pictures as data URLs."""
-    out: dict[str, list[str]] = {}
-    for label, names in results.pictures.items():
-        for name in names:
-            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-            if found is None:
-                raise InputError(f"the picture {name} of {label} is not beside the results; run the evaluation again")
-            out.setdefault(label, []).append(data_url("image/png", found.read_bytes()))
-    return out
-
-
-def merge(several: Sequence[Results]) -> Results:
-    """Several evaluations as one, side by side; refused where one name means different sets or methods."""
-    first, *others = several
-    if not others:
-        return first
-    whole = Results(first.title, provenance={"parts": [part.provenance for part in several]})
-    trials: dict[tuple[str, ...], Trial] = {}
-    for part in several:
-        found = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in part.trials}
-        pairs: list[tuple[dict[Any, Any], dict[Any, Any]]] = [(whole.sets, part.sets), (whole.methods, part.methods)]
-        for mine, theirs in (*pairs, (trials, found)):
-            if clash := [name for name in theirs if name in mine and mine[name] != theirs[name]]:
-                raise UsageError(f"two evaluations mean different things by {clash[0]!r}; rename a set or a method")
-            mine |= theirs
-        used = {(use.set, use.method) for use in whole.utilities}
-        whole.utilities += [use for use in part.utilities if (use.set, use.method) not in used]
-        whole.caveats += [caveat for caveat in part.caveats if caveat not in whole.caveats]
-        for label, shown in part.pictures.items():
-            whole.pictures.setdefault(label, []).extend(shown)
-    whole.trials = list(trials.values())
-    return whole
 
 
 # -- tables of the page -----------------------------------------------------------------------------------------------

@@ -86,8 +86,6 @@ def headlines(results: Results) -> list[Headline]:
         whole = bool(surroundings) and all(_rank(trial) is None for trial in surroundings)  # Crops without surroundings
         for method in results.methods:
             mine = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
-            if not mine:
-                continue  # A method of another evaluation that stands beside this one
             attempts = [trial for trial in mine if _attempts(trial)]
             seeing = [trial for trial in mine if _sees_region(trial, surroundings)]
             region = _strongest(seeing or attempts)
