@@ -134,22 +134,23 @@ def mark_of(pairs: Pairs) -> list[Any]:
     return [content(pairs.anonymised), content(pairs.clear), who]
 
 
-def training_pairs(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
+def training_pairs(subject: Subject) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
-    rows = bench.split.attacker
-    if bench.training_set is not None:
-        part, faces = bench.training_set, subject.training_faces(maker)
+    bench, rows = subject.bench, subject.bench.split.attacker
+    part = bench.training_set
+    if part is not None:  # its people have numbers of their own
+        images = subject.made(part, part.digest)
     elif len(rows):
-        part, faces = bench.part(rows), subject.anonymised(rows, maker)
+        part, images = bench.part(rows), subject.anonymised(rows).images
     else:
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    return Pairs(dataclasses.replace(part, faces=faces).regions(), part.regions())
+    return Pairs(dataclasses.replace(part, faces=part.faces.with_images(images)).regions(), part.regions())
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
 
 
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
+def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
     """Name of each attacker of a scenario in tables → what it makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if not kind:
@@ -161,22 +162,18 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind == "right key":
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        return {kind: in_region(bench, rows, anonymised, method.invert)}
-    attacks = trained_attackers(bench, subject, method, kind)
-    return {attack.title: attack.restored(anonymised, rows) for attack in attacks}
-
-
-def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
-    """The attackers of a kind of scenario with the pairs that each may learn from."""
-    chosen = _reversers(bench, method, kind)
+        return {kind: in_region(subject.bench, rows, anonymised, method.invert)}
+    chosen = _reversers(subject.bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    learning = any("pairs" in reverser.traits.knowledge for _, reverser in chosen)
-    pairs = training_pairs(bench, subject, method) if learning else None
-    return [
-        TrainedAttacker(title, reverser, pairs if "pairs" in reverser.traits.knowledge else None, bench, subject.say)
-        for title, reverser in chosen
-    ]
+    learning = {title for title, reverser in chosen.items() if "pairs" in reverser.traits.knowledge}
+    pairs = training_pairs(subject) if learning else None
+    return {
+        title: TrainedAttacker(
+            title, reverser, pairs if title in learning else None, subject.bench, subject.say
+        ).restored(anonymised, rows)
+        for title, reverser in chosen.items()
+    }
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
@@ -184,20 +181,19 @@ def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], 
     return part.with_regions(change(part.regions()))
 
 
-def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
-    if kind == "specialised":
-        specs = [text for text in bench.specialised if text != "auto"]
-        if "auto" in bench.specialised:
-            plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
-            specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
-    else:
-        specs = list(bench.general)
-    names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
-    made = [(names[text], reverser_of(text)) for text in dict.fromkeys(specs)]
+def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:
+    """Names in tables → attackers of a kind of scenario."""
+    named = [text for text in bench.specialised if text != "auto"]
+    specs = list(bench.general) if kind == "general" else named
+    if kind == "specialised" and "auto" in bench.specialised:
+        plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
+        specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
+    names = titles([*bench.general, *named, *specs])
+    made = {names[text]: reverser_of(text) for text in specs}
     if bench.training_set is None:
         return made
     origin = f": learnt on {bench.training_set.source['name']}"
-    return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
+    return {title + origin * ("pairs" in one.traits.knowledge): one for title, one in made.items()}
 
 
 def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:

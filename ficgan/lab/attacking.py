@@ -18,10 +18,10 @@ from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
-from ficgan.lab.attackers import WEIGHTS, titles
-from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
+from ficgan.lab.attackers import WEIGHTS, titles, training_pairs
+from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
-from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
+from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
 from ficgan.lab.papers import scaled
@@ -58,9 +58,7 @@ def train_attacker(
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     manifest.write(out / MANIFEST)
-    rows = bench.split.attacker
-    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
-    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions())
+    pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if first_process() and (not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about):

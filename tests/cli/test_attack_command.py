@@ -21,7 +21,6 @@ from ficgan.lab import matrix
 from ficgan.lab.attacks import training
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics.utility import Judges
 
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {
@@ -46,7 +45,6 @@ def call(*words: object) -> tuple[int, str, str]:
 def _judge() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch)
-        patch.setattr(matrix, "_judges", lambda *_: Judges(missing=dict.fromkeys(("lpips", "inception"), "")))
         yield
     lab_bench._cached_bench.cache_clear()
 

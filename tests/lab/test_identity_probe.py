@@ -78,7 +78,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def probed(bench: Bench, anonymizer: Anonymizer) -> list[Trial]:
-    return run_identity_probe(bench, Subject(bench, anonymizer), "ours", SCENARIOS["identity-probe"])
+    return run_identity_probe(Subject(bench, anonymizer, "ours"), SCENARIOS["identity-probe"])
 
 
 VIEWS = ("as the generator is given it", "read from the published image", "read from published images, parrot")

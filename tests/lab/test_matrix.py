@@ -16,7 +16,6 @@ from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
 from ficgan.lab import matrix
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import controls, figure, headlines, ranking
 from ficgan.lab.results import Results
@@ -34,7 +33,6 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by_textures(monkeypatch, 16)
-    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
 
 
 def config(folder: Path, **more: object) -> MatrixConfig:
@@ -72,7 +70,6 @@ def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> f
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch, 16)
-        patch.setattr(matrix, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
 

@@ -14,7 +14,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import REVERSERS
-from ficgan.lab.bench import Subject, anonymiser_for
+from ficgan.lab.bench import Subject
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.report.tables import figure
 from ficgan.lab.results import Results, Trial
@@ -92,7 +92,7 @@ def test_another_set_to_learn_from(people: Path, tmp_path: Path) -> None:
     mine = np.concatenate(
         [
             bench.prepared.faces.images,
-            Subject(bench, anonymiser_for(bench, config.methods[0].make()))
+            Subject(bench, config.methods[0].make())
             .anonymised(np.sort(np.concatenate([bench.split.gallery, bench.split.probe])))
             .images,
         ]

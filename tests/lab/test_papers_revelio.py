@@ -18,7 +18,7 @@ from texture_world import Textures, write_people
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces import get_recognizer
-from ficgan.lab import matrix, readers
+from ficgan.lab import bench, readers
 from ficgan.lab.attacks.revelio import ood_curve
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import revelio, revelio_tables
@@ -124,7 +124,7 @@ def judged_by(patch: pytest.MonkeyPatch, name: str) -> None:
 def _judge() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by(patch, "textures")
-        patch.setattr(matrix, "_judges", lambda *_: Judges(missing={"lpips": "not here", "inception": "not here"}))
+        patch.setattr(bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"}))
         yield
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import Faces
+from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.utility import Judges
@@ -57,7 +58,7 @@ def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "_judges", lambda *_: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
+    monkeypatch.setattr(lab_bench, "find_judges", lambda _: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
     faces = guessed(bench, rows)
     found = by_name(matrix.fidelity_figures(bench, rows, faces))

@@ -9,7 +9,7 @@ import pytest
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
 from ficgan.anonymizers.defended import Rotation
-from ficgan.lab import matrix as lab_matrix
+from ficgan.lab import bench as lab_bench
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
@@ -48,7 +48,7 @@ class Coarse:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
     monkeypatch.setattr(
-        lab_matrix, "_judges", lambda *_: Judges(missing={"lpips": "not here", "inception": "not here"})
+        lab_bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"})
     )
     rng = np.random.default_rng(7)
     texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)

@@ -20,7 +20,7 @@ from ficgan.config import check, read_tree
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import Pairs, reverser_of
-from ficgan.lab.bench import Bench, Subject, anonymiser_for, known
+from ficgan.lab.bench import Bench, Subject, known
 from ficgan.lab.matrix import fidelity_figures, identity_distance
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -171,8 +171,7 @@ def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
     """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
     needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
     origin = bench.digest if needs_background else bench.prepared.digest
-    ready = anonymiser_for(bench, how.anonymizer)
-    images = Subject(bench, ready).made(ready, bench.part(rows), origin)
+    images = Subject(bench, how.anonymizer).made(bench.part(rows), origin)
     return bench.prepared.faces.take(rows).with_images(images)
 
 
