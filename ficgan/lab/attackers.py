@@ -28,6 +28,12 @@ Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → t
 WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
+
+def unturned(faces: Faces, rows: Rows) -> Faces:
+    """Pictures are read as they are."""
+    return faces
+
+
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
@@ -66,9 +72,7 @@ class TrainedAttacker:
         kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
         return in_region(self.bench, rows, seen, kept)
 
-    def reads(
-        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = lambda faces, rows: faces
-    ) -> dict[str, Read]:
+    def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
         bench = self.bench
         found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
@@ -137,14 +141,12 @@ def mark_of(pairs: Pairs) -> list[Any]:
 def training_pairs(subject: Subject) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
     bench, rows = subject.bench, subject.bench.split.attacker
-    part = bench.training_set
-    if part is not None:  # its people have numbers of their own
-        images = subject.made(part, part.digest)
-    elif len(rows):
-        part, images = bench.part(rows), subject.anonymised(rows).images
-    else:
+    if (other := bench.training_set) is not None:  # its people have numbers of their own
+        made = other.faces.with_images(subject.made(other, other.digest))
+        return Pairs(dataclasses.replace(other, faces=made).regions(), other.regions())
+    if not len(rows):
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    return Pairs(dataclasses.replace(part, faces=part.faces.with_images(images)).regions(), part.regions())
+    return bench.pairs(rows, subject.anonymised(rows).images)
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------

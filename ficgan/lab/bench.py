@@ -18,7 +18,7 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.files import content_key
 from ficgan.lab import readers
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.attacks.learned import Trained, read_header
 from ficgan.lab.matrix_config import MatrixConfig, Scenario, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
@@ -152,6 +152,10 @@ class Bench:
     @property
     def bootstrap(self) -> Bootstrap:
         return Bootstrap(max(1, self.resamples), self.seed)
+
+    def pairs(self, rows: Rows, images: Images) -> Pairs:
+        """The replaced squares of rows of the set in other pixels, and clear."""
+        return Pairs(self.part(rows, images).regions(), self.part(rows).regions())
 
     def sample(self, rows: Rows | None = None) -> Sample:
         return Sample(self.people if rows is None else self.people[rows], self.bootstrap)

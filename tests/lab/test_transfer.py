@@ -13,7 +13,7 @@ from ficgan.lab import bench as lab_bench
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import FaceTreatment, read_trials, transfer, treated
+from ficgan.lab.papers import read_trials, transfer, treated
 from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
@@ -75,8 +75,8 @@ def _of(trial: Trial, metric: str) -> Figure:
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     rows = bench.split.probe
-    seen = treated(bench, FaceTreatment.of("gaussian-noise:sigma=90"), rows)
-    (trial,) = read_trials(bench, seen, rows, method="noise", attacker="nobody")
+    seen = treated(bench, ANONYMIZERS.make("gaussian-noise", sigma=90), rows)
+    (trial,) = read_trials(bench, seen, rows, "noise", "nobody")
     enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
     assert enrolled.people is not None
     codes, gallery, source = (
@@ -99,12 +99,16 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
 
 
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
-    learnt, other = FaceTreatment.of("block-permutation:block=8"), FaceTreatment.of("block-permutation:block=4")
+    learnt, other = (ANONYMIZERS.make("block-permutation", block=block) for block in (8, 4))
     said: list[str] = []
     trials = transfer(
-        bench, "learn-permutation", [learnt, other], [learnt], progress=lambda done, total, what: said.append(what)
+        bench,
+        "learn-permutation",
+        {"8": learnt, "4": other},
+        {"8": learnt},
+        progress=lambda done, total, what: said.append(what),
     )
-    assert [(one.attacker, one.method) for one in trials] == [(learnt.label,) * 2, (other.label, learnt.label)]
+    assert [(one.attacker, one.method) for one in trials] == [("8", "8"), ("4", "8")]
     assert _of(trials[0], "IRA").value == 1.0
     assert "equal" in _of(trials[0], "PSNR").note  # to the bit
     assert _of(trials[0], "SSIM").value == pytest.approx(1.0)
@@ -119,12 +123,11 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
     world = RevelioWorld(NONE, NONE, NONE)
     lab = RevelioStudy(RevelioPaper(data=tmp_path, size=SIDE), bench, world, Run(tmp_path))
     faces = bench.prepared.faces.take(range(12))
-    blur = lab.blur("light").anonymizer
+    blur = lab.blur("light")
     for name in DEFENCES:
         published, learnt = (defended(lab, name, key) for key in (PUBLISHER, ATTACKER))
-        assert published.label == learnt.label == name
-        once, other = published.anonymizer(faces), learnt.anonymizer(faces)
-        np.testing.assert_array_equal(once[5:], published.anonymizer(faces.take(range(5, 12))))
+        once, other = published(faces), learnt(faces)
+        np.testing.assert_array_equal(once[5:], published(faces.take(range(5, 12))))
         same = [bool((a == b).all()) for a, b in zip(once, other, strict=True)]
         assert not any(same) if name in ("noise", "secret") else all(same), name
         if name == "none":
@@ -134,9 +137,9 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
             assert (upright(lab, faces.with_images(once), np.arange(12), published).images == blur(faces)).all()
         if name == "secret":
             back = upright(lab, faces.with_images(once), np.arange(12), published).images
-            step = published.anonymizer
-            assert isinstance(step, Defended)
-            drawn = [step.defence.drawn(generator(0, PUBLISHER, "defence", "random", face)) for face in faces.names]  # type: ignore[union-attr]
+            assert isinstance(published, Defended)
+            draws = [generator(0, PUBLISHER, "defence", "random", face) for face in faces.names]
+            drawn = [published.defence.drawn(draw) for draw in draws]  # type: ignore[union-attr]
             turned = np.array([isinstance(one, Rotation) for one in drawn])
             assert turned.any() and not turned.all()
             np.testing.assert_array_equal(back[~turned], once[~turned])

@@ -15,11 +15,11 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
-from ficgan.lab.attacks import Pairs, reverser_of
+from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, Subject, known
 from ficgan.lab.matrix import fidelity_figures, identity_distance
 from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
@@ -28,7 +28,6 @@ from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import open_set
-from ficgan.registry import parse_spec
 
 
 @dataclass(frozen=True)
@@ -153,67 +152,51 @@ def scaled(split: SplitConfig, people: int) -> SplitConfig:
     return split.model_copy(update={"background": background, "test": test, "attacker": attacker})
 
 
-@dataclass(frozen=True)
-class FaceTreatment:
-    """What was done to faces before an attacker sees them."""
-
-    label: str
-    anonymizer: Anonymizer
-
-    @classmethod
-    def of(cls, text: str, label: str = "") -> FaceTreatment:
-        """An anonymiser as NAME or NAME:PARAMETER=VALUE,…; `label` is for tables."""
-        name, parameters = parse_spec(text)
-        return cls(label or text, ANONYMIZERS.make(name, **parameters))
-
-
-def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
-    """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
-    needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
+def treated(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
+    """Rows of the set, anonymised by themselves, the square that is replaced alone; kept in the bench's store."""
+    needs_background = "background" in anonymizer.traits.needs  # the split decides who that is
     origin = bench.digest if needs_background else bench.prepared.digest
-    images = Subject(bench, how.anonymizer).made(bench.part(rows), origin)
+    images = Subject(bench, anonymizer).made(bench.part(rows), origin)
     return bench.prepared.faces.take(rows).with_images(images)
 
 
 def attack_on(
-    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str, say: Callable[[str], None]
+    bench: Bench, spec: str, anonymizer: Anonymizer, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
-    """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
+    """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows`, anonymised."""
     reverser = reverser_of(spec)
     pairs = None
     if "pairs" in reverser.traits.knowledge:
-        seen = bench.part(rows, treated(bench, how, rows).images)
-        pairs = Pairs(seen.regions(), bench.part(rows).regions())
+        pairs = bench.pairs(rows, treated(bench, anonymizer, rows).images)
     return TrainedAttacker(label, reverser, pairs, bench, say)
 
 
 def transfer(
     bench: Bench,
     attacker: str,
-    trained_on: Sequence[FaceTreatment],
-    tested_on: Sequence[FaceTreatment],
+    trained_on: Mapping[str, Anonymizer],
+    tested_on: Mapping[str, Anonymizer],
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """An attacker trained on each of some treatments, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
+    """An attacker trained on each of some methods by name, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
     report, total, out = progress or unheard, len(trained_on), list[Trial]()
-    for number, learnt in enumerate(trained_on):
-        say, label = partial(report, number, total), f"{attacker} on {learnt.label}"
-        attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, say=say)
-        for shown in tested_on:
-            say(f"{label} against {shown.label}")
-            guesses = attack.restored(treated(bench, shown, rows), rows)
-            out += read_trials(bench, guesses, rows, method=shown.label, attacker=learnt.label, scenario=scenario)
+    for number, (learnt, anonymizer) in enumerate(trained_on.items()):
+        say, label = partial(report, number, total), f"{attacker} on {learnt}"
+        attack = attack_on(bench, attacker, anonymizer, bench.split.attacker, label=label, say=say)
+        for met, other in tested_on.items():
+            say(f"{label} against {met}")
+            out += read_trials(bench, attack.restored(treated(bench, other, rows), rows), rows, met, learnt, scenario)
     return out
 
 
 def read_trials(
-    bench: Bench, guesses: Faces, rows: Rows, *, method: str, attacker: str, scenario: str = "transfer"
+    bench: Bench, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str = "transfer"
 ) -> list[Trial]:
     """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery."""
     pixels, people = fidelity_figures(bench, rows, guesses), bench.people[rows]

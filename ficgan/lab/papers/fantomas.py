@@ -12,7 +12,7 @@ from ficgan.errors import Progress, UsageError
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
+from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, Row, table, text, transfer, with_data
 from ficgan.lab.report.tables import controls, figure, spelled
 from ficgan.lab.results import Figure, Results, Trial, slug
 
@@ -99,12 +99,11 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
-    met = [FaceTreatment.of(LEARNT[MET], MET)]
-    learnt = [FaceTreatment.of(spec, label) for label, spec in LEARNT.items()]
+    learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in LEARNT.items()}
     trials: list[Trial] = []
     for spec in config.general:
         if "pairs" in reverser_of(spec).traits.knowledge:
-            trials += transfer(bench, spec, learnt, met, scenario=f"transfer: {spec}", progress=progress)
+            trials += transfer(bench, spec, learnt, {MET: learnt[MET]}, scenario=f"transfer: {spec}", progress=progress)
     return trials
 
 
