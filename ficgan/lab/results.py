@@ -133,8 +133,21 @@ class Figure:
     note: str = ""
 
 
+class Measured:
+    """Something with figures, which are found by their metric."""
+
+    figures: tuple[Figure, ...]
+
+    def figure(self, metric: str) -> Figure | None:
+        return next((each for each in self.figures if each.metric == metric), None)
+
+    def value(self, metric: str) -> float | None:
+        found = self.figure(metric)
+        return None if found is None else found.value
+
+
 @dataclass(frozen=True)
-class Trial:
+class Trial(Measured):
     """One attacker against one anonymiser on one set, read by one recogniser."""
 
     set: str
@@ -149,7 +162,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Utility:
+class Utility(Measured):
     """What an anonymiser left of one set."""
 
     set: str
@@ -173,10 +186,9 @@ class Results:
         """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""
         out = {}
         for label in self.methods:
-            trials = [trial for trial in self.trials if trial.method == label]
-            figures = [figure for trial in trials for figure in trial.figures if figure.metric == "rank-1"]
-            if all(figure.value is None for figure in figures):
-                out[label] = next((figure.note for figure in figures if figure.note), "no scenario applies to it")
+            ranks = [trial.figure("rank-1") for trial in self.trials if trial.method == label]
+            if all(rank is None or rank.value is None for rank in ranks):
+                out[label] = next((rank.note for rank in ranks if rank and rank.note), "no scenario applies to it")
         return out
 
     def to_json(self) -> str:

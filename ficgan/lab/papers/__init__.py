@@ -226,12 +226,13 @@ def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
 
 
-def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:
-    """A line of figures, and their intervals behind it where all have one."""
-    if not points:
+def shade(axes: Any, points: Mapping[int, Figure | None], style: str, label: str, colour: str) -> None:
+    """A line of the figures that have a value, and their intervals behind it where all have one."""
+    known = sorted((x, found) for x, found in points.items() if found is not None and found.value is not None)
+    if not known:
         return
-    at = sorted(points)
-    axes.plot(at, [points[x].value for x in at], style, color=colour, label=label, markersize=4)
-    low, high = [points[x].low for x in at], [points[x].high for x in at]
+    at = [x for x, _ in known]
+    axes.plot(at, [found.value for _, found in known], style, color=colour, label=label, markersize=4)
+    low, high = [found.low for _, found in known], [found.high for _, found in known]
     if None not in (*low, *high):
         axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)

@@ -31,7 +31,7 @@ from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table,
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
-from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
+from ficgan.lab.results import Figure, Measured, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
@@ -91,15 +91,12 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SettingFigures:
+class SettingFigures(Measured):
     """What was measured of a setting: figures by judge, utility figures and "mse", and how attributes fared."""
 
     judges: dict[str, tuple[Figure, Figure]]
     figures: tuple[Figure, ...]
     attributes: dict[str, Kept]
-
-    def figure(self, metric: str) -> Figure | None:
-        return next((figure for figure in self.figures if figure.metric == metric and figure.value is not None), None)
 
 
 @dataclass(frozen=True)
@@ -342,9 +339,9 @@ def _calibrated(similarity: Figure, strangers: Figure) -> Figure:
 
 
 def _numbers(measured: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
-    found = {title: measured.figure(metric) for metric, title in titles.items()}
+    known = {figure.metric: figure for figure in measured.figures if figure.value is not None}
     digits = 3 if factor == 1 else 1
-    return {title: spelled(each, factor=factor, digits=digits) or "–" for title, each in found.items()}
+    return {title: spelled(known.get(metric), factor=factor, digits=digits) or "–" for metric, title in titles.items()}
 
 
 def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
@@ -376,13 +373,10 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
 def _attributes(run: FicganRun, every: Any, single: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
-            points = {
-                i: found for i, measured in run.by_layer(code).items() if (found := measured.figure(metric)) is not None
-            }
+            points = {i: measured.figure(metric) for i, measured in run.by_layer(code).items()}
             shade(every, points, style, f"{title}, {what}", f"C{number}")
     every.set(ylabel="share of attributes kept", title="(b)")
     for number, name in enumerate(name for name in _SINGLE if name in run.strangers.attributes):
-        shares = {i: measured.attributes[name].there for i, measured in run.by_layer("w_m").items()}
-        points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
-        shade(single, points, "o-", name, f"C{number}")
+        shares = {i: Figure(name, measured.attributes[name].there) for i, measured in run.by_layer("w_m").items()}
+        shade(single, shares, "o-", name, f"C{number}")
     single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))

@@ -21,8 +21,8 @@ from ficgan.lab.metrics import wilson
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
 from ficgan.lab.papers.revelio import PartOutcome, RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import figure, filled, spelled
-from ficgan.lab.results import Figure, Results, Trial, origin, png, without_folder
+from ficgan.lab.report.tables import filled, spelled
+from ficgan.lab.results import Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
 
 Outcomes = Mapping[str, PartOutcome]
@@ -134,16 +134,10 @@ def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[
 
 def cell(trial: Trial, metric: str) -> str:
     """A figure as text; * marks what cannot be compared with the paper's."""
-    found = measured(trial, metric)
-    if found is None:
+    found = trial.figure(metric)
+    if found is None or found.value is None:
         return "–"
     return f"{found.value:.3g}" if metric == "threshold" else spelled(found) + "*" * (found.note == NOT_ANGULAR)
-
-
-def measured(trial: Trial, metric: str) -> Figure | None:
-    """The figure of the metric; None where it has no value."""
-    found = figure(trial.figures, metric)
-    return None if found is None or found.value is None else found
 
 
 def counted(share: float) -> str:
@@ -227,12 +221,12 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
             mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in revelio.BOUNDS]
-            points = {int(trial.method.removeprefix("K ")): found for trial in mine if (found := measured(trial, name))}
+            points = {int(trial.method.removeprefix("K ")): trial.figure(name) for trial in mine}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(revelio.BOUNDS, ("--", ":"), strict=True):
             some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
-            if some and (found := measured(some[0], name)) is not None:
-                axes.axhline(found.value, color="0.4", linewidth=1, linestyle=style, label=bound)
+            if some and (value := some[0].value(name)) is not None:
+                axes.axhline(value, color="0.4", linewidth=1, linestyle=style, label=bound)
         axes.axvline(REVELIO.sweep["trained"], color="0.8", linewidth=1)
         axes.set(xlabel="kernel, px of 256", title=name)
         axes.grid(alpha=0.3)

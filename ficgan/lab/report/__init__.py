@@ -6,11 +6,13 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ficgan.lab.report import tables
-from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
+from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled
 from ficgan.lab.results import Results, Trial, data_url, slug
 from ficgan.lab.run import write_file
 
@@ -37,7 +39,7 @@ def write_report(results: Results, out: Path, *, published: Sequence[dict[str, A
         given_back=rows["given-back"],
         utility=_utility_tables(results),
         groups=_group_tables(heads),
-        controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
+        controls=[{**each._asdict(), "value": f"{each.value:.3f}"} for each in controls(results)],
         data=_sets(results),
         methods=_methods(results),
         plots=inlined(plots),
@@ -82,10 +84,7 @@ def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
 
 
 def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    out: dict[str, list[Row]] = {}
-    for row in rows:
-        out.setdefault(row["set"], []).append(row)
-    return out
+    return {name: list(some) for name, some in groupby(rows, key=itemgetter("set"))}
 
 
 def _sets(results: Results) -> list[Row]:
@@ -134,7 +133,7 @@ def _matrix(results: Results) -> list[dict[str, Any]]:
     cells = (
         (trial.set, trial.method, f"{attacker(trial)}, {trial.recogniser}", spelled(found, interval=False))
         for trial in results.trials
-        if (found := figure(trial.figures, IDENTIFIES)) is not None and found.value is not None
+        if (found := trial.figure(IDENTIFIES)) is not None and found.value is not None
     )
     return _pivoted(cells, "method")
 
@@ -197,7 +196,7 @@ def _legend(axes: Any, grid: str = "both") -> None:
 
 def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
     order = [head.method for head in heads]
-    known = [(trial, value) for trial in trials if (value := value_of(trial.figures, IDENTIFIES)) is not None]
+    known = [(trial, value) for trial in trials if (value := trial.value(IDENTIFIES)) is not None]
     points = [(trial, value) for trial, value in known if trial.method in order and not trial.control]
     if not points:
         return False
@@ -217,12 +216,10 @@ def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) 
 
 
 def _trade_off(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
-    known = [(h.method, h.utility.figures, h.region.value) for h in heads if h.utility and h.region]
-    metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in known)), "")
+    known = [(h.method, h.utility, h.region.value) for h in heads if h.utility and h.region]
+    metric = next((m for m in TRADED if any(use.value(m) is not None for _, use, _ in known)), "")
     points = [
-        (method, x, found)
-        for method, figures, found in known
-        if (x := value_of(figures, metric)) is not None and found is not None
+        (method, x, found) for method, use, found in known if (x := use.value(metric)) is not None and found is not None
     ]
     if not points:
         return False
