@@ -14,7 +14,6 @@ from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import read_trials, transfer, treated
-from ficgan.lab.papers.fantomas import attacker_kind, attacker_tables, verdicts
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -26,8 +25,6 @@ from ficgan.lab.papers.revelio import (
     upright,
 )
 from ficgan.lab.readers import Reader
-from ficgan.lab.report.tables import figure
-from ficgan.lab.results import Figure, Results, Trial
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Prepared, Split, written
 
@@ -67,12 +64,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     )
 
 
-def _of(trial: Trial, metric: str) -> Figure:
-    found = figure(trial.figures, metric)
-    assert found is not None
-    return found
-
-
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     rows = bench.split.probe
     seen = treated(bench, ANONYMIZERS.make("gaussian-noise", sigma=90), rows)
@@ -88,14 +79,14 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
         right.append(int(enrolled.people[int(np.argmin(away))] == person))
         hits += right[-1]
         angles.append(np.arccos(code @ clear / np.linalg.norm(code) / np.linalg.norm(clear)))
-    ira = _of(trial, "IRA")
-    assert ira.value == pytest.approx(hits / len(rows))
+    ira = trial.figure("IRA")
+    assert ira is not None and ira.value == pytest.approx(hits / len(rows))
     if 0 < hits < len(rows):  # one photo of each person here: people are drawn as photos are
         drawn = Bootstrap(bench.resamples, bench.seed).weights(len(rows)) @ right / len(rows)
         assert (ira.low, ira.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=1e-6)
-    assert _of(trial, "IDD").value == pytest.approx(np.mean(angles), rel=1e-5)
+    assert trial.value("IDD") == pytest.approx(np.mean(angles), rel=1e-5)
     error = (seen.images.astype(float) - bench.prepared.faces.take(rows).images) ** 2
-    assert _of(trial, "PSNR").value == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
+    assert trial.value("PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
 
 
 def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench) -> None:
@@ -109,10 +100,10 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
         progress=lambda done, total, what: said.append(what),
     )
     assert [(one.attacker, one.method) for one in trials] == [("8", "8"), ("4", "8")]
-    assert _of(trials[0], "IRA").value == 1.0
-    assert "equal" in _of(trials[0], "PSNR").note  # to the bit
-    assert _of(trials[0], "SSIM").value == pytest.approx(1.0)
-    assert (_of(trials[1], "SSIM").value or 0) < 0.9
+    assert trials[0].value("IRA") == 1.0
+    assert "equal" in trials[0].figure("PSNR").note  # to the bit
+    assert trials[0].value("SSIM") == pytest.approx(1.0)
+    assert (trials[1].value("SSIM") or 0) < 0.9
     assert len([one for one in said if "against" in one]) == 2
 
 
@@ -151,53 +142,3 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
         if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
             expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
             assert np.abs(once.astype(int) - expected).max() <= 1
-
-
-# Fantômas by attacker
-
-
-def _results() -> Results:
-    def trial(method: str, scenario: str, low: float, high: float, attacker: str = "", control: str = "") -> Trial:
-        rank = Figure("rank-1", (low + high) / 2, low, high, 20)
-        return Trial("s", method, scenario, "j", attacker, (rank, Figure("chance", 0.05)), control=control)
-
-    facts = {"family": "basic", "settings": {}}
-    results = Results(
-        "t",
-        sets={"s": {}},
-        methods={"Blocks": {"name": "block-permutation", **facts}, "Blur": {"name": "gaussian-blur", **facts}},
-    )
-    results.trials = [
-        trial("clear", "clear", 0.9, 1.0, control="ceiling"),
-        trial("Blocks", "naive", 0.0, 0.1),
-        trial("Blur", "naive", 0.2, 0.4),
-        trial("Blur", "parrot-enrol", 0.5, 0.7),
-        trial("Blocks", "reversed-general", 0.8, 0.9, "autoencoder:minutes=3,size=64"),
-        trial("Blocks", "reversed-general", 0.1, 0.3, "autoencoder:size=64,linear=none"),
-        trial("Blocks", "reversed-general", 0.2, 0.85, "pix2pix"),
-        trial("Blur", "reversed-general", 0.3, 0.5, "pix2pix"),
-        trial("Blur", "reversed-specialised", 0.6, 0.8, "wiener"),
-    ]
-    return results
-
-
-def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
-    results = _results()
-    every, layer, parrots, special = attacker_tables(results, verdicts(results))
-    blocks, blur = every["rows"]
-    assert blocks["auto-encoder"].startswith("0.85")
-    assert blocks["conv AE"].startswith("0.2")
-    assert blocks["(wiener)"] == "not made for it"
-    assert blur["auto-encoder"] == "not run"
-    assert blocks["parrot"] == "not run"
-    first = layer["rows"][0]
-    assert first["moves pixels far"] == "yes"
-    assert first["auto-encoder better than conv AE?"] == "yes"
-    assert first["auto-encoder better than Pix2Pix?"] == "no"
-    assert layer["rows"][1]["auto-encoder better than Pix2Pix?"] == "undecided"
-    assert [(row["above naive?"], row["above the parrot?"]) for row in parrots["rows"]] == [
-        ("yes", "undecided"),
-        ("yes", "no"),
-    ]
-    assert [row["made for it is better?"] for row in special["rows"]] == ["yes"]
-    assert attacker_kind(results.trials[4]) == "autoencoder"
