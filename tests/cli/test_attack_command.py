@@ -222,22 +222,6 @@ def test_the_evaluation_tests_people_it_never_saw(
     assert (out / "results.json").read_bytes() == before
 
 
-@pytest.mark.slow
-def test_people_it_learnt_from_are_refused(trained: tuple[Path, str, str], faces: Path, tmp_path: Path) -> None:
-    """Another division of the same set would test some of them; so would their other photos alone."""
-    run = tmp_path / "run"
-    shutil.copytree(trained[0], run, ignore=shutil.ignore_patterns("store", "tensorboard"))
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["config"]["set"]["split"]["seed"] = 1
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    words = ("--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path / "out")
-    code, out, err = call("evaluate", run / "attacker.safetensors", *words)
-    assert code == 2 and "learnt from" in err and not out
-    (run / "manifest.json").unlink()
-    code, _, err = call("evaluate", run / "attacker.safetensors", *words)
-    assert code == 2 and "manifest.json" in err
-
-
 def matrix_of(weights: Path, faces: Path, **split: int) -> MatrixConfig:
     """A matrix in which an attacker from a file is tried on a division of its own."""
     parts = {**CONFIG["set"]["split"], **split}  # type: ignore[index]
