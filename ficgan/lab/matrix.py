@@ -47,7 +47,7 @@ from ficgan.lab.metrics.privacy import (
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
 from ficgan.lab.probe import run_identity_probe
-from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
 from ficgan.registry import parse_spec
@@ -274,8 +274,8 @@ def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Cal
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     learnt = subject.anonymised(bench.split.attacker)
-    change, note = retrain_head(bench.embed(reader, learnt), known(learnt))
-    return lambda faces: change(bench.embed(reader, faces)), note
+    change = retrain_head(bench.embed(reader, learnt), known(learnt))
+    return lambda faces: change(bench.embed(reader, faces)), RETRAINED
 
 
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:

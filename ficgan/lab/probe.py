@@ -113,7 +113,7 @@ def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
 
     if kind == "cosine":
         return white
-    head = retrain_head(white(blocks), people)[0]
+    head = retrain_head(white(blocks), people)
     return lambda given: head(white(given))
 
 

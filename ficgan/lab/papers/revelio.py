@@ -37,7 +37,7 @@ from ficgan.lab.papers import (
     transfer,
     treated,
 )
-from ficgan.lab.readers import Reader, get_readers, retrain_head
+from ficgan.lab.readers import RETRAINED, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared, Split, written
@@ -318,8 +318,8 @@ def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -
         found.append((PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on"))
     head = f"{PARROT}, linear head" if found else PARROT
     try:
-        change, learnt = retrain_head(codes[0], known(reference))
-        found.append((head, [change(each) for each in codes], "cosine", f". {learnt}"))
+        change = retrain_head(codes[0], known(reference))
+        found.append((head, [change(each) for each in codes], "cosine", f". {RETRAINED}"))
     except FicganError as error:
         found.append((head, codes, reader.metric, f", the judge as it is: {error}"))
     out = []
