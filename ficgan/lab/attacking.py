@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.anonymizers import Faces
+from ficgan.config import check
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, crop, get_detector
@@ -23,7 +25,7 @@ from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
-from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
 from ficgan.lab.run import Store, digest, files_digest
@@ -40,7 +42,7 @@ def train_attacker(
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or unheard
-    say = lambda text: report(0, 1, text)  # noqa: E731
+    say = partial(report, 0, 1)
     say("preparing faces")
     prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
@@ -88,23 +90,20 @@ def evaluate_attacker(
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
-    given = {"limit_people": None, **{key: str(v) if isinstance(v, Path) else v for key, v in given.items()}}
     spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
-    config = MatrixConfig(
-        title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
-        sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[MethodConfig.model_validate(text) for text in methods] or [_attacked(manifest)],
-        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
-        recognisers=list(judges),
-        detector=manifest.config["detector"],
-        general=[spec, "mean-face"],
-        utility=False,
-        resamples=resamples,
-        seed=seed,
-    )
-    get_scenarios(config.scenarios)
-    for method in config.methods:
-        method.make()
+    tree: dict[str, Any] = {
+        "title": f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
+        "sets": [asked.placed(data, data.absolute().stem, **given)],
+        "methods": [*methods] or [_attacked(manifest)],
+        "scenarios": ["clear", "constant", "naive", "reversed-general", *scenarios],
+        "recognisers": list(judges),
+        "detector": manifest.config["detector"],
+        "general": [spec, "mean-face"],
+        "utility": False,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    config = check(MatrixConfig, tree, where=str(file))
     _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
@@ -124,8 +123,7 @@ def evaluate_attacker(
 
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
-    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    source = wanted.placed(data, data.name or str(data), **texts)
+    source = wanted.placed(data, data.name or str(data), **given)
     faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
     total = source.split.background + source.split.attacker + source.split.test
     people = max(2, min(source.limit_people or total, total, faces.identities))

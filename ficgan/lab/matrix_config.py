@@ -173,7 +173,12 @@ class MatrixConfig(_EvaluationSettings):
         return [text for text in (*self.general, *self.specialised) if text != "auto"]
 
     @model_validator(mode="after")
-    def _unique(self) -> MatrixConfig:
+    def _checked(self) -> MatrixConfig:
+        get_scenarios(self.scenarios)
+        for method in self.methods:
+            method.make()
+        for text in self.named_attackers:
+            reverser_of(text)
         titles = ["clear", *(method.title for method in self.methods)]  # clear: the name of the ceiling
         for what, names in (("sets", [source.name for source in self.sets]), ("methods", titles)):
             repeated = sorted({name for name in names if names.count(name) > 1})
@@ -189,11 +194,6 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     config = check(MatrixConfig, tree, where=str(path), see=_MATRIX_PAGE)
     if config.attributes is not None:
         config = config.model_copy(update={"attributes": str(folder / Path(config.attributes).expanduser())})
-    get_scenarios(config.scenarios)
-    for method in config.methods:
-        method.make()
-    for text in config.named_attackers:
-        reverser_of(text)
     return config
 
 
@@ -226,7 +226,7 @@ class AttackSet(SetConfig):
 
     def placed(self, path: Path, name: str, **more: Any) -> SetConfig:
         """The same for a folder or archive; what is None in `more` stays as it is."""
-        given = {key: value for key, value in more.items() if value is not None}
+        given = {key: str(v) if isinstance(v, Path) else v for key, v in more.items() if v is not None}
         return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
 
 

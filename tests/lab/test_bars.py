@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bars_world import SIDE, bench, cosine, people, reader, seen
 from hypothesis import given
 from hypothesis import strategies as st
+from made_world import SIDE, bench, cosine, people, reader, seen
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab import bars as rows

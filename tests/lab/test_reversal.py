@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_world import people, prepared
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import Faces
@@ -18,20 +19,16 @@ from ficgan.lab.bench import Bench
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 from ficgan.lab.run import Store
-from ficgan.lab.sets import Prepared, split
+from ficgan.lab.sets import split
 
-COUNT, SIDE, REGION = 12, 40, (4, 4, 36, 36)
-PEOPLE = np.repeat(np.arange(COUNT // 2), 2)
+REGION = (4, 4, 36, 36)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
-    faces = Faces(images, tuple(f"{i}.png" for i in range(COUNT)), people=PEOPLE)
-    prepared = Prepared(faces, REGION, np.arange(COUNT), source={"name": "noise"})
-    parts = split(PEOPLE, background=0, attacker=0, test=6, enrolment=0.5)
-    return Bench(prepared, parts, (), None, Store(tmp_path / "store"), resamples=200)
+    faces = people(6, 2, side=40)
+    parts = split(faces.people, background=0, attacker=0, test=6, enrolment=0.5)  # type: ignore[arg-type]
+    return Bench(prepared(faces, REGION), parts, (), None, Store(tmp_path / "store"), resamples=200)
 
 
 class Means:

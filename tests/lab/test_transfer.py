@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_world import people, prepared
 
-from ficgan.anonymizers import ANONYMIZERS, Defended, Faces, generator
+from ficgan.anonymizers import ANONYMIZERS, Defended, generator
 from ficgan.anonymizers.defended import Rotation
 from ficgan.lab import bench as lab_bench
 from ficgan.lab.bench import Bench
@@ -26,9 +27,9 @@ from ficgan.lab.papers.revelio import (
 )
 from ficgan.lab.readers import Reader
 from ficgan.lab.run import Run, Store
-from ficgan.lab.sets import Prepared, Split, written
+from ficgan.lab.sets import Split, written
 
-SIDE, PEOPLE, EACH = 32, 12, 3
+SIDE, EACH = 32, 3
 NONE = np.zeros(0, np.int64)
 
 
@@ -47,21 +48,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(
         lab_bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"})
     )
-    rng = np.random.default_rng(7)
-    texture = rng.integers(40, 215, (PEOPLE, SIDE, SIDE, 3)).repeat(EACH, 0)
-    images = (texture + rng.normal(size=texture.shape) * 6).clip(0, 255).astype(np.uint8)
-    people = np.arange(PEOPLE).repeat(EACH)
-    names = tuple(f"{person}-{number}" for person, number in zip(people, np.arange(len(people)), strict=True))
-    prepared = Prepared(
-        Faces(images, names, people=people), (0, 0, SIDE, SIDE), np.arange(len(people)), source={"name": "made"}
-    )
-    rows = np.arange(len(people))
-    tested = rows[people >= 8]
-    made = Split(NONE, rows[people < 8], tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
+    faces = people(12, EACH, SIDE, 50, blocks=SIDE)
+    rows, tested = np.arange(8 * EACH), np.arange(8 * EACH, 12 * EACH)
+    made = Split(NONE, rows, tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
+    parts = written(made, faces.people, {}, faces.names)  # type: ignore[arg-type]
     reader = Reader(Coarse(), "coarse", "coarse-1")  # type: ignore[arg-type]
-    return Bench(
-        prepared, written(made, people, {}, names), [reader], None, Store(tmp_path), resamples=50, general=("ridge",)
-    )
+    return Bench(prepared(faces), parts, [reader], None, Store(tmp_path), resamples=50)
 
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, Subject, known
 from ficgan.lab.matrix import fidelity_figures, identity_distance
-from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
@@ -96,48 +96,25 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 
 
 def with_data(
-    name: str,
-    data: Path | str,
-    *,
-    layout: str = "auto",
-    labels: Path | str | None = None,
-    identity: str | None = None,
-    people: int | None = None,
-    size: int | None = None,
-    aligned: bool = False,
-    judges: Sequence[str] = (),
-    detector: str | None = None,
-    attributes: Path | str | None = None,
-    **more: Any,
+    name: str, data: Path | str, *, people: int | None = None, judges: Sequence[str] = (), **given: Any
 ) -> MatrixConfig:
     """A packaged preset on a face set; the split is scaled to the people there are.
 
-    Under `set` a preset may say what its set shall be like. Where a value is None or empty, the preset's holds; `more`
-    are other values of the matrix.
+    Under `set` a preset may say what its set shall be like. `given` are values of the set and of the matrix; where one
+    is None, the preset's holds.
     """
     tree = read_tree(name, kind="eval")
     tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
     wanted: dict[str, Any] = tree.pop("set", {})
     split = SplitConfig(**wanted.pop("split", {}))
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items() if value is not None}
+    of_set = {key: given.pop(key) for key in list(given) if key in SetConfig.model_fields}
+    faces = open_set(data, **{key: of_set[key] for key in ("layout", "labels", "identity") if key in of_set})
     total = split.background + split.attacker + split.test
-    faces = open_set(data, layout=layout, labels=labels, identity=identity)
     limit = max(2, min(people or total, total, faces.identities))
-    one = {
-        "name": faces.name,
-        "path": str(data),
-        "layout": layout,
-        "labels": labels and str(labels),
-        "identity": identity,
-        "limit_people": limit,
-        "size": size or wanted.get("size", 128),
-        "aligned": aligned,
-        "split": scaled(split, limit).model_dump(),
-    }
-    given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes and str(attributes)}
-    given = {key: value for key, value in {**given, **more}.items() if value is not None}
-    config = check(MatrixConfig, {**tree, "sets": [wanted | one], **given}, where=name)
-    get_scenarios(config.scenarios)
-    return config
+    one = {"name": faces.name, "path": str(data), "limit_people": limit, "split": scaled(split, limit).model_dump()}
+    given |= {"recognisers": list(judges)} if judges else {}
+    return check(MatrixConfig, {**tree, "sets": [{**wanted, **of_set, **one}], **given}, where=name)
 
 
 def scaled(split: SplitConfig, people: int) -> SplitConfig:

@@ -66,8 +66,6 @@ def fantomas_matrix(
     factor = config.sets[0].size / PRESETS[preset]
     known = [_sized(method, factor) for method in config.methods]
     chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
-    for method in chosen:
-        method.make()
     tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
     return check(MatrixConfig, tree, where=preset)
 
