@@ -1,16 +1,22 @@
-"""Attackers tried on what they have not learnt: figures against loops, treatments against their steps."""
+"""Attackers tried on what they have not learnt, how far guesses resemble clear faces: against loops and libraries."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from made_world import people, prepared
+from hypothesis import given
+from hypothesis import strategies as st
+from made_world import people, prepared, reader
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, generator
 from ficgan.anonymizers.defended import Rotation
 from ficgan.lab import bench as lab_bench
+from ficgan.lab import matrix
 from ficgan.lab.bench import Bench
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
@@ -25,7 +31,6 @@ from ficgan.lab.papers.revelio import (
     defended,
     upright,
 )
-from ficgan.lab.readers import Reader
 from ficgan.lab.run import Run, Store
 from ficgan.lab.sets import Split, written
 
@@ -33,27 +38,17 @@ SIDE, EACH = 32, 3
 NONE = np.zeros(0, np.int64)
 
 
-class Coarse:
-    """Reads a coarse copy of the crop."""
-
-    name, metric, match_threshold = "coarse", "euclidean", 0.6
-
-    def embed_each(self, images: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        return images.reshape(len(images), 8, 4, 8, 4, 3).mean((2, 4)).reshape(len(images), -1).astype(np.float32)
-
-
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Made people: the first eight are learnt from, the others' first two photos are enrolled."""
-    monkeypatch.setattr(
-        lab_bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"})
-    )
+    judges = Judges(missing={"lpips": "not here", "inception": "not here"})
+    monkeypatch.setattr(lab_bench, "find_judges", lambda _: judges)
     faces = people(12, EACH, SIDE, 50, blocks=SIDE)
     rows, tested = np.arange(8 * EACH), np.arange(8 * EACH, 12 * EACH)
     made = Split(NONE, rows, tested[tested % EACH < 2], tested[tested % EACH == 2], NONE)
     parts = written(made, faces.people, {}, faces.names)  # type: ignore[arg-type]
-    reader = Reader(Coarse(), "coarse", "coarse-1")  # type: ignore[arg-type]
-    return Bench(prepared(faces), parts, [reader], None, Store(tmp_path), resamples=50)
+    judge = reader(metric="euclidean", match_threshold=0.6)
+    return Bench(prepared(faces), parts, [judge], None, Store(tmp_path), resamples=50)
 
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
@@ -134,3 +129,52 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
         if name == "box blur":  # 31 px of 256 are 3 of 32: a box over the clear faces, not over blurred ones
             expected = ANONYMIZERS.make("box-blur", kernel=3)(faces)
             assert np.abs(once.astype(int) - expected).max() <= 1
+
+
+# How far guesses resemble clear faces
+
+
+class Means:
+    """A stand-in for LPIPS and Inception: features are channel means, the distance is a mean difference."""
+
+    network = "means"
+
+    def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.abs(a.astype(float) - b).mean((1, 2, 3))
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        return images.mean((1, 2)).astype(np.float32)
+
+
+def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise is on everything: what lies outside of the square must not count."""
+    monkeypatch.setattr(lab_bench, "find_judges", lambda _: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
+    bench = replace(bench, prepared=replace(bench.prepared, region=(4, 4, 28, 28)))
+    rows = np.array([0, 1, 2, 4, 5, 7, 9])
+    clear = bench.prepared.faces.take(rows)
+    noise = np.random.default_rng(1).normal(size=clear.images.shape) * 30
+    faces = clear.with_images((clear.images + noise).clip(0, 255).astype(np.uint8))
+    found = {one.metric: one for one in matrix.fidelity_figures(bench, rows, faces)}
+    pairs = [(a[4:28, 4:28], b[4:28, 4:28]) for a, b in zip(clear.images, faces.images, strict=True)]
+    assert found["PSNR"].value == pytest.approx(np.mean([peak_signal_noise_ratio(a, b) for a, b in pairs]))
+    how = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 255, "channel_axis": 2}
+    ssims = [structural_similarity(a, b, **how) for a, b in pairs]
+    assert found["SSIM"].value == pytest.approx(np.mean(ssims), abs=2e-3)
+    differences = [np.abs(a.astype(float) - b).mean() for a, b in pairs]
+    assert found["LPIPS"].value == pytest.approx(np.mean(differences), rel=1e-5)
+    means = [np.array([image.mean((0, 1)) for image in side]) for side in zip(*pairs, strict=True)]
+    shift = means[0].mean(0) - means[1].mean(0)
+    assert found["FID"].value >= float(shift @ shift) * 0.999  # type: ignore[operator]
+    assert {(one.n, one.unit) for one in found.values()} == {(7, "images")}
+    assert found["PSNR"].low < found["PSNR"].value < found["PSNR"].high  # type: ignore[operator]
+
+
+@given(st.integers(2, 6), st.integers(1, 20), st.integers(0, 2**32 - 1))
+def test_angles_are_angles(size: int, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(2, count, size))
+    found = matrix.angles(a.astype(np.float32), b.astype(np.float32) * 7)
+    slow = [math.acos(max(-1, min(1, x @ y / math.sqrt((x @ x) * (y @ y))))) for x, y in zip(a, b, strict=True)]
+    assert found == pytest.approx(slow, abs=1e-4)
+    assert matrix.angles(a, a * 3) == pytest.approx(np.zeros(count), abs=1e-7)
+    assert matrix.angles(a, -a) == pytest.approx(np.full(count, np.pi), abs=1e-7)
