@@ -87,7 +87,7 @@ class TrainedAttacker:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
                 shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
-        enrolled = bench.prepared.faces.take(gallery)
+        enrolled = bench.clear(gallery)
         return {
             reader.name: Read(
                 np.concatenate(found[reader.name]),
@@ -201,11 +201,11 @@ def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Re
 def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
     if not method.traits.stochastic:
         raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
-    total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
+    total = np.zeros_like(subject.bench.clear(rows).images, dtype=np.float32)
     for draw in range(DRAWS):
         seeded: Any = method
         total += subject.anonymised(rows, dataclasses.replace(seeded, seed=seeded.seed + draw)).images
-    return subject.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
+    return subject.bench.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

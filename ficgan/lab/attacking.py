@@ -162,12 +162,11 @@ def _attacked(manifest: AttackerManifest) -> MethodConfig:
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    source = config.sets[0]
-    faces, asked = opened(source), source.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
-    methods = [[m.model_dump(mode="json"), *map(files_digest, map(str, m.parameters.values()))] for m in config.methods]
-    judges = [[name, files_digest(name)] for name in config.recognisers]
-    data = [faces.digest, faces.people.tolist(), faces.groups, asked]
-    mark = digest([file_digest(file), data, methods, config.scenarios, judges, config.resamples, config.seed])
+    faces, moved = opened(config.sets[0]), {"name", "path", "labels", "licence"}
+    asked = config.model_dump(mode="json", exclude={"title": True, "general": True, "sets": {0: moved}})
+    values = [*config.recognisers, *(str(v) for method in config.methods for v in method.parameters.values())]
+    data = [faces.digest, faces.people.tolist(), faces.groups]
+    mark = digest([file_digest(file), asked, data, [files_digest(value) for value in values]])
     path = out / EVALUATION
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")

@@ -153,6 +153,9 @@ class Bench:
     def bootstrap(self) -> Bootstrap:
         return Bootstrap(max(1, self.resamples), self.seed)
 
+    def clear(self, rows: Rows) -> Faces:
+        return self.prepared.faces.take(rows)
+
     def pairs(self, rows: Rows, images: Images) -> Pairs:
         """The replaced squares of rows of the set in other pixels, and clear."""
         return Pairs(self.part(rows, images).regions(), self.part(rows).regions())
@@ -175,7 +178,7 @@ class Bench:
     @cached_property
     def ceilings(self) -> dict[str, Scores]:
         """Clear probes against the clear gallery, by judge."""
-        parts = [self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery)]
+        parts = [self.clear(rows) for rows in (self.split.probe, self.split.gallery)]
         people = [known(faces) for faces in parts]
         return {
             reader.name: Scores.compare(*(self.embed(reader, faces) for faces in parts), *people, metric=reader.metric)
@@ -189,7 +192,7 @@ class Bench:
     @cached_property
     def readings(self) -> UtilityReadings:
         """What the judges read in the clear probes."""
-        return self.judges.read(self.prepared.faces.take(self.split.probe))
+        return self.judges.read(self.clear(self.split.probe))
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
@@ -227,22 +230,19 @@ class Subject:
         self.naive: dict[str, Scores] = {}
         self._blocks: dict[tuple[str, tuple[str, ...]], Images] = {}
 
-    def clear(self, rows: Rows) -> Faces:
-        return self.bench.prepared.faces.take(rows)
-
     def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
         """Rows of the tested people or of the attacker's, anonymised.
 
         Each group is anonymised at once, so that methods that look at the whole set treat gallery and probe alike.
         """
         if self.anonymizer is None:
-            return self.clear(rows)
+            return self.bench.clear(rows)
         split = self.bench.split
         block = np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
             block = np.sort(split.attacker)
         made = self.made(self.bench.part(block), self.bench.digest, anonymizer)
-        return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
+        return self.bench.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
     def made(self, part: Prepared, origin: str, anonymizer: Anonymizer | None = None) -> Images:
         """Crops of a part, anonymised and kept under the digest `origin`; of a program, for this task alone."""

@@ -240,7 +240,7 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
             if scenario.probe == "reversed" and naive is not None:
                 figures.append(reversibility(bench.ceilings[reader.name], naive, scores, bootstrap=bench.bootstrap))
             if restores:
-                clear, sample = embed(subject.clear(probe_rows)), bench.sample(probe_rows)
+                clear, sample = embed(bench.clear(probe_rows)), bench.sample(probe_rows)
                 figures += (*likeness, identity_distance(probe, clear, sample)) if likeness else ()
             kinds = bench.prepared.kinds
             if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:

@@ -69,7 +69,7 @@ def _figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float
 def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool) -> dict[str, Blocks]:
     """Name → blocks of what can carry an identity, of some rows of the set."""
     bench = subject.bench
-    whole = subject.anonymised(rows) if published else subject.clear(rows)
+    whole = subject.anonymised(rows) if published else bench.clear(rows)
     faces = bench.part(rows, whole.images).regions()
     model = method.face_model
     z_id, z_non = (_read(bench, method, faces, index) for index in range(2))

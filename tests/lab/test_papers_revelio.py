@@ -181,7 +181,9 @@ def test_retrieval_is_that_of_a_slow_loop(run: RevelioRun) -> None:
     lab = run.experiment
     how, rows = lab.blur("heavy"), lab.world.closed
     guesses = lab.restorer(how).restored(lab.seen(how, rows), rows)
-    codes = [Textures(4).embed(image, np.zeros(0))[0].astype(float) for image in lab.clear(lab.world.reference).images]
+    codes = [
+        Textures(4).embed(image, np.zeros(0))[0].astype(float) for image in lab.bench.clear(lab.world.reference).images
+    ]
     hits, lowest = 0, []
     for image, person in zip(guesses.images, lab.bench.people[rows], strict=True):
         away = [float(np.linalg.norm(Textures(4).embed(image, np.zeros(0))[0] - code)) for code in codes]
@@ -250,8 +252,8 @@ def test_controls_stand_beside_the_attackers(run: RevelioRun) -> None:
     checks = [one for one in controls(run.results) if one.name.startswith("closed world")]
     assert len(checks) == 4 and all(one.holds for one in checks)
     assert 0 < found["Same person, another photo"].value("IDD") < found["Strangers"].value("IDD")
-    clear = lab.clear(lab.world.closed).images.astype(float)
-    mean = lab.clear(lab.world.reference).images.astype(float).mean(0)
+    clear = lab.bench.clear(lab.world.closed).images.astype(float)
+    mean = lab.bench.clear(lab.world.reference).images.astype(float).mean(0)
     ratio = 10 * np.log10(255**2 / ((clear - mean) ** 2).mean((1, 2, 3)))
     assert found["Mean face"].value("PSNR") == pytest.approx(ratio.mean(), abs=0.01)
 
@@ -287,7 +289,7 @@ def test_the_kernel_estimator_is_asked_and_its_error_counted(
     assert draw_revelio(run.experiment, run.outcomes, tmp_path)[0].name == "figure-13.png"
     lab = run.experiment
     guesses = lab.restorer(lab.blur("light")).restored(lab.seen(lab.blur("heavy"), lab.world.closed), lab.world.closed)
-    error = ((guesses.images.astype(float) - lab.clear(lab.world.closed).images) ** 2).mean((1, 2, 3))
+    error = ((guesses.images.astype(float) - lab.bench.clear(lab.world.closed).images) ** 2).mean((1, 2, 3))
     heavy = run.outcomes["kernel"].trials[1]
     assert heavy.method == "heavy"
     assert heavy.value("PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error)), rel=1e-5)

@@ -55,11 +55,9 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
     rows = bench.split.probe
     seen = treated(bench, ANONYMIZERS.make("gaussian-noise", sigma=90), rows)
     (trial,) = read_trials(bench, seen, rows, "noise", "nobody")
-    enrolled, reader = bench.prepared.faces.take(bench.split.gallery), bench.readers[0]
+    enrolled, reader = bench.clear(bench.split.gallery), bench.readers[0]
     assert enrolled.people is not None
-    codes, gallery, source = (
-        reader.embed(faces).astype(np.float64) for faces in (seen, enrolled, bench.prepared.faces.take(rows))
-    )
+    codes, gallery, source = (reader.embed(faces).astype(np.float64) for faces in (seen, enrolled, bench.clear(rows)))
     hits, angles, right = 0, [], []
     for code, clear, person in zip(codes, source, bench.people[rows], strict=True):
         away = [float(np.sqrt(((code - other) ** 2).sum())) for other in gallery]
@@ -72,7 +70,7 @@ def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:
         drawn = Bootstrap(bench.resamples, bench.seed).weights(len(rows)) @ right / len(rows)
         assert (ira.low, ira.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=1e-6)
     assert trial.value("IDD") == pytest.approx(np.mean(angles), rel=1e-5)
-    error = (seen.images.astype(float) - bench.prepared.faces.take(rows).images) ** 2
+    error = (seen.images.astype(float) - bench.clear(rows).images) ** 2
     assert trial.value("PSNR") == pytest.approx(np.mean(10 * np.log10(255**2 / error.mean((1, 2, 3)))), rel=1e-5)
 
 
@@ -100,7 +98,7 @@ def test_what_was_learnt_is_reversed_and_another_permutation_is_not(bench: Bench
 def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_drew(bench: Bench, tmp_path: Path) -> None:
     world = RevelioWorld(NONE, NONE, NONE)
     lab = RevelioStudy(RevelioPaper(data=tmp_path, size=SIDE), bench, world, Run(tmp_path))
-    faces = bench.prepared.faces.take(range(12))
+    faces = bench.clear(range(12))
     blur = lab.blur("light")
     for name in DEFENCES:
         published, learnt = (defended(lab, name, key) for key in (PUBLISHER, ATTACKER))
@@ -151,7 +149,7 @@ def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.Monk
     monkeypatch.setattr(lab_bench, "find_judges", lambda _: Judges(lpips=Means(), inception=Means()))  # type: ignore[arg-type]
     bench = replace(bench, prepared=replace(bench.prepared, region=(4, 4, 28, 28)))
     rows = np.array([0, 1, 2, 4, 5, 7, 9])
-    clear = bench.prepared.faces.take(rows)
+    clear = bench.clear(rows)
     noise = np.random.default_rng(1).normal(size=clear.images.shape) * 30
     faces = clear.with_images((clear.images + noise).clip(0, 255).astype(np.uint8))
     found = {one.metric: one for one in matrix.fidelity_figures(bench, rows, faces)}

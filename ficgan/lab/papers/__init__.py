@@ -134,7 +134,7 @@ def treated(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
     needs_background = "background" in anonymizer.traits.needs  # the split decides who that is
     origin = bench.digest if needs_background else bench.prepared.digest
     images = Subject(bench, anonymizer).made(bench.part(rows), origin)
-    return bench.prepared.faces.take(rows).with_images(images)
+    return bench.clear(rows).with_images(images)
 
 
 def attack_on(
@@ -177,7 +177,7 @@ def read_trials(
 ) -> list[Trial]:
     """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery."""
     pixels, people = fidelity_figures(bench, rows, guesses), bench.people[rows]
-    gallery = bench.prepared.faces.take(bench.split.gallery)
+    gallery = bench.clear(bench.split.gallery)
     out = []
     for reader in bench.readers:
         identity = [Figure("IRA", None, unit="images", note="none of these people is enrolled")]
@@ -193,7 +193,7 @@ def read_trials(
 
 def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure:
     """IDD of guesses at the images at `rows`; a note marks judges whose angles mean something else than ArcFace's."""
-    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.prepared.faces.take(rows)))
+    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.clear(rows)))
     idd = identity_distance(seen, source, bench.sample(rows))
     return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
 

@@ -89,7 +89,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     """
     bench = open_bench(config, config.sets[0], out)
     rows, distances = bench.split.probe, {}
-    clear, read = bench.prepared.faces.take(rows), AppearanceReader()
+    clear, read = bench.clear(rows), AppearanceReader()
     for done, method in enumerate(config.methods):
         if progress:
             progress(done, len(config.methods), f"Figure 16: {method.title}")

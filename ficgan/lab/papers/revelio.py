@@ -204,9 +204,6 @@ class RevelioStudy:
         """Rows as the attacker sees them."""
         return treated(self.bench, how, rows)
 
-    def clear(self, rows: Rows) -> Faces:
-        return self.bench.prepared.faces.take(rows)
-
     def judged(self, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
         return read_trials(self.bench, guesses, rows, method, attacker, scenario)
 
@@ -282,12 +279,12 @@ def base(study: RevelioStudy) -> PartOutcome:
 
 def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     bench, world = study.bench, study.world
-    clear = study.clear(world.closed)
+    clear = study.bench.clear(world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
     share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
     chance = Figure("chance", share, n=len(people), unit="images", note=note)
     blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
-    mean = sum(study.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
+    mean = sum(study.bench.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
     pictures = (clear.images, np.broadcast_to(np.rint(mean).astype(np.uint8), clear.images.shape).copy())
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative"), pictures, strict=True):
@@ -300,7 +297,7 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
         ira = replace(chance, metric="IRA")
         out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
         for name, photos in zip(APART, (same, other), strict=True):
-            idd = distance(bench, reader, study.clear(np.array(photos, np.int64)), world.closed)
+            idd = distance(bench, reader, study.bench.clear(np.array(photos, np.int64)), world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
 
@@ -468,7 +465,7 @@ def kernel(study: RevelioStudy) -> PartOutcome:
     from ficgan.lab.attacks.networks import KernelEstimator
 
     size, paper = study.paper.size, study.paper
-    parts = [study.clear(rows) for rows in _people_apart(study)]
+    parts = [study.bench.clear(rows) for rows in _people_apart(study)]
     learnt, chosen, tested = (part.images for part in parts)
     kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
     estimator = KernelEstimator.train(
@@ -533,7 +530,7 @@ def sweep(study: RevelioStudy) -> PartOutcome:
     spec, trained = study.paper.restorer[1], f"K {BLURS['heavy']}"
     near = {f"K {k}": study.kernel(k) for k in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)}
     trials = transfer(bench, spec, {trained: near[trained]}, near, probes=rows, scenario=SWEPT)
-    for bound, seen in zip(BOUNDS, (study.clear(rows), study.seen(near[trained], rows)), strict=True):
+    for bound, seen in zip(BOUNDS, (study.bench.clear(rows), study.seen(near[trained], rows)), strict=True):
         trials += study.judged(seen, rows, trained, bound, SWEPT)
     light, others = {f"K {BLURS['light']}": study.blur("light")}, transfers(study.paper.size)
     return PartOutcome(trials + transfer(bench, spec, light, others, probes=rows, scenario=TRANSFERRED))

@@ -173,7 +173,7 @@ def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
     for level in revelio.BLURS:
         how = study.blur(level)
         seen = study.seen(how, rows)
-        columns: dict[str, NDArray[np.uint8]] = {"clear": study.clear(rows).images, "blurred": seen.images}
+        columns: dict[str, NDArray[np.uint8]] = {"clear": study.bench.clear(rows).images, "blurred": seen.images}
         for label, spec in study.paper.named:
             attack = study.attack(label, spec, how)
             columns[label] = attack.restored(seen, rows).images

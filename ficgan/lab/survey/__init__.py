@@ -256,7 +256,7 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
     """The probes of a bench under a condition."""
     rows = bench.split.probe
     if condition.method is None:
-        return Subject(bench, None).clear(rows)
+        return bench.clear(rows)
     tried = dataclasses.replace(bench, specialised=(condition.attacker,))
     subject = Subject(tried, condition.method.make(), say=say)
     if not condition.attacker:
