@@ -49,21 +49,15 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
         ("title: T", "titel: T", "did you mean 'title'"),
         ("split: {test: 10}", "splt: {test: 10}", "did you mean 'sets.0.split'"),
         ("average-face", "average-fase", "did you mean average-face"),
-        ("layer=0", "leyer=0", "did you mean layer"),
         ("k=100", "k=1", "at least 2"),
         ("[clear, naive]", "[clear, naiv]", "did you mean naive"),
         ("label: weak", "label: average-face", "two methods are called"),
-        ("title: T", "general: [rigde]", "did you mean ridge"),
         ("title: T", "specialised: ['wiener:kernl=3']", "did you mean kernel"),
         ("test: 10", "test: 1", "greater than or equal to 2"),
-        ("[average-face,", "[", "cannot be read|holds no|valid"),
         ('recognisers: [dlib, "onnx:models/r.onnx"]', "recognisers: []", "at least 1"),
     ],
 )
 def test_every_mistake_is_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in GOOD
-    text = GOOD.replace(old, new)
-    if new == "[":
-        text = "sets: ["
     with pytest.raises(UsageError, match=said):
-        load_matrix(write(tmp_path, text))
+        load_matrix(write(tmp_path, GOOD.replace(old, new)))

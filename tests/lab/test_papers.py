@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from network_world import write_network
 from texture_world import Textures, judged_by_textures, write_people
 
-from ficgan.cli.evaluate import paper
 from ficgan.errors import UsageError
 from ficgan.lab import Ficgan
 from ficgan.lab import papers as published
@@ -173,26 +170,6 @@ def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
 
 
 # On made people
-
-
-@pytest.mark.usefixtures("_judge")
-def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
-    words = f"fantomas --data {people} --labels {people / 'labels.csv'} --aligned --size {SIDE} -o {tmp_path}"
-    command = (words + " --only Solid --method Solid=solid --jobs 1 --resamples 50 --quiet").split()
-    done = CliRunner().invoke(paper, command)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["paper"] == "paper.json"
-    tables = json.loads((tmp_path / "paper.json").read_text())["tables"]
-    rows = {row["method"]: row for row in tables[0]["rows"]}
-    permuted = rows["Block Permutation"]
-    assert (permuted["reversible?"], permuted["attacker"]) == ("yes", "learn-permutation")
-    assert rows["Solid"]["reversible?"] == "no"  # one colour: nothing is left to reverse
-    assert rows["Solid"]["paper"] == "–"
-    tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")}
-    assert CliRunner().invoke(paper, command).exit_code == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")} == tasks
 
 
 def _classifier(folder: Path) -> Path:
