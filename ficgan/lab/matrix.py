@@ -34,7 +34,7 @@ from ficgan.lab.bench import (
     open_bench,
 )
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
-from ficgan.lab.metrics import Sample, pictures
+from ficgan.lab.metrics import pictures
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     Scores,
@@ -199,6 +199,7 @@ def run_trials(subject: Subject, scenarios: Sequence[Scenario], *, say: Say | No
             continue
         except (Refused, UsageError, InputError) as error:
             trials.append(subject.trial(scenario, "", [Figure("rank-1", None, note=str(error))]))
+    subject.say = report
     return trials
 
 
@@ -241,7 +242,7 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
                 figures.append(reversibility(bench.ceilings[reader.name], naive, scores, bootstrap=bench.bootstrap))
             if restores:
                 clear, sample = embed(bench.clear(probe_rows)), bench.sample(probe_rows)
-                figures += (*likeness, identity_distance(probe, clear, sample)) if likeness else ()
+                figures += (*likeness, sample.mean("IDD", angles(probe, clear))) if likeness else ()
             kinds = bench.prepared.kinds
             if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:
                 alike = similarities(probe, compared["gallery"], compared["metric"])
@@ -299,8 +300,6 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
 
 # -- likeness of what attackers give back -----------------------------------------------------------------------------
 
-IDD = "IDD"
-
 
 def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
     """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
@@ -327,13 +326,11 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
     return (*out, frechet_figure("FID", before, seen))
 
 
-def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
-    return sample.mean(IDD, angles(a, b))
-
-
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel."""
+    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel.
+
+    Between embeddings of guesses and of the clear faces their mean is IDD (Revelio, §5.2).
+    """
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12) for rows in map(np.float64, (a, b)))
     out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
     return out

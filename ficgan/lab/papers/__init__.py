@@ -21,7 +21,7 @@ from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, Subject, known
-from ficgan.lab.matrix import fidelity_figures, identity_distance
+from ficgan.lab.matrix import angles, fidelity_figures
 from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
@@ -194,7 +194,7 @@ def read_trials(
 def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure:
     """IDD of guesses at the images at `rows`; a note marks judges whose angles mean something else than ArcFace's."""
     seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.clear(rows)))
-    idd = identity_distance(seen, source, bench.sample(rows))
+    idd = bench.sample(rows).mean("IDD", angles(seen, source))
     return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
 
 
