@@ -62,37 +62,25 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
     shares = [{**row, **{level: counted(row[level]) for level in revelio.BLURS}} for row in REVELIO.ira.rows]
     ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
-    open_trials, detecting = trials("ood", revelio.OPEN), (revelio.STRANGERS, revelio.AT_PAPER)
+    detecting = [t for t in trials("ood", revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
+    restored = [t for t in trials("ood", revelio.OPEN) if t not in detecting]
+    likeness = (*MEASURES, "IRA")
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
         "ira": merged("method", ira, shares),
-        **{
-            level: rows((trial for trial in guessed if trial.method == level), printed.rows, by_attacker, *MEASURES)
-            for level, printed in (("light", REVELIO.light), ("heavy", REVELIO.heavy))
-        },
-        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
+        "light": rows([t for t in guessed if t.method == "light"], REVELIO.light.rows, *MEASURES),
+        "heavy": rows([t for t in guessed if t.method == "heavy"], REVELIO.heavy.rows, *MEASURES),
+        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
         "kernel": [
             *facts.get("kernel", {}).get("rows", []),
             {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
         ],
-        "sweep": rows(
-            trials("sweep", revelio.SWEPT), (), lambda trial: f"{trial.method}, {trial.attacker}", *MEASURES, "IRA"
-        ),
-        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
-        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, by_method, *MEASURES, "IRA"),
-        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
-        "detection": rows(
-            (trial for trial in open_trials if trial.attacker in detecting),
-            [{"name": "paper", **REVELIO.detection}],
-            by_attacker,
-            *_DETECTION,
-        ),
-        "open_world": rows(
-            (trial for trial in open_trials if trial.attacker not in detecting),
-            REVELIO.open_world.rows,
-            by_attacker,
-            *MEASURES,
-        ),
+        "sweep": rows(trials("sweep", revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
+        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), *likeness, name=by_method),
+        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
+        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
+        "detection": rows(detecting, [{"name": "paper", **REVELIO.detection}], *_DETECTION),
+        "open_world": rows(restored, REVELIO.open_world.rows, *MEASURES),
     }
     tuned = facts.get("fine-tuning", {})
     trainings = facts.get("base", {}).get("training", {})
@@ -105,15 +93,16 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     return [table(REVELIO, key, some, **values) for key, some in tables.items()]
 
 
-def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
+def rows(
+    found: Iterable[Trial],
+    printed: Sequence[Row],
+    *metrics: str,
+    name: Callable[[Trial], str] = lambda trial: trial.attacker,
+) -> list[Row]:
     """A row for each trial, named by a function of it, with these metrics; printed rows below."""
     first = next(iter(printed[0])) if printed else "name"
     cells = [(name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found]
     return merged(first, cells, printed)
-
-
-def by_attacker(trial: Trial) -> str:
-    return trial.attacker
 
 
 def by_method(trial: Trial) -> str:
