@@ -9,7 +9,7 @@ import pytest
 
 from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import controls, headlines, ranking, risks
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, note_texts
 
 GROUPS = {"gender=Female": (Figure("rank-1", 0.8),)}
 USEFUL = (Figure("ssim", 0.8, 0.7, 0.9, 20, "images"), Figure("lpips", None, note="no weights"))
@@ -140,3 +140,19 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg"}
     assert all(path.is_file() for path in report)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
+
+
+@pytest.mark.parametrize(
+    ("judges", "method", "said"),
+    [
+        (["dlib"], "blur", set()),
+        (["dlib"], "ficgan", {"gate judges"}),
+        (["shape"], "ficgan", {"shape judges"}),
+        (["dlib", "shape"], "k-same-appearance", {"gate judges", "shape judges"}),
+    ],
+)
+def test_reports_say_who_judged(judges: list[str], method: str, said: set[str]) -> None:
+    made = results(*(trial("clear", "clear", 0.9, control="ceiling", judge=judge) for judge in judges))
+    made.methods["weak"] = {**made.methods["weak"], "name": method}
+    texts = note_texts("evaluation")
+    assert {name for name in ("gate judges", "shape judges") if texts[name] in caveats(made)} == said
