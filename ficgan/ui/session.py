@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -37,7 +37,7 @@ class Session(Workplace):
         self._pictured = 0
         if review.root is None:
             self.pictured.set()
-        self.pictures = Queue("pictures", self.changed)
+        self.pictures = Queue("pictures")
         self.photos = DeskPhotos(self, self.load)
         self.films = DeskFilms(self, self.pictures, self.photos.queue)
         for item in review.items():
@@ -84,7 +84,7 @@ class Session(Workplace):
         """Look for faces in a file when its turn comes."""
         film = self.review[number].kind == "film"
         work, job = (self.films.queue, self.films.analyse) if film else (self.photos.queue, self.photos.draw)
-        work.put(lambda: self.run(number, job))
+        work.put(lambda: self.run(number, "looking for faces", job))
 
     def add_upload(self, name: str, upload: str, number: str) -> Item:
         """Take a file that was written into the private folder.
@@ -145,36 +145,35 @@ class Session(Workplace):
         if number is not None:
             self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
-        step, mode = self.review.set_controls(controls), controls.mode
+        step = self.review.next_step()
+        self.review.decide("", step, controls=controls)
         for item in self.review.items():
+            if item.controls is not None:
+                self.review.decide(item.id, step, controls=None)
             if item.kind == "film" and item.state == "ready":
-                self.films.edit(item.id, {"default": mode}, step)
-        self._redraw_all(self.review.items())
+                self.films.edit(item.id, {"default": controls.mode}, step)
+        self._redraw([""])
         return None
 
     def check(self, drawing: Drawing) -> None:
         """Raise a UsageError where the model, once it is loaded, cannot do what settings ask for."""
         if self.model == "ready":
-            given = drawing.model_dump()
-            self.photos.queue.put(lambda: self.do("photos", "check", drawing=given), NOW).result()
+            self.photos.queue.put(lambda: self.do("photos", "check", drawing=drawing), NOW).result()
 
-    def _redraw_all(self, items: Iterable[Item]) -> None:
-        for item in items:
-            if item.kind == "photo" and item.state == "ready":
+    def _redraw(self, changed: Sequence[str]) -> None:
+        """Draw photos again that were changed; "": all, since the settings were."""
+        for item in self.review.items():
+            if item.kind == "photo" and "" in changed and item.state == "ready":
                 self.review.change(item.id, quiet=True, changed=True)
                 self.photos.redraw(item.id, LATER)
+            elif item.kind == "photo" and item.id in changed:
+                self.photos.redraw(item.id, SOON)
 
-    def undo(self, *, redo: bool = False) -> list[str]:
-        """Take back the last action, whatever files it changed, or do it again; returns the files."""
-        controls = self.review.controls
-        files = self.review.undo_all(redo=redo)
-        if self.review.controls != controls:
-            self._redraw_all(self.review.items())
-        else:
-            for number in files:
-                if self.review[number].kind == "photo":
-                    self.photos.redraw(number, SOON)
-        return files
+    def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
+        """Take back the last action on a file, or (None) the last of all, or do it again; returns what it changed."""
+        changed = self.review.undo(number, redo=redo)
+        self._redraw(changed)
+        return changed
 
     def decide(self, numbers: Sequence[str], values: Mapping[str, Any]) -> None:
         """One decision on several files: `reviewed`, and of photos `mode` of all faces and `possible`, of open places.

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -16,7 +15,6 @@ from desks import ROOT, Desk, frames_of, make_film
 from PIL import Image
 
 from ficgan.deidentify import Deidentifier
-from ficgan.ui.films import _count
 from ficgan.video.film import analyse_film, render_film
 from ficgan.video.preview import Preview
 from ficgan.video.write import SegmentWriter
@@ -99,7 +97,6 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         {"people": "all"},
         {"speed": 2},
         {"keys": {"1": [{"frame": 99, "box": [0, 0, 50, 50]}]}},
-        {"regions": [{**REGION, "box": [1, 1, 2, 2]}]},
         {"regions": [{**REGION, "mode": "keep"}]},
         {"regions": [7]},
     )
@@ -150,14 +147,6 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         assert np.abs(preview - before[n])[y0:y1, x0:x1].mean() > 8, n
         assert np.abs(preview - after[n]).mean() < 3, n
     desk.session.close()
-
-
-def test_faces_of_nobody_known_are_people() -> None:
-    tracks = [
-        SimpleNamespace(person=person, kind=kind)
-        for person, kind in [(1, ""), (1, ""), (0, ""), (0, ""), (0, "plates")]
-    ]
-    assert _count(SimpleNamespace(tracks=tracks)) == 3  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
