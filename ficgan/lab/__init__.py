@@ -14,7 +14,7 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import read_kinds
-from ficgan.faces import Face, solid_mask
+from ficgan.faces import Face, cover_face
 from ficgan.policy import Attempt
 from ficgan.registry import param
 
@@ -100,7 +100,7 @@ class Ficgan(Anonymizer):
         made = model.render(np.concatenate(styles), [readings[n] for n in rows]) if rows else []
         pastes = dict(zip(rows, made, strict=True))
         for n, (image, weight, face) in enumerate(zip(out, weights, _faces(faces), strict=True)):
-            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else solid_mask(image, face)
+            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else cover_face(image, face, "black")
             paste.onto(image, weight)
         return out, weights
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from desks import PHOTO, Desk, frames_of, make_film
+from clips import frames_of
+from desks import PHOTO, Desk, make_film
 from tabs import Program, start
 
 httpx = pytest.importorskip("httpx")
