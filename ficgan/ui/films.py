@@ -230,22 +230,22 @@ class DeskFilms:
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
             "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [self._track(number, film, ends, track) for track in tracks],
+            "tracks": [
+                {
+                    "id": track.id,
+                    "first": track.first,
+                    "last": track.last,
+                    "notes": track.notes,
+                    "kind": track.kind,
+                    "from": float(film.times[track.first]),
+                    "to": float(ends[track.last]),
+                    "score": round(float(track.scores.max()), 2),
+                    "best": track.first + int(track.scores.argmax()),
+                    "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
+                }
+                for track in tracks
+            ],
             "spans": [span for track in tracks for span in _spans(film, ends, plan, track)],
-        }
-
-    def _track(self, number: str, film: Project, ends: NDArray[np.float64], track: Track) -> dict[str, Any]:
-        return {
-            "id": track.id,
-            "first": track.first,
-            "last": track.last,
-            "notes": track.notes,
-            "kind": track.kind,
-            "from": float(film.times[track.first]),
-            "to": float(ends[track.last]),
-            "score": round(float(track.scores.max()), 2),
-            "best": track.first + int(track.scores.argmax()),
-            "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
         }
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,6 @@ class Session(Workplace):
     ) -> None:
         super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
-        self._pictured = 0
         if review.root is None:
             self.pictured.set()
         self.pictures = Queue("pictures")
@@ -48,9 +47,11 @@ class Session(Workplace):
 
         def listing() -> None:
             self.review.add_folder(self.do("pictures", "files", root=self.review.root))
-            for item in self.review.items():
-                if item.id not in self._begun:
-                    self._begin(item)
+            new = [item for item in self.review.items() if item.id not in self._begun]
+            for number, item in enumerate(new):
+                if number == FIRST:
+                    self.pictures.put(self.pictured.set)
+                self._begin(item)
             self.pictures.put(self.pictured.set)
 
         self.pictures.put(listing, NOW)
@@ -114,9 +115,6 @@ class Session(Workplace):
         try:
             made = self._write_pictures(number, self.review.source(item))
             self.review.change(number, quiet=True, width=made["width"], height=made["height"])
-            self._pictured += 1
-            if self._pictured == FIRST:
-                self.pictured.set()
         except (FicganError, OSError) as error:
             if not self.stopping.is_set():
                 self.fail(number, error)
