@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,6 @@ class Find(Strict):
     box: Box
     landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
     score: float = Field(ge=0, le=1)
-
-    @classmethod
-    def of(cls, face: Face, **more: Any) -> Self:
-        """A face of a detector, and what else is known."""
-        return cls(box=face.box.tolist(), landmarks=face.landmarks.tolist(), score=face.score, **more)
 
     @property
     def face(self) -> Face:

@@ -337,8 +337,6 @@ class Review:
 
     def __getitem__(self, number: str) -> Item:
         with self.lock:
-            if number not in self._items:
-                raise KeyError(number)
             return self._items[number]
 
     def revision_of(self, number: str) -> int:
@@ -381,15 +379,10 @@ class Review:
                     self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
 
-    def add_upload(self, number: str, kind: Kind, name: str, upload: str) -> Item:
+    def add_upload(self, number: str, kind: Kind, name: str, upload: str, width: int, height: int) -> Item:
         """Take a file that was dropped and is in the folder already."""
         with self.lock:
-            self._items[number] = Item(id=number, kind=kind, name=name, upload=upload)
-            try:
-                return self.change(number)
-            except InputError:
-                del self._items[number]
-                raise
+            return self._change(Item(id=number, kind=kind, name=name, upload=upload, width=width, height=height), {})
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""

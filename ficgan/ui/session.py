@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
-from ficgan.ui import Controls, Item, Review
+from ficgan.ui import Controls, Item, Kind, Review
 from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
@@ -96,8 +96,8 @@ class Session(Workplace):
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
-            self.review.add_upload(number, "film" if made.pop("film") else "photo", name, upload)
-            item = self.review.change(number, quiet=True, **made)
+            kind: Kind = "film" if made.pop("film") else "photo"
+            item = self.review.add_upload(number, kind, name, upload, **made)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
                 left.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from ficgan.cli.main import main
 from ficgan.deidentify import Deidentifier
 from ficgan.deidentify.review import Drawing, Retouch, ReviewedFace, deciding, read_decisions
 from ficgan.errors import InputError
+from ficgan.faces import Face
 from ficgan.files import content_key
 from ficgan.records import read_folder
 from ficgan.ui import Review
@@ -275,6 +276,10 @@ def test_possible_faces_are_named_and_covered(desk: Desk, png: bytes) -> None:
     assert desk.ask("POST", f"items/{number}/undo")["possible"] == len(places)
 
 
+def reviewed(face: Face) -> ReviewedFace:
+    return ReviewedFace(box=face.box.tolist(), landmarks=face.landmarks.tolist(), score=face.score)
+
+
 @pytest.mark.slow
 def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
@@ -297,7 +302,7 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     alone = desk.web.get(f"/api/{one}/picture/after").content
     assert alone != photo and desk.ask("PATCH", f"{one}/faces/0", {"drawing": {"k": 10**9}}, code=422)["error"]
     source = np.asarray(Image.open(io.BytesIO(png)))
-    faces = [ReviewedFace.of(face) for face in engine.detector.detect(source)]
+    faces = [reviewed(face) for face in engine.detector.detect(source)]
     direct = Retouch(engine, source).render(faces, Drawing(**kind).applied(engine))
     shown = np.asarray(Image.open(io.BytesIO(alone))).astype(int)
     assert np.abs(shown - direct.image).mean() < 2  # as if the photo had them
@@ -324,7 +329,7 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
 def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     photo = np.asarray(Image.open(PHOTO).convert("RGB"))
     retouch = Retouch(engine, photo, key="a photo")
-    (found,) = (ReviewedFace.of(face) for face in engine.detector.detect(photo))
+    (found,) = (reviewed(face) for face in engine.detector.detect(photo))
 
     def decided(face: ReviewedFace, **values: Any) -> ReviewedFace:
         return face.model_copy(update=values)
@@ -336,7 +341,7 @@ def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     assert (retouch.render([decided(found, draw=1)]).image != usual).any()
     # A box over the face finds it on a closer look; an empty one can only be covered.
     assert retouch.closer(found.box).score > 0.5
-    empty = ReviewedFace.of(retouch.closer((10, 400, 60, 460)))
+    empty = reviewed(retouch.closer((10, 400, 60, 460)))
     done = retouch.render([decided(found, mode="keep"), empty])
     assert empty.score == 0 and done.faces[1].action == "masked" and done.uncovered == 0
     for box in ((600, 600, 700, 700), (5, 5, 6, 6)):
