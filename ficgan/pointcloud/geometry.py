@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError
 from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid, search
 from ficgan.pointcloud.frame import find_face
 
@@ -205,8 +205,6 @@ LIMITS = (0.18, 0.25)  # metres from the nose tip to the side and to the upper e
 _MIDDLE, _HALF = np.array([194.2, 257.0]), np.array([369.6 / 2, 496 / 2])
 _PIXELS_PER_POINT = 100 / 72  # at matplotlib's 100 dots per inch
 _LINE_WIDTH = 1.0  # points; matplotlib draws a line of this width around a marker, half of it outside
-# Points² of a disc as wide as the picture.
-_LARGEST_POINT = int((THESIS_SIZE[0] / _PIXELS_PER_POINT - _LINE_WIDTH) ** 2)
 SAMPLES = 2  # cells per pixel in each direction
 
 
@@ -219,10 +217,7 @@ def project(cloud: Cloud, *, point_size: float = 25.0, order: Literal["y", "x"] 
         order: what is drawn last lies on top: "y", the highest; "x", the nearest.
         yaw: degrees about the upright axis through the nose tip; above 0 towards the viewer's right.
     """
-    if not 0 < point_size <= _LARGEST_POINT or not np.isfinite(yaw):
-        raise UsageError(f"points of {point_size:g} points², turned by {yaw:g}°, cannot be drawn")
-    if len(cloud) == 0:
-        raise InputError("a cloud of no points cannot be drawn; give one with points")
+    cloud.need(1, "a picture")
     if cloud.colors is None:
         cloud = shaded(cloud)
     if yaw:

@@ -72,17 +72,13 @@ class _Resampling(Reverser):
         return out
 
 
-def _resampling_traits(title: str) -> ReverserTraits:
-    return ReverserTraits(title, "Fantômas, §6.2.1", frozenset({"pairs"}), BLURS | NOISES | {"pixelation"})
-
-
 @REVERSERS.add
 @dataclass(frozen=True)
 class LinearResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
     name = "linear"
-    traits = _resampling_traits("Linear interpolation")
+    traits = ReverserTraits("Linear interpolation", "Fantômas, §6.2.1", FROM_PAIRS, BLURS | NOISES | {"pixelation"})
     cubic = False
 
 
@@ -92,7 +88,7 @@ class BicubicResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
     name = "bicubic"
-    traits = _resampling_traits("Bicubic interpolation")
+    traits = replace(LinearResampling.traits, title="Bicubic interpolation")
     cubic = True
 
 
