@@ -142,7 +142,9 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
         return Figure("AUC", None, note=missing)
     below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
     areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
-    return _of_genuine("AUC", scores, areas, bootstrap)
+    figure = _of_genuine("AUC", scores, areas, bootstrap)
+    # A sum of whole numbers, so that constant scores have exactly ½.
+    return replace(figure, value=float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas)))
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
