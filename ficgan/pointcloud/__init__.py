@@ -107,7 +107,6 @@ class AnonymisedScan:
     """A scan whose face was replaced."""
 
     cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
-    face: int  # how many points of it are the anonymised face
     record: dict[str, Any]  # JSON-ready account of what was done
     warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
 
@@ -174,7 +173,7 @@ def anonymise_scan(
         "warnings": [*warnings, *cautions(method)],
     }
     back = whole.moved(np.linalg.inv(placed.transform))
-    return AnonymisedScan(back, len(inner), record, tuple(warnings))
+    return AnonymisedScan(back, record, tuple(warnings))
 
 
 def cautions(method: CloudAnonymizer) -> list[str]:

@@ -62,8 +62,9 @@ def test_nothing_near_the_nose_stays_and_everything_else_does(name: str, head: M
     done = anonymise_scan(cloud, method, landmarks=marks, points=FEW, rest="keep")
     nose = marks.five[2]
     far = np.linalg.norm(cloud.points - nose, axis=1) > RADIUS + 1e-9
-    kept = cKDTree(done.cloud.points[done.face :]).query(cloud.points[far])[0]
-    assert far.any() and kept.max() < 1e-9 and len(done.cloud) - done.face == far.sum()
+    face = done.record["points"]["anonymised"]
+    kept = cKDTree(done.cloud.points[face:]).query(cloud.points[far])[0]
+    assert far.any() and kept.max() < 1e-9 and len(done.cloud) - face == far.sum()
     near = cloud.points[~far]
     apart = cKDTree(done.cloud.points).query(near)[0]
     assert (apart < 1e-7).mean() < 0.001
