@@ -25,7 +25,7 @@ def test_every_tool_finds_what_it_imports(name: str) -> None:
         "bench networks --checkpoint none",
         "bench train --config none",
         "guessing_attack none",
-        "make_mesh none",
+        "make_networks mesh none",
         "make_networks gate none",
         "make_sbom -o none/x.json",
         "training_report table none",
