@@ -32,14 +32,14 @@ class Recogniser(nn.Module):
         self.three = nn.Conv2d(8, 8, 3, padding=1, groups=8)
         self.four = nn.Conv2d(8, 6, 3, stride=2, padding=1)
         self.last = nn.Linear(6 * 14 * 14, 5)
-        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.scale, self.offset = nn.Parameter(torch.rand(8, 1, 1) + 0.5), nn.Parameter(torch.full((8, 1, 1), 0.25))
         for buffer in (self.norm.running_mean, self.norm.running_var):
             nn.init.uniform_(buffer, 0.5, 1.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = (x - 127.5) / 128
         x = torch.clamp(self.norm(self.one(x)), 0, 6)
-        x = self.slope(self.two(x) * self.scale + 0.25)
+        x = self.slope(self.two(x) * self.scale + self.offset)
         x = x + torch.relu(self.three(x))
         return self.last(self.four(x).flatten(1))
 
