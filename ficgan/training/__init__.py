@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ficgan import ops
+from ficgan import losses, ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
@@ -114,7 +114,8 @@ class TrainingRun:
         )
         self.total = round(config.schedule.total_kimg * 1000)
         self.means = Means()
-        self.judge = self._compile()
+        if config.compile:
+            self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
         try:
@@ -192,9 +193,9 @@ class TrainingRun:
         state.discriminator.requires_grad_(False)
         for indices in rounds:
             with self._autocast():
-                made, terms = self.task.generator_step(state, self.judge, indices, weights, 1 / len(rounds), rng)
+                made, terms = self.task.generator_loss(state, indices, weights, rng)
+                self._backward(terms["total"] / len(rounds), terms)
             kept.append(made)
-            self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
         for module in state.model.modules():
             if isinstance(module, MappingNetwork):
@@ -205,13 +206,17 @@ class TrainingRun:
             judged = []
             for made in kept:
                 with self._autocast():
-                    judged.append(self.task.discriminator_step(state, self.judge, made, 1 / len(rounds)))
-                self.means.add(judged[-1])
+                    terms = self.task.discriminator_loss(state, made)
+                    judged.append(self._backward(terms["d"] / len(rounds), terms))
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
-                weight = config.loss.r1_gamma * config.loss.r1_interval
+                weight = config.loss.r1_gamma * config.loss.r1_interval / len(rounds)
                 for made in kept:
-                    self.means.add(self.task.r1_step(state, made, weight, 1 / len(rounds)))
+                    if (found := self.task.real_logits(state, made)) is not None:
+                        real, logits = found
+                        penalty = losses.r1_penalty(logits, real).mean()
+                        # The logits at weight 0 give every parameter a gradient: all processes reduce the same list.
+                        self._backward(penalty * weight + 0.0 * logits.sum(), {"r1": penalty})
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
             if config.augment.adaptive:
@@ -222,6 +227,13 @@ class TrainingRun:
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
             self._require_finite(team)
+
+    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Accumulate the gradients of a loss; its terms join the statistics, and come back without graphs."""
+        loss.backward()
+        plain = {name: term.detach() for name, term in terms.items()}
+        self.means.add(plain)
+        return plain
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
         """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""
@@ -244,16 +256,14 @@ class TrainingRun:
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
-    def _compile(self) -> Any:
-        """Compile E, G and V in place, and return a compiled D; R1 needs the plain one's second derivative."""
-        if not self.config.compile:
-            return self.state.discriminator
+    def _compile(self) -> None:
+        """Compile E, G, V and the D of most steps; R1 needs the plain one's second derivative."""
         for module in self.state.model.children():
             if not isinstance(module, MappingNetwork):
                 module.compile()
         if self.task.verify is not None:
             self.task.verify.network.compile()
-        return torch.compile(self.state.discriminator)
+        self.state.judge = torch.compile(self.state.discriminator)
 
     def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()

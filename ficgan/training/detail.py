@@ -222,8 +222,8 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.rows, self.held_out = rows[~held_out], rows[held_out]
         self.require_batch(len(self.rows))
 
-    def generator_step(
-        self, state: _State, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         chance = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], chance)
@@ -245,28 +245,21 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         real, fake = (self._seen(batch.light, one) for one in (batch.detail, made_detail))
         made = _DetailJudged(real, fake, batch.mask, batch.condition)
         if weights.adversarial > 0:
-            terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.condition), made.mask, real=True)
+            terms["adv"] = self._adversarial(state.judge(made.fake, made.mask, made.condition), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
         terms["total"] = total
-        (total * share).backward()
-        return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
+        return made._replace(fake=made.fake.detach()), terms
 
-    def discriminator_step(
-        self, state: _State, judge: DetailDiscriminator, made: _DetailJudged, share: float
-    ) -> dict[str, Tensor]:
-        real, fake = (judge(one, made.mask, made.condition) for one in (made.real, made.fake))
+    def discriminator_loss(self, state: _State, made: _DetailJudged) -> dict[str, Tensor]:
+        real, fake = (state.judge(one, made.mask, made.condition) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
-        (loss * share).backward()
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
-        return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
+        return {"d": loss, "d_right": right, "r_t": real[0].sign().mean()}
 
-    def r1_step(self, state: _State, made: _DetailJudged, weight: float, share: float) -> dict[str, Tensor]:
-        with torch.autocast(self.device.type, enabled=False):
-            real = made.real.detach().requires_grad_(True)
-            (logits,) = state.discriminator(real, made.mask, made.condition)
-            penalty = losses.r1_penalty(logits.mean((1, 2, 3)), real).mean()
-            (penalty * (weight * share)).backward()
-        return {"r1": penalty.detach()}
+    def real_logits(self, state: _State, made: _DetailJudged) -> tuple[Tensor, Tensor]:
+        real = made.real.detach().requires_grad_(True)
+        (logits,) = state.discriminator(real, made.mask, made.condition)
+        return real, logits.mean((1, 2, 3))
 
     @staticmethod
     def _adversarial(logits: list[Tensor], mask: Tensor, *, real: bool) -> Tensor:

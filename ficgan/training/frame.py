@@ -243,10 +243,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         codes = np.concatenate([self.set.bank_codes(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
-    def generator_step(
-        self, state: _State, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
-        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
+        """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
@@ -271,47 +271,38 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
             for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
-                logits = judge(texture, self.composite.mask, seen)
+                logits = state.judge(texture, self.composite.mask, seen)
                 if logits:
                     terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
                     share_of = factors.adversarial_rec if name == "adv_rec" else factors.adversarial_mix
                     total = total + weights.adversarial * share_of * terms[name]
         terms["total"] = total
-        (total * share).backward()
-        detached_terms = {name: term.detach() for name, term in terms.items()}
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
         real = torch.cat([batch.texture] * 2)
         made = FrameJudged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
-        return made, detached_terms
+        return made, terms
 
-    def discriminator_step(
-        self, state: _State, judge: FrameDiscriminator, made: FrameJudged, share: float
-    ) -> dict[str, Tensor]:
-        mask = self.composite.mask
+    def discriminator_loss(self, state: _State, made: FrameJudged) -> dict[str, Tensor]:
+        judge, mask = state.judge, self.composite.mask
         real = judge(made.real, mask, made.real_maps)
         mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask, made.rec_maps)
         fakes = [logit for logit in (mix, rec) if logit]
         loss = losses.local_adversarial(real, self.weights(real), real=True).mean()
         for logit in fakes:
             loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False).mean() / len(fakes)
-        (loss * share).backward()
-        terms = {"d": loss.detach(), "r_t": torch.stack([logit.detach().sign().mean() for logit in real]).mean()}
+        terms = {"d": loss, "r_t": torch.stack([logit.sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
-            terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
+            terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()) / 2
         return terms
 
-    def r1_step(self, state: _State, made: FrameJudged, weight: float, share: float) -> dict[str, Tensor]:
-        """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
+    def real_logits(self, state: _State, made: FrameJudged) -> tuple[Tensor, Tensor] | None:
+        """As `TrainingTask.real_logits` says, of patches: the judges of V's maps are held by their spectral norm."""
         if state.discriminator.patches is None:
-            return {}
-        with torch.autocast(self.device.type, enabled=False):
-            real = made.real.chunk(2)[0].detach().requires_grad_(True)
-            logits = state.discriminator(real, self.composite.mask)
-            (weight_of,) = self.weights(logits)
-            mean = (logits[0] * weight_of).sum((1, 2, 3)) / weight_of.sum()
-            penalty = losses.r1_penalty(mean, real).mean()
-            (penalty * (weight * share)).backward()
-        return {"r1": penalty.detach()}
+            return None
+        real = made.real.chunk(2)[0].detach().requires_grad_(True)
+        (logits,) = state.discriminator(real, self.composite.mask)
+        (weight,) = self.weights([logits])
+        return real, (logits * weight).sum((1, 2, 3)) / weight.sum()
 
     def weights(self, logits: Sequence[Tensor]) -> list[Tensor]:
         """How much the places of each of D's maps count, [1,1,h,w]: patches as far as they are face, V's maps alike."""

@@ -39,6 +39,8 @@ class TrainingState(Generic[M, D]):
         self.model, self.discriminator = networks(config)
         for module in (self.model, self.discriminator):
             module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # D as losses call it; a run may compile it.
+        self.judge: Callable[..., Any] = self.discriminator
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)
         self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)

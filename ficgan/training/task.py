@@ -170,27 +170,21 @@ class TrainingTask(ABC, Generic[M, D, J]):
         """Read the faces, or take what an earlier run in `out` has read; `models` are trained and averaged one."""
 
     @abstractmethod
-    def generator_step(
-        self, state: TrainingState[M, D], judge: D, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: TrainingState[M, D], indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[J, dict[str, Tensor]]:
-        """Accumulate the gradients of the total loss for one round.
+        """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
 
-        Args:
-            judge: D, perhaps compiled, whose parameters do not require gradients.
-            indices: int64 [B], of the faces that are trained on.
-            share: factor on the loss, 1/rounds.
-            rng: CPU generator of all that is random here.
-
-        Returns what D will judge, without graphs, and batch means of all terms.
+        `rng` is the CPU generator of all that is random here.
         """
 
     @abstractmethod
-    def discriminator_step(self, state: TrainingState[M, D], judge: D, made: J, share: float) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`; batch means, with r_t = mean sign of real."""
+    def discriminator_loss(self, state: TrainingState[M, D], made: J) -> dict[str, Tensor]:
+        """Batch means, of them the loss `d`, and r_t = mean sign of real."""
 
     @abstractmethod
-    def r1_step(self, state: TrainingState[M, D], made: J, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate R1's gradients, in float32 and uncompiled, at γ times its interval; returns its plain mean."""
+    def real_logits(self, state: TrainingState[M, D], made: J) -> tuple[Tensor, Tensor] | None:
+        """What R1 is of: real pictures [B,…] that require gradients, and the plain D's logits [B] of them."""
 
     @abstractmethod
     def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
