@@ -278,7 +278,6 @@ class LossConfig(_ConfigPart):
     adversarial_rec: float = 1.0
     adversarial_mix: float = 1.0
     perceptual: float = 0.0  # L1 between early feature maps of V for x and its reconstruction
-    feature_matching: float = 0.0  # L1 between the discriminator's feature maps for x and its reconstruction
     # L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings.
     structure: float = 0.0
     structure_size: int = 8
@@ -345,15 +344,9 @@ class AlignmentConfig(_ConfigPart):
 
 
 class AugmentConfig(_ConfigPart):
-    """Augmentation of what the discriminator sees."""
+    """Augmentation of aligned crops."""
 
     flip: bool = True
-    adaptive: bool = False
-    target: float = 0.6  # Wanted r_t = E[sign D(x)]; p rises above it and falls below
-    speed_kimg: float = 500.0  # Images (in thousands) for p to go from 0 to 1
-    start_kimg: float = 0.0
-    interval: int = Field(4, ge=1)  # Discriminator steps between two changes of p
-    max_p: float = 0.8
 
 
 class OptimizerConfig(_ConfigPart):

@@ -370,18 +370,16 @@ class Discriminator(nn.Module):
         self.hidden = Linear(channels * 16, channels, activation="lrelu")
         self.head = Linear(channels, 1)
 
-    def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Logits [B] of images [B,3,R,R], higher for real; with `features` also the output of each down-block.
+    def forward(self, x: Tensor, *, parts: int = 1) -> Tensor:
+        """Logits [B] of images [B,3,R,R], higher for real.
 
         `parts` are equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
         holds several kinds would hide the collapse of one.
         """
-        maps = []
         x = self.from_rgb(x)
         for block in self.blocks:
             x = block(x)
-            maps.append(x)
         if self.group:
             x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
-        logits = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
-        return (logits, maps) if features else logits
+        logits: Tensor = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
+        return logits

@@ -105,18 +105,11 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             factor = weights.verification if needs_v else 0.0
             total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
-            judged = state.judge(state.augment(images), features=bool(config.feature_matching), parts=2)
-            logits, maps = judged if isinstance(judged, tuple) else (judged, [])
-            logits_rec, logits_mix = logits.split(len(x))
+            logits_rec, logits_mix = state.judge(images, parts=2).split(len(x))
             terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
             terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
             adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
             total = total + weights.adversarial * adversarial
-            if maps and not state.augment.active:  # an augmented pair is not a pair any more
-                with torch.no_grad():
-                    _, maps_real = state.judge(x, features=True)
-                terms["feature_matching"] = losses.feature_distance(maps_real, [m[: len(x)] for m in maps])
-                total = total + config.feature_matching * terms["feature_matching"]
         terms["total"] = total
         return CropsJudged(x, x_rec.detach(), x_mix.detach()), terms
 
@@ -159,13 +152,13 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return total
 
     def discriminator_loss(self, state: _State, made: CropsJudged) -> dict[str, Tensor]:
-        real, rec, mix = state.judge(state.augment(torch.cat(made)), parts=3).chunk(3)
+        real, rec, mix = state.judge(torch.cat(made), parts=3).chunk(3)
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.sign()}
         loss = losses.adversarial_discriminator(real, rec, mix)
         return {"d": loss, **{name: value.detach().mean() for name, value in means.items()}}
 
     def real_logits(self, state: _State, made: CropsJudged) -> tuple[Tensor, Tensor]:
-        real = state.augment(made.real).detach().requires_grad_(True)
+        real = made.real.detach().requires_grad_(True)
         logits: Tensor = state.discriminator(real)
         return real, logits
 

@@ -20,7 +20,7 @@ from ficgan.arrays import ridge
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
-from ficgan.faces import Alignment, Recognizer, get_recognizer
+from ficgan.faces import Alignment, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.fit import ridge_map, telling_map
@@ -399,10 +399,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         rows = self.held_out[:: max(1, len(self.held_out) // 12)][:12]
         sheet: list[Tensor] = []
         for number, kept in ((0, 0), (0, self.model.num_layers // 2), (1, 0)):
-            made = self._held_out(model, rows, kept, np.random.default_rng(number))
-            (plain, plain_mix), (rec, mix) = made.linear[0].chunk(2), made.pictures.chunk(2)
+            batch, network, linear = self._held_out(model, rows, kept, np.random.default_rng(number))
+            (plain, plain_mix), (rec, mix) = linear.pictures.chunk(2), network.pictures.chunk(2)
             if not sheet:
-                sheet += [made.batch.source, plain, rec, plain_mix]
+                sheet += [batch.source, plain, rec, plain_mix]
             sheet.append(mix)
         save_grid(torch.stack(sheet), path)
 
@@ -416,41 +416,40 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         that is taken for that one, `swap_source`, for its source. `ethnicity`, `gender`: share of mixes that are read
         as their sources, `age`: mean difference in years. The linear model's end in `_linear`.
         """
-        recogniser = get_recognizer("dlib")
+        recogniser, mask = get_recognizer("dlib"), self.composite.mask
         points = Alignment().points(SIDE).astype(np.float32)[None]
+
+        def embedded(pictures: Tensor) -> Floats:
+            pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
+            found = [recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())]
+            return np.concatenate(found)
+
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
-        mask = self.composite.mask
+        groups, threshold = len(ETHNICITIES), recogniser.match_threshold
         for begin in range(0, len(rows), 16):
             part = rows[begin : begin + 16]
-            drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
-            swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
-            source = _embedded(recogniser, drawn.batch.source, points)
-            for end, pictures in (("", swapped.pictures), ("_linear", swapped.linear[0])):
-                swap = _embedded(recogniser, pictures.chunk(2)[1], points)
-                for name, whose in (("swap_match", np.roll(source, 1, 0)), ("swap_source", source)):
-                    near = np.linalg.norm(swap - whose, axis=1) < recogniser.match_threshold
-                    figures_of.setdefault(name + end, []).append(near.astype(np.float32))
-            for end, pictures, textures in (("", drawn.pictures, drawn.textures), ("_linear", *drawn.linear)):
-                rec, mix = (_embedded(recogniser, half, points) for half in pictures.chunk(2))
+            batch, *drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
+            _, *swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
+            source = embedded(batch.source)
+            for end, made, other in zip(("", "_linear"), drawn, swapped, strict=True):
+                rec, mix = np.split(embedded(made.pictures), 2)
+                swap = embedded(other.pictures.chunk(2)[1])
+                rec_texture, mix_texture = made.textures.chunk(2)
                 apart = np.linalg.norm(mix - source, axis=1)
-                rec_texture, mix_texture = textures.chunk(2)
-                batch = drawn.batch
-                keep = self.losses.keep(mix_texture, batch.shape if end else drawn.shape, batch.wanted)
-                mse = ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
-                sharp = sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)
                 before, after = (kind_reader().read(one) for one in (source, mix))
-                groups = len(ETHNICITIES)
                 figures = {
+                    "swap_match": np.linalg.norm(swap - np.roll(source, 1, 0), axis=1) < threshold,
+                    "swap_source": np.linalg.norm(swap - source, axis=1) < threshold,
                     "ethnicity": before[:, :groups].argmax(1) == after[:, :groups].argmax(1),
                     "gender": (before[:, groups] > 0.5) == (after[:, groups] > 0.5),
                     "age": abs(before - after)[:, -1],
-                    "match": apart < recogniser.match_threshold,
+                    "match": apart < threshold,
                     "distance": apart,
-                    "mse": mse,
-                    "keep": keep,
+                    "mse": ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean(),
+                    "keep": self.losses.keep(mix_texture, made.shape, batch.wanted),
                     "distance_rec": np.linalg.norm(rec - source, axis=1),
-                    "sharpness": sharp.log(),
+                    "sharpness": (sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)).log(),
                 }
                 for name, values in figures.items():
                     figures_of.setdefault(name + end, []).append(np.asarray(values, np.float32))
@@ -459,8 +458,8 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     def _held_out(
         self, model: FrameFICGAN, rows: Rows, kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> _HeldOutFaces:
-        """Reconstructions, and mixes with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
+    ) -> tuple[FrameBatch, _HeldOutFaces, _HeldOutFaces]:
+        """What network and linear model make with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
         new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))
         if swap:
             new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
@@ -472,7 +471,8 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
-        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
+        network = _HeldOutFaces(pictures, textures, batch.shape + shape[len(rows) :])
+        return batch, network, _HeldOutFaces(plain, batch.linear, batch.shape)
 
     def reals(self) -> Tensor:
         side = min(8, int(len(self.set) ** 0.5))
@@ -480,21 +480,11 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
 
 class _HeldOutFaces(NamedTuple):
-    """Reconstructions and mixes of held-out faces; see `FrameTask._held_out`."""
+    """Reconstructions, then mixes: pictures and textures [2B,3,…], and the mixes' coefficients of shape [B,I]."""
 
-    batch: FrameBatch
     pictures: Tensor
     textures: Tensor
-    # Of the mixes.
     shape: Tensor
-    # Pictures and textures of the linear model alone.
-    linear: tuple[Tensor, Tensor]
-
-
-def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Floats:
-    """Embeddings [B,D] of crops in [−1, 1] whose landmarks [1,5,2] lie where the template has them."""
-    pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
-    return np.concatenate([recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())])
 
 
 def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:
