@@ -253,7 +253,6 @@ class DiscriminatorConfig(_ConfigPart):
     # Group size of the minibatch standard deviation layer, 0 to leave it out.
     minibatch_std_group: int = Field(4, ge=0)
     taps: tuple[int, ...] = ()  # Channels of V's feature maps that are judged, finest first; in the frame only
-    patches: bool = True  # Whether patches of the texture are judged; in the frame only
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -359,7 +358,6 @@ class OptimizerConfig(_ConfigPart):
     batch: int = Field(16, ge=2)  # Images per step over all processes and accumulation rounds
     accumulate: int = Field(1, ge=1)
     warmup_steps: int = 0
-    decay_kimg: float = 0.0  # The learning rate falls linearly to a tenth over the last so many kimg
 
 
 class EmaConfig(_ConfigPart):

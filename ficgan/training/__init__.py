@@ -180,7 +180,8 @@ class TrainingRun:
         """One optimiser step of G, then one of D where it takes part."""
         config, state, team = self.config, self.state, self.team
         weights = weights_at(config.loss, state.kimg)
-        state.set_learning_rate(self._learning_rate())
+        warm_up = config.optimizer.warmup_steps
+        state.set_learning_rate(min(1.0, (state.step + 1) / warm_up) if warm_up else 1.0)
         # All randomness of a step follows from (seed, step, rank): nothing of it needs saving.
         seed = np.random.SeedSequence([config.seed, state.step, team.rank]).generate_state(1, np.uint64)
         rng = torch.Generator().manual_seed(int(seed[0]) >> 1)
@@ -236,14 +237,6 @@ class TrainingRun:
             self._require_finite(self.team)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-    def _learning_rate(self) -> float:
-        config, state = self.config.optimizer, self.state
-        factor = min(1.0, (state.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
-        if config.decay_kimg:
-            left = (self.total - state.images) / 1000 / config.decay_kimg
-            factor *= min(1.0, max(0.1, left))
-        return factor
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")

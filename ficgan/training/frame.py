@@ -138,17 +138,14 @@ def _cell_signs() -> NDArray[np.float64]:
 
 
 class FrameJudged(NamedTuple):
-    """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published.
+    """V's maps of what is published, finest first and without graphs.
 
     V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
     """
 
-    real: Tensor
-    real_maps: list[Tensor]
-    rec: Tensor
-    rec_maps: list[Tensor]
-    mix: Tensor
-    mix_maps: list[Tensor]
+    real: list[Tensor]
+    rec: list[Tensor]
+    mix: list[Tensor]
 
 
 class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
@@ -183,7 +180,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
-        return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator, config.model.resolution)
+        return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -263,54 +260,28 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         learned = z_id[:, batch.code.shape[1] :].float()
         terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
-        rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = weights.reconstruction * terms["rec"]
         for name in (*_FACTORS, "code"):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
-            for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
-                logits = state.judge(texture, self.composite.mask, seen)
-                if logits:
-                    terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
-                    share_of = factors.adversarial_rec if name == "adv_rec" else factors.adversarial_mix
-                    total = total + weights.adversarial * share_of * terms[name]
+            for name, seen in (("adv_rec", maps_rec), ("adv_mix", maps_mix)):
+                terms[name] = _adversarial(state.judge(seen), real=True)
+                total = total + weights.adversarial * getattr(factors, name.replace("adv", "adversarial")) * terms[name]
         terms["total"] = total
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
-        real = torch.cat([batch.texture] * 2)
-        made = FrameJudged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
-        return made, terms
+        return FrameJudged(maps_real, rec_maps, mix_maps), terms
 
     def discriminator_loss(self, state: _State, made: FrameJudged) -> dict[str, Tensor]:
-        judge, mask = state.judge, self.composite.mask
-        real = judge(made.real, mask, made.real_maps)
-        mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask, made.rec_maps)
-        fakes = [logit for logit in (mix, rec) if logit]
-        loss = losses.local_adversarial(real, self.weights(real), real=True).mean()
-        for logit in fakes:
-            loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False).mean() / len(fakes)
+        real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
+        loss = _adversarial(real, real=True)
+        for fake in (mix, rec):
+            loss = loss + _adversarial(fake, real=False) / 2
         terms = {"d": loss, "r_t": torch.stack([logit.sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
             terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()) / 2
         return terms
-
-    def real_logits(self, state: _State, made: FrameJudged) -> tuple[Tensor, Tensor] | None:
-        """As `TrainingTask.real_logits` says, of patches: the judges of V's maps are held by their spectral norm."""
-        if state.discriminator.patches is None:
-            return None
-        real = made.real.chunk(2)[0].detach().requires_grad_(True)
-        (logits,) = state.discriminator(real, self.composite.mask)
-        (weight,) = self.weights([logits])
-        return real, (logits * weight).sum((1, 2, 3)) / weight.sum()
-
-    def weights(self, logits: Sequence[Tensor]) -> list[Tensor]:
-        """How much the places of each of D's maps count, [1,1,h,w]: patches as far as they are face, V's maps alike."""
-        weights = [torch.ones_like(logit[:1]) for logit in logits]
-        if self.config.discriminator.patches:
-            height, width = weights[0].shape[2:]
-            weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))
-        return weights
 
     def _mix(self, rows: Rows, plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
@@ -485,6 +456,10 @@ class _HeldOutFaces(NamedTuple):
     pictures: Tensor
     textures: Tensor
     shape: Tensor
+
+
+def _adversarial(logits: Sequence[Tensor], *, real: bool) -> Tensor:
+    return losses.local_adversarial(logits, [torch.ones_like(one[:1]) for one in logits], real=real).mean()
 
 
 def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:

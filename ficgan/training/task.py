@@ -182,9 +182,9 @@ class TrainingTask(ABC, Generic[M, D, J]):
     def discriminator_loss(self, state: TrainingState[M, D], made: J) -> dict[str, Tensor]:
         """Batch means, of them the loss `d`, and r_t = mean sign of real."""
 
-    @abstractmethod
     def real_logits(self, state: TrainingState[M, D], made: J) -> tuple[Tensor, Tensor] | None:
         """What R1 is of: real pictures [B,…] that require gradients, and the plain D's logits [B] of them."""
+        return None
 
     @abstractmethod
     def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
