@@ -22,7 +22,6 @@ TOOLS = Path(__file__).resolve().parent.parent / "tools"
         "make_networks mesh none",
         "make_networks gate none",
         "make_sbom -o none/x.json",
-        "training_report table none",
     ],
 )
 def test_wrong_input_ends_a_tool_in_a_sentence(

@@ -18,9 +18,9 @@ SQRT_HALF = math.sqrt(0.5)
 SLOPE = 0.2
 
 
-def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
-    """Scale x to a root mean square of 1 along `dim`."""
-    return x * (x.float().square().mean(dim, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
+def normalise_rms(x: Tensor) -> Tensor:
+    """Scale x to a root mean square of 1 along its channels."""
+    return x * (x.float().square().mean(1, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
 
 
 class Linear(nn.Module):
@@ -187,9 +187,9 @@ class MappingNetwork(nn.Module):
         return self.layers(normalise_rms(z_id))
 
     @torch.no_grad()
-    def track_mean(self, w: Tensor, momentum: float = 0.995) -> None:
+    def track_mean(self, w: Tensor) -> None:
         """Move the running mean towards the mean of a batch of w [B,w_dim]."""
-        self.w_mean.lerp_(w.detach().float().mean(0), 1 - momentum)
+        self.w_mean.lerp_(w.detach().float().mean(0), 1 - 0.995)
 
 
 class StyleLayer(nn.Module):

@@ -195,14 +195,16 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     pyramid: list[Given] = ["linear"]
     for _ in generator.to_rgb:
         pyramid.append(g.node("AveragePool", pyramid[-1], kernel_shape=[2, 2], strides=[2, 2]))
-    side, image, x = 4, None, generator.constant
+    features: Given = generator.constant
+    side, image = 4, None
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
-        x = g.conv(given, pyramid[-1 - index]) + x
+        x = g.conv(given, pyramid[-1 - index]) + features
         for number in (2 * index, 2 * index + 1):
             x = g.style_layer(generator.layers[number], number, x, side)
             side *= 2 if generator.layers[number].up else 1
         rgb = g.conv(to_rgb, x)
         image = rgb if image is None else rgb + g.upsample(image, side // 2)
+        features = x
     assert image is not None
     g.node("Identity", image, name="texture")
     whole = g.node("Concat", g.mean("w", keepdims=False), "moment", axis=1)
@@ -251,12 +253,12 @@ def _even_look(g: Graph, side: int) -> Value:
     return apart / g.node("Max", g.node("Sqrt", g.mean(apart * apart)), 2 / 255)
 
 
-def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
-    """Keep weights of `least` numbers and more in 8 bits, with a step an output channel; floats compute."""
+def in_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Keep weights of 1,024 numbers and more in 8 bits, with a step an output channel; floats compute."""
     graph, steps, casts = model.graph, [], []
     for stored in graph.initializer:
         value = numpy_helper.to_array(stored)
-        if value.dtype != np.float32 or value.size < least or value.ndim < 2 or value[0].size < FEW_CHANNELS:
+        if value.dtype != np.float32 or value.size < 1024 or value.ndim < 2 or value[0].size < FEW_CHANNELS:
             continue
         rows = np.abs(value).reshape(len(value), -1).max(1)
         step = (np.maximum(rows, 1e-8) / 127).reshape(-1, *[1] * (value.ndim - 1)).astype(np.float32)

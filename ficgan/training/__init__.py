@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ficgan.models import MappingNetwork
 from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
-from ficgan.training.state import Means, Reporter, TrainingState, duration, reading_lines, save_grid
+from ficgan.training.state import Means, Reporter, TrainingState, reading_lines, save_grid
 from ficgan.training.task import TrainingTask, weights_at
 
 __all__ = ["Interrupted", "train"]
@@ -83,10 +84,10 @@ class TrainingRun:
         data: Sequence[Path | str],
         out: Path,
         team: Team,
-        start: Path | str | None,
-        split: str | None,
-        labels: Path | str | None,
-        progress: str,
+        start: Path | str | None = None,
+        split: str | None = None,
+        labels: Path | str | None = None,
+        progress: str = "none",
     ) -> None:
         self.config, self.out, self.team = config, out, team
         rounds = config.optimizer.accumulate
@@ -135,9 +136,10 @@ class TrainingRun:
             with atomic_write(self.out / CONFIG, overwrite=True) as file:
                 file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
-                save_grid(self.task.reals(), self.out / "reals.png")
+                side = min(8, int(len(self.task) ** 0.5))
+                save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
             if state.images >= self.total:  # an error or a kill may have left only the state
-                self._save_model(grid=True)
+                self._save_model(reporter, grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -152,7 +154,7 @@ class TrainingRun:
                     interrupted = team.any(asked.is_set())
                     stop = interrupted or team.any(out_of_time)
                     if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                        self._require_finite(team)
+                        self._require_finite()
                         numbers = self.means.take(team.average)
                         seen = state.images - tick_images
                         seconds, tick_began, tick_images = now - tick_began, now, state.images
@@ -163,9 +165,9 @@ class TrainingRun:
                         late = now - saved_at > schedule.checkpoint_minutes * 60
                         grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
                         if team.any(last or stop or due or late or grid):
-                            if team.first:
+                            if reporter:
                                 state.save(self.out / STATE)
-                                self._save_model(grid=grid)
+                                self._save_model(reporter, grid=grid)
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
@@ -221,7 +223,7 @@ class TrainingRun:
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
-            self._require_finite(team)
+            self._require_finite()
 
     def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> None:
         """Accumulate the gradients of a loss; its terms join the statistics."""
@@ -234,7 +236,7 @@ class TrainingRun:
         norm = torch.nn.utils.clip_grad_norm_(module.parameters(), float("inf"))  # clips nothing
         self.means.add({f"grad_{name}": norm})
         if self.team.device.type == "cpu":  # free here; on a GPU it would wait, so the check comes before files
-            self._require_finite(self.team)
+            self._require_finite()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -250,7 +252,7 @@ class TrainingRun:
             self.task.verify.network.compile()
         self.state.judge = torch.compile(self.state.discriminator)
 
-    def _save_model(self, *, grid: bool) -> None:
+    def _save_model(self, reporter: Reporter, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
@@ -259,6 +261,7 @@ class TrainingRun:
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
+                reporter.judged(self.state.images, figures)
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
                 with open(self.out / "snapshots.jsonl", "a+", encoding="utf-8") as file:
@@ -285,11 +288,11 @@ class TrainingRun:
         for name, module in [*state.model.named_children(), ("discriminator", state.discriminator)]:
             lines.append(f"  {name:<14}{sum(p.numel() for p in module.parameters()) / 1e6:8.2f} M parameters")
         if state.step:
-            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
+            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {timedelta(seconds=round(state.seconds))}")
         return "\n".join(lines)
 
-    def _require_finite(self, team: Team) -> None:
-        if team.any(not self.means.finite()):
+    def _require_finite(self) -> None:
+        if self.team.any(not self.means.finite()):
             good = self.out / STATE
             where = f"the last good state is {good}" if good.exists() else "no state was saved yet"
             raise FicganError(

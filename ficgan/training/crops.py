@@ -169,11 +169,10 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         save_checkpoint(path, model, header)
 
     def snapshot(self, model: FICGAN, path: Path) -> None:
-        snapshot(model, self._to_float(self._rows(torch.arange(min(12, len(self))))), path)
+        snapshot(model, self.first(min(12, len(self))), path)
 
-    def reals(self) -> Tensor:
-        side = min(8, int(len(self) ** 0.5))
-        return self._to_float(self._rows(torch.arange(side * side))).unflatten(0, (side, side))
+    def first(self, count: int) -> Tensor:
+        return self._to_float(self._rows(torch.arange(count)))
 
     def _rows(self, rows: Tensor) -> Tensor:  # int64 [B] → uint8 [B,3,R,R]
         if isinstance(self.images, Tensor):

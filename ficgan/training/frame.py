@@ -66,9 +66,9 @@ class FrameLosses(nn.Module):
     kinds: Tensor
     axes: Tensor
 
-    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0, sample: int = 6000) -> None:
+    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0) -> None:
         super().__init__()
-        rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
+        rows = np.linspace(0, len(faces) - 1, min(6000, len(faces))).astype(int)
         textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
         pixels = 3 * SMALL * SMALL
@@ -445,9 +445,8 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         network = _HeldOutFaces(pictures, textures, batch.shape + shape[len(rows) :])
         return batch, network, _HeldOutFaces(plain, batch.linear, batch.shape)
 
-    def reals(self) -> Tensor:
-        side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
+    def first(self, count: int) -> Tensor:
+        return self.mixes.picture(np.array(self.set.images[:count]))
 
 
 class _HeldOutFaces(NamedTuple):

@@ -246,7 +246,7 @@ def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) 
         "from ficgan.training import Team, TrainingRun, crops\n"
         "crops.RESIDENT = 0\n"
         "config = Config.model_validate_json(sys.argv[1])\n"
-        "run = TrainingRun(config, sys.argv[2:3], Path(sys.argv[3]), Team('cpu'), None, None, None, 'none')\n"
+        "run = TrainingRun(config, sys.argv[2:3], Path(sys.argv[3]), Team('cpu'))\n"
         "run.run(None)\n"
         "save_tensors(f'{sys.argv[3]}/rank{run.team.rank}', run.state.model.state_dict(), {}, kind='rank')\n"
         "run.team.leave()\n"
