@@ -6,7 +6,6 @@ import math
 import operator
 import tempfile
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,10 @@ from ficgan.faces.crops import Alignment, similarity
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class VAugment:
-    """How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern.
-
-    Largest shift (of the side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of
-    colour.
-    """
-
-    shift: float = 0.05
-    scale: float = 0.05
-    rotation: float = 5.0
-    blur: float = 0.7
-    noise: float = 4.0
-    brightness: float = 0.1
-    contrast: float = 0.1
-    saturation: float = 0.1
+# How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern: shift (of the
+# side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of colour.
+SHIFT, SCALE, ROTATION, BLUR, NOISE = 0.05, 0.05, 5.0, 0.7, 4.0
+BRIGHTNESS, CONTRAST, SATURATION = 0.1, 0.1, 0.1
 
 
 class AlignedInput(nn.Module):
@@ -51,16 +38,13 @@ class AlignedInput(nn.Module):
 
     Args:
         points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
-        augment: random variation, applied when `forward` is given a generator.
     """
 
     theta: Tensor
 
-    def __init__(
-        self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size, augment: VAugment | None = None
-    ) -> None:
+    def __init__(self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size) -> None:
         super().__init__()
-        self.size, self.augment, self.resolution = size, augment, resolution
+        self.size = size
         matrix = similarity(alignment.points(resolution), points)
         # Reduced by averaging first where the similarity shrinks by more than 2: bilinear sampling alone would skip
         # pixels, which aliases and leaves them without a gradient.
@@ -71,31 +55,33 @@ class AlignedInput(nn.Module):
         self.register_buffer("theta", torch.from_numpy(_theta(matrix, resolution, size)).float(), persistent=False)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop."""
+        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop.
+
+        With a generator each is varied at random.
+        """
         x = (x.float() + 1) * 127.5
         if self.pool > 1:
             x = F.avg_pool2d(x, self.pool)
         theta = self.theta.expand(len(x), 2, 3)
-        augment = self.augment if generator is not None else None
-        if augment is not None and generator is not None:
-            x = _jitter_colour(x, augment, generator)
-            theta = self._vary(theta, augment, generator)
+        if generator is not None:
+            x = _jitter_colour(x, generator)
+            theta = self._vary(theta, generator)
         grid = F.affine_grid(theta, [len(x), 3, *self.size], align_corners=False)
         y = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-        if augment is not None and generator is not None:
-            y = _blur_and_noise(y, augment, generator)
+        if generator is not None:
+            y = _blur_and_noise(y, generator)
         return y
 
-    def _vary(self, theta: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+    def _vary(self, theta: Tensor, generator: torch.Generator) -> Tensor:
         """theta [B,2,3] after a random similarity about the centre of the recogniser's crop."""
         shift_x, shift_y, scale, turn = _uniform(4, len(theta), generator, theta.device)
-        size = 1 + augment.scale * scale
-        angle = math.radians(augment.rotation) * turn
+        size = 1 + SCALE * scale
+        angle = math.radians(ROTATION) * turn
         cos, sin = size * angle.cos(), size * angle.sin()
         # In normalised coordinates a rotation of a crop that is not square must be undone by its aspect.
         aspect = self.size[0] / self.size[1]
         zero, one = torch.zeros_like(cos), torch.ones_like(cos)
-        rows = [cos, -sin * aspect, 2 * augment.shift * shift_x, sin / aspect, cos, 2 * augment.shift * shift_y]
+        rows = [cos, -sin * aspect, 2 * SHIFT * shift_x, sin / aspect, cos, 2 * SHIFT * shift_y]
         vary = torch.stack([*rows, zero, zero, one], 1).view(-1, 3, 3)
         return theta @ vary
 
@@ -116,24 +102,24 @@ def _uniform(rows: int, batch: int, generator: torch.Generator, device: torch.de
     return torch.rand(rows, batch, generator=generator, device=generator.device).to(device) * 2 - 1
 
 
-def _jitter_colour(x: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+def _jitter_colour(x: Tensor, generator: torch.Generator) -> Tensor:
     brightness, contrast, saturation = _uniform(3, len(x), generator, x.device)
-    gain = (1 + augment.brightness * brightness) * (1 + augment.contrast * contrast)
-    offset = -127.5 * augment.contrast * contrast
-    keep = (1 + augment.saturation * saturation)[:, None, None]
+    gain = (1 + BRIGHTNESS * brightness) * (1 + CONTRAST * contrast)
+    offset = -127.5 * CONTRAST * contrast
+    keep = (1 + SATURATION * saturation)[:, None, None]
     grey = x.new_tensor(LUMA.tolist()).expand(3, 3)  # saturation turns about it
     matrix = gain[:, None, None] * (keep * torch.eye(3, device=x.device) + (1 - keep) * grey)
     return torch.baddbmm(offset[:, None, None].expand(-1, 3, 1), matrix, x.flatten(2)).view_as(x)
 
 
-def _blur_and_noise(y: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+def _blur_and_noise(y: Tensor, generator: torch.Generator) -> Tensor:
     blur, noise = (_uniform(2, len(y), generator, y.device) + 1) / 2
     row = torch.tensor([1.0, 2.0, 1.0], device=y.device) / 4
     kernel = torch.outer(row, row).expand(3, 1, 3, 3)
     smooth = F.conv2d(F.pad(y, (1, 1, 1, 1), mode="replicate"), kernel, groups=3)
-    y = torch.lerp(y, smooth, (augment.blur * blur)[:, None, None, None])
+    y = torch.lerp(y, smooth, (BLUR * blur)[:, None, None, None])
     grain = torch.randn(y.shape, generator=generator, device=generator.device).to(y.device)
-    return y + grain * (augment.noise * noise)[:, None, None, None]
+    return y + grain * (NOISE * noise)[:, None, None, None]
 
 
 class Verifier(nn.Module):
@@ -152,7 +138,7 @@ class Verifier(nn.Module):
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
 
-        `generator` draws the augmentation, where V has one; without it, none is applied.
+        With a generator crops are varied at random.
         """
         return self.read((x, generator))[0]
 
