@@ -253,7 +253,6 @@ class DiscriminatorConfig(_ConfigPart):
     # Group size of the minibatch standard deviation layer, 0 to leave it out.
     minibatch_std_group: int = Field(4, ge=0)
     taps: tuple[int, ...] = ()  # Channels of V's feature maps that are judged, finest first; in the frame only
-    patches: bool = True  # Whether patches of the texture are judged; in the frame only
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -278,7 +277,6 @@ class LossConfig(_ConfigPart):
     adversarial_rec: float = 1.0
     adversarial_mix: float = 1.0
     perceptual: float = 0.0  # L1 between early feature maps of V for x and its reconstruction
-    feature_matching: float = 0.0  # L1 between the discriminator's feature maps for x and its reconstruction
     # L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings.
     structure: float = 0.0
     structure_size: int = 8
@@ -345,15 +343,9 @@ class AlignmentConfig(_ConfigPart):
 
 
 class AugmentConfig(_ConfigPart):
-    """Augmentation of what the discriminator sees."""
+    """Augmentation of aligned crops."""
 
     flip: bool = True
-    adaptive: bool = False
-    target: float = 0.6  # Wanted r_t = E[sign D(x)]; p rises above it and falls below
-    speed_kimg: float = 500.0  # Images (in thousands) for p to go from 0 to 1
-    start_kimg: float = 0.0
-    interval: int = Field(4, ge=1)  # Discriminator steps between two changes of p
-    max_p: float = 0.8
 
 
 class OptimizerConfig(_ConfigPart):
@@ -366,7 +358,6 @@ class OptimizerConfig(_ConfigPart):
     batch: int = Field(16, ge=2)  # Images per step over all processes and accumulation rounds
     accumulate: int = Field(1, ge=1)
     warmup_steps: int = 0
-    decay_kimg: float = 0.0  # The learning rate falls linearly to a tenth over the last so many kimg
 
 
 class EmaConfig(_ConfigPart):
