@@ -343,9 +343,15 @@ class AlignmentConfig(_ConfigPart):
 
 
 class AugmentConfig(_ConfigPart):
-    """Augmentation of aligned crops."""
+    """Augmentation of what the discriminator sees."""
 
     flip: bool = True
+    adaptive: bool = False
+    target: float = 0.6  # Wanted r_t = E[sign D(x)]; p rises above it and falls below
+    speed_kimg: float = 500.0  # Images (in thousands) for p to go from 0 to 1
+    start_kimg: float = 0.0
+    interval: int = Field(4, ge=1)  # Discriminator steps between two changes of p
+    max_p: float = 0.8
 
 
 class OptimizerConfig(_ConfigPart):

@@ -15,7 +15,7 @@ from ficgan.device import cpus
 
 # Extras, and the modules that they bring.
 EXTRAS = {
-    "train": ("torch", "torchvision", "onnx", "onnx2torch", "tensorboard"),
+    "train": ("torch", "torchvision", "kornia", "onnx", "onnx2torch", "tensorboard"),
     "eval": ("skimage", "sklearn", "matplotlib", "jinja2", "lpips", "torch_fidelity"),
     "pointcloud": ("scipy", "trimesh"),
     "heif": ("pillow_heif",),
@@ -27,7 +27,7 @@ OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
 GRAPHICS_LIBRARIES = ("libGL", "libgthread", "libglib", "libxcb", "libSM", "libXext")
 # Modules that replacing faces needs, and those that only training and measuring need.
 NEEDED = ("numpy", "cv2", "PIL", "pydantic", "safetensors", "onnxruntime", "av")
-OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "onnx", "onnx2torch")
+OPTIONAL = ("torch", "torchvision", "scipy", "pillow_heif", "dlib", "insightface", "kornia", "onnx", "onnx2torch")
 DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "pillow_heif": "pillow-heif", "dlib": "dlib-bin"}
 # Roles of the embedded files.
 EMBEDDED = ("model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses", "beards")

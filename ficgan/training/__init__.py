@@ -157,6 +157,8 @@ class TrainingRun:
                         self._require_finite()
                         numbers = self.means.take(team.average)
                         seen = state.images - tick_images
+                        if config.augment.adaptive:
+                            numbers["augment_p"] = state.augment.p
                         seconds, tick_began, tick_images = now - tick_began, now, state.images
                         state.seconds += seconds
                         if reporter:
@@ -204,10 +206,11 @@ class TrainingRun:
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
+            judged = []
             for made in kept:
                 with self._autocast():
                     terms = self.task.discriminator_loss(state, made)
-                    self._backward(terms["d"] / len(rounds), terms)
+                    judged.append(self._backward(terms["d"] / len(rounds), terms))
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval / len(rounds)
@@ -219,16 +222,21 @@ class TrainingRun:
                         self._backward(penalty * weight + 0.0 * logits.sum(), {"r1": penalty})
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
+            if config.augment.adaptive:
+                r_t = team.average(torch.stack([terms["r_t"] for terms in judged]).mean())
+                state.augment.observe(r_t, config.optimizer.batch, state.kimg)
 
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
             self._require_finite()
 
-    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> None:
-        """Accumulate the gradients of a loss; its terms join the statistics."""
+    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Accumulate the gradients of a loss; its terms join the statistics, and come back without graphs."""
         loss.backward()
-        self.means.add({name: term.detach() for name, term in terms.items()})
+        plain = {name: term.detach() for name, term in terms.items()}
+        self.means.add(plain)
+        return plain
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
         """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""

@@ -105,7 +105,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             factor = weights.verification if needs_v else 0.0
             total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
-            logits_rec, logits_mix = state.judge(images, parts=2).split(len(x))
+            logits_rec, logits_mix = state.judge(state.augment(images), parts=2).split(len(x))
             terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
             terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
             adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
@@ -152,13 +152,13 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return total
 
     def discriminator_loss(self, state: _State, made: CropsJudged) -> dict[str, Tensor]:
-        real, rec, mix = state.judge(torch.cat(made), parts=3).chunk(3)
+        real, rec, mix = state.judge(state.augment(torch.cat(made)), parts=3).chunk(3)
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.sign()}
         loss = losses.adversarial_discriminator(real, rec, mix)
         return {"d": loss, **{name: value.detach().mean() for name, value in means.items()}}
 
     def real_logits(self, state: _State, made: CropsJudged) -> tuple[Tensor, Tensor]:
-        real = made.real.detach().requires_grad_(True)
+        real = state.augment(made.real).detach().requires_grad_(True)
         logits: Tensor = state.discriminator(real)
         return real, logits
 

@@ -1,6 +1,6 @@
 """What a run resumes from, as one safetensors file, and what it shows.
 
-The file holds networks, optimisers, average and counters. Shown are running means of the losses, in three
+The file holds networks, optimisers, average, augmentation and counters. Shown are running means of the losses, in three
 places, and sheets of pictures.
 """
 
@@ -18,13 +18,12 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ficgan.config import Config, EmaConfig
+from ficgan.config import AugmentConfig, Config, EmaConfig
 from ficgan.errors import FicganError, Progress, unheard
 from ficgan.files import atomic_write
 from ficgan.models import load_tensors, save_tensors
 
 KIND = "training state"
-COUNTERS = ("step", "d_step", "seconds", "start_images")
 
 # The networks that a run trains.
 M = TypeVar("M", bound=nn.Module)
@@ -44,6 +43,7 @@ class TrainingState(Generic[M, D]):
         # D as losses call it; a run may compile it.
         self.judge: Callable[..., Any] = self.discriminator
         self.ema = Ema(self.model, config.ema)
+        self.augment = Augment(config.augment)
         self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)
         self.optimizer_d = _adam(
             self.discriminator,
@@ -72,30 +72,43 @@ class TrainingState(Generic[M, D]):
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        self._save(path, packed(self._modules(), self._optimizers()))
+        tensors = packed(self._modules(), self._optimizers())
+        tensors["augment.sign_sum"] = self.augment.sign_sum
+        counters = {
+            "step": self.step,
+            "d_step": self.d_step,
+            "seconds": self.seconds,
+            "start_images": self.start_images,
+            "augment_p": self.augment.p,
+            "augment_sign_steps": self.augment.sign_steps,
+        }
+        header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
+        save_tensors(path, tensors, header, kind=KIND)
 
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
         tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
         halves = {name: value.half() for name, value in tensors.items()}
-        self._save(path, {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()})
-
-    def _save(self, path: Path, tensors: dict[str, Tensor]) -> None:
-        counters = {name: getattr(self, name) for name in COUNTERS}
+        tensors = {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}
+        counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p}
         header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)
 
     def load(self, path: Path) -> None:
         tensors, header = load_tensors(path, kind=KIND)
+        counters = header["counters"]
         self._require_same_run(path, header)
+        self.augment.sign_sum = tensors.get("augment.sign_sum", self.augment.sign_sum)
+        self.augment.sign_steps = counters.get("augment_sign_steps", 0)
         try:
             unpack(tensors, self._modules(), self._optimizers())
         except RuntimeError:
             raise FicganError(
                 f"{path} is of a run with other networks; start the run in another --out folder"
             ) from None
-        for name in COUNTERS:
-            setattr(self, name, header["counters"][name])
+        self.step, self.d_step = counters["step"], counters["d_step"]
+        self.seconds, self.start_images = counters["seconds"], counters["start_images"]
+        self.augment.p = counters["augment_p"]
 
     def begin_from(self, path: Path) -> None:
         """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh."""
@@ -106,6 +119,7 @@ class TrainingState(Generic[M, D]):
         except RuntimeError:
             raise FicganError(f"{path} is of a run with other networks; use its configuration") from None
         counters = header["counters"]
+        self.augment.p = counters["augment_p"]
         batch = header["config"]["optimizer"]["batch"]
         self.start_images = counters["start_images"] + counters["step"] * batch
 
@@ -181,6 +195,59 @@ class Ema(Generic[M]):
         averaged = [*self.model.parameters(), *self.model.buffers()]
         for own, other in zip(averaged, [*model.parameters(), *model.buffers()], strict=True):
             own.lerp_(other.detach(), 1 - keep)
+
+
+class Augment:
+    """Random geometry and colour (kornia), each with probability p; p follows the discriminator's r_t.
+
+    Without `config.adaptive` it hands images through. Source: Karras et al. 2020, section 3.2.
+    """
+
+    def __init__(self, config: AugmentConfig) -> None:
+        self.config = config
+        self.p = 0.0
+        # Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from.
+        self.sign_sum = torch.zeros(())
+        self.sign_steps = 0
+        self._pipeline: tuple[float, nn.Module] | None = None
+
+    @property
+    def active(self) -> bool:
+        return self.config.adaptive and self.p > 0
+
+    def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
+        """Count one discriminator step with r_t, the mean sign of real logits; p follows every `interval` steps."""
+        if not self.config.adaptive or kimg < self.config.start_kimg:
+            return
+        self.sign_sum, self.sign_steps = self.sign_sum.to(r_t.device) + r_t, self.sign_steps + 1
+        if self.sign_steps < self.config.interval:
+            return
+        direction = 1 if self.sign_sum.item() / self.sign_steps > self.config.target else -1
+        step = direction * self.sign_steps * batch / (self.config.speed_kimg * 1000)
+        self.p = min(max(self.p + step, 0.0), self.config.max_p)
+        self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
+
+    def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
+        if not self.active:
+            return x
+        p = round(self.p, 2)
+        if self._pipeline is None or self._pipeline[0] != p:
+            self._pipeline = (p, _pipeline(p))
+        return self._pipeline[1](x.float() * 0.5 + 0.5) * 2 - 1
+
+
+def _pipeline(p: float) -> nn.Module:
+    from kornia import augmentation as K
+
+    return K.AugmentationSequential(
+        K.RandomHorizontalFlip(p=p / 2),
+        K.RandomAffine(degrees=10, translate=(0.1, 0.1), scale=(0.85, 1.15), padding_mode="reflection", p=p),
+        K.RandomBrightness((0.8, 1.2), p=p),
+        K.RandomContrast((0.7, 1.3), p=p),
+        K.RandomSaturation((0.5, 1.5), p=p),
+        K.RandomHue((-0.05, 0.05), p=p),
+        data_keys=["input"],
+    )
 
 
 # -- what a run shows --------------------------------------------------------------------------------------------------

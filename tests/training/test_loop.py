@@ -124,13 +124,20 @@ def test_a_streamed_set_trains_alike(
 
 
 @pytest.mark.slow
-def test_resumed_between_ticks_is_the_whole_run(drawn_faces: Path, tmp_path: Path) -> None:
-    rounds = "optimizer.accumulate=2"
-    run(drawn_faces, tmp_path / "whole", rounds)
-    run(drawn_faces, tmp_path / "parts", rounds, max_seconds=0.0)  # stops after one step, in the middle of everything
-    run(drawn_faces, tmp_path / "parts", rounds)
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ("optimizer.accumulate=2",),
+        ("augment.adaptive=true", "augment.target=-1", "augment.speed_kimg=0.1", "augment.interval=3"),
+    ],
+)
+def test_resumed_between_ticks_is_the_whole_run(drawn_faces: Path, tmp_path: Path, extra: tuple[str, ...]) -> None:
+    run(drawn_faces, tmp_path / "whole", *extra)
+    run(drawn_faces, tmp_path / "parts", *extra, max_seconds=0.0)  # stops after one step, in the middle of everything
+    run(drawn_faces, tmp_path / "parts", *extra)
     whole, parts = tensors(tmp_path / "whole"), tensors(tmp_path / "parts")
     assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
+    assert records(tmp_path / "whole")[-1].get("augment_p", 1) > 0
 
 
 @pytest.mark.parametrize("change", ["optimizer.batch=6", "seed=5", "optimizer.accumulate=2", "model.w_dim=8", "images"])
@@ -169,13 +176,14 @@ def test_optional_terms(drawn_faces: Path, tmp_path: Path) -> None:
         tmp_path,
         "schedule.total_kimg=0.008",
         "loss.perceptual=1",
+        "loss.feature_matching=1",
         "loss.structure=1",
         "loss.negative_form=hinge",
         "verifier.augment=true",
         "model.modulation=adain",
         "precision=bf16",
     )
-    assert {"perceptual", "structure"} <= set(records(tmp_path)[-1])
+    assert {"perceptual", "feature_matching", "structure"} <= set(records(tmp_path)[-1])
 
 
 def test_begin_from_a_snapshots_networks(drawn_faces: Path, whole: Path, tmp_path: Path) -> None:
