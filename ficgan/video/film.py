@@ -64,7 +64,7 @@ def process_film(
     """Redact a film.
 
     Args:
-        path: film, animation or pattern of numbered images; a camera or address is recorded, see `record_live`.
+        path: film or animation; a camera or address is recorded, see `record_live`.
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.

@@ -1,12 +1,11 @@
-"""Films in: files, animations, sequences of images, cameras and streams."""
+"""Films in: files, animations, cameras and streams."""
 
 from __future__ import annotations
 
 import gc
 import os
-import re
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -14,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import av
-import numpy as np
 
 from ficgan.errors import InputError, reason
-from ficgan.images import CAMERA, NUMBERED, display_name, is_url
-from ficgan.images.read import read_image
+from ficgan.images import CAMERA, display_name, is_url
 from ficgan.video.source import (
-    Image,
     Orientation,
     Raw,
     RGBReader,
@@ -36,8 +32,7 @@ from ficgan.video.source import (
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
     """Open a moving picture; only what lies between `start` and `end` seconds after the first frame is read.
 
-    `source` is a video file; an animated GIF or PNG; a sequence of images as a pattern (`frames/%05d.png`); `camera:0`;
-    an address (`rtsp://…`, `http://…`).
+    `source` is a video file, an animated GIF or PNG, `camera:0`, or an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
     film = _open(os.fspath(source))
@@ -49,7 +44,7 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
     return film
 
 
-def _open(text: str) -> VideoSource:
+def _open(text: str) -> StreamSource:
     if camera := CAMERA.fullmatch(text):
         device = f"/dev/video{camera[1]}"
         if not Path(device).exists():
@@ -57,10 +52,7 @@ def _open(text: str) -> VideoSource:
         return StreamSource(device, text, driver="video4linux2")
     if is_url(text):
         return StreamSource(text, display_name(text))
-    path = Path(text)
-    if not path.exists() and NUMBERED.search(path.name):
-        return SequenceSource(path)
-    return StreamSource(path, str(path))
+    return StreamSource(Path(text), text)
 
 
 # -- whatever FFmpeg opens -------------------------------------------------------------------------------------------
@@ -349,38 +341,3 @@ def _largest_film(container: Any, name: str) -> Any:
     if container.format.name.endswith("_pipe"):
         raise InputError(f"{name}: FFmpeg reads it as a still picture; make it a GIF or a film, or give it as a photo")
     return max(films, key=lambda stream: (stream.width * stream.height, stream.frames, -stream.index))
-
-
-class SequenceSource(VideoSource):
-    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second."""
-
-    def __init__(self, pattern: Path) -> None:
-        place = NUMBERED.search(pattern.name)
-        assert place is not None
-        digits = rf"(\d{{{place[1] or 1},}})"
-        name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))
-        files = pattern.parent.iterdir() if pattern.parent.is_dir() else ()
-        found = sorted((int(match[1]), path) for path in files if (match := name.fullmatch(path.name)))
-        self._files = [path for _, path in found]
-        first = next(filter(None, map(_image, self._files)), None)
-        if first is None:
-            raise InputError(f"{pattern}: there is no image of that name that can be read")
-        (height, width, _), rate, count = first().shape, Fraction(25), len(self._files)
-        super().__init__(str(pattern), VideoInfo(width, height, 1 / rate, rate, count, float(count / rate), "rgb24"))
-
-    def _pictures(self) -> Iterator[Raw]:
-        lost = 0
-        for number, file in enumerate(self._files):
-            if (rgb := _image(file)) is None:
-                lost += 1
-            else:
-                yield Raw(number, 1, rgb)
-        if lost:
-            self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
-
-
-def _image(file: Path) -> Callable[[], Image] | None:
-    try:
-        return partial(np.asarray, read_image(file).rgb)
-    except InputError:
-        return None

@@ -6,7 +6,7 @@ import heapq
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
@@ -66,7 +66,8 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
 class SegmentWriter(Writing):
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
-    Each but the last is at least `seconds` long and has a `multiple` of frames. `output` is the film to be assembled.
+    Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
+    may end before a frame.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class SegmentWriter(Writing):
         *,
         output: str | os.PathLike[str],
         seconds: float = 10.0,
-        multiple: int = 1,
+        may_end: Callable[[int], bool] = lambda frame: True,
     ) -> None:
-        self.folder, self._info, self._options, self._multiple = Path(folder), info, options, multiple
+        self.folder, self._info, self._options, self._may_end = Path(folder), info, options, may_end
         container = container_of(os.fspath(output))
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
@@ -99,8 +100,7 @@ class SegmentWriter(Writing):
 
     def ends_before(self, frame: Frame) -> bool:
         """Whether the segment so far is long enough for the next frame to begin another one."""
-        part = self._part
-        return part is not None and frame.pts - self._begin >= self._length and not part.frames % self._multiple
+        return self._part is not None and frame.pts - self._begin >= self._length and self._may_end(frame.index)
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""

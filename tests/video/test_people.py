@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 from worlds import box_at, face_at
 
+from ficgan.faces import Alignment
 from ficgan.video import people as module
 from ficgan.video.association import ONCE
-from ficgan.video.people import EmbeddingReader, People, link_tracklets
+from ficgan.video.people import EmbeddingReader, People, frontality, link_tracklets
 from ficgan.video.tracks import PADDED, Sighting, Tracklet, fill_tracks
 
 TIMES = np.arange(1000) / 25.0
@@ -163,6 +164,14 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
             assert result[0].id == 1 and result[0].embeddings is not None and len(result[0].embeddings) == 6
             frames = [one.frame for one in result[0].sightings]
             assert frames == sorted(frames)
+
+
+def test_frontality_is_about_one_from_the_front_and_falls_with_the_turn() -> None:
+    points = Alignment().points(100)[None].repeat(2, 0)
+    points[1, :, 0] = 50 + (points[1, :, 0] - 50) * 0.3
+    front, side = frontality(points)
+    assert 0.9 < front < 1.1 and side == pytest.approx(0.3 * front)
+    assert np.isfinite(frontality(np.zeros((1, 5, 2)))).all()
 
 
 class ByColour:
