@@ -45,7 +45,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
     with closing(DetectionLog(search, log, task.tools.objects)) as detections:
         for frame, faces, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
-            seen.take(frame, faces, cut, detections)
+            seen.take(frame, None if faces is None else detections.taken.pop(frame.index), cut)
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
@@ -92,19 +92,15 @@ class _SeenFilm:
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
 
-    def take(self, frame: Frame, faces: list[Face] | None, cut: bool, detections: DetectionLog) -> None:
-        """Take the next frame and what was found in it; `cut`: a scene begins with it."""
+    def take(self, frame: Frame, found: Mapping[str, list[Face]] | None, cut: bool) -> None:
+        """Take the next frame and its finds by kind (None: nobody looked); `cut`: a scene begins with it."""
         self.pts.append(frame.pts)
         self.times.append(frame.time)
         self.cuts += [frame.index] if cut else []
-        self.looks += [] if faces is None else [frame.index]
-        others = {
-            **detections.objects.pop(frame.index, {}),
-            _FACES: faces,
-            _WEAK: detections.weak.pop(frame.index, None),
-        }
+        self.looks += [] if found is None else [frame.index]
         for kind, follow in self._follow.items():
-            ids, ended = follow.step(frame.index, frame.time, others.get(kind), cut)
+            faces = None if found is None else found[kind]
+            ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
             if kind == _FACES:
                 self._read(frame.index, frame.image, faces or (), ids)
@@ -346,59 +342,49 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 
 
 class DetectionLog:
-    """Detects faces and logs them as JSON lines, to resume from.
-
-    `weak` are the weaker finds of a frame, `objects` those of other detectors by name, both to be taken away.
-    """
+    """Detects faces and logs them as JSON lines, to resume from; `taken` are all finds of frames, by kind."""
 
     def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
         self._detector, self._others, self._file = detector, others, None
-        self._found: dict[int, str] = {}
-        self.weak: dict[int, list[Face]] = {}
-        self.objects: dict[int, dict[str, list[Face]]] = {}
+        self._found: dict[int, dict[str, list[Face]]] = {}
+        self.taken: dict[int, dict[str, list[Face]]] = {}
         if path is None:
             return
         path.touch(mode=0o600)
-        good = 0
+        self._file, good = path.open("r+", encoding="ascii"), 0
         for line in path.read_bytes().splitlines(keepends=True):
             try:
-                number, *_ = _read_line(line.decode())
-            except (ValueError, TypeError, IndexError, AttributeError):
+                number, found = _read_line(line.decode())
+            except (ValueError, TypeError, AttributeError):
                 break
             if not line.endswith(b"\n"):
                 break
-            self._found[number] = line.decode()
-            good += len(line)
-        self._file = path.open("r+", encoding="ascii")
+            self._found[number], good = found, good + len(line)
         self._file.truncate(good)
         self._file.seek(good)
 
     def detect(self, frame: Frame) -> list[Face]:
         """The faces of a frame, from the log or found now."""
-        if frame.index in self._found:
-            _, found, objects = _read_line(self._found.pop(frame.index))
-        else:
-            found = self._detector.detect_and_doubt(frame.image)
-            objects = {other.name: other.detect(frame.image) for other in self._others}
+        found = self._found.pop(frame.index, None)
+        if found is None:
+            faces, weak = self._detector.detect_and_doubt(frame.image)
+            kinds = {_FACES: faces, _WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
+            line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
             if self._file is not None:
-                rows = [[_row(face) for face in faces] for faces in found]
-                line = json.dumps([frame.index, *rows, {name: list(map(_row, seen)) for name, seen in objects.items()}])
                 self._file.write(line + "\n")
                 self._file.flush()
-                _, found, objects = _read_line(line)  # as a later run reads them
-        faces, self.weak[frame.index] = found
-        self.objects[frame.index] = objects
-        return faces
+            _, found = _read_line(line)  # as a later run reads them
+        self.taken[frame.index] = found
+        return found[_FACES]
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]], dict[str, list[Face]]]:
-    number, sure, weak, objects = json.loads(line)
-    others = {name: [_face(row) for row in rows] for name, rows in objects.items()}
-    return int(number), ([_face(row) for row in sure], [_face(row) for row in weak]), others
+def _read_line(line: str) -> tuple[int, dict[str, list[Face]]]:
+    number, kinds = json.loads(line)
+    return int(number), {kind: [_face(row) for row in rows] for kind, rows in kinds.items()}
 
 
 def _row(face: Face) -> list[float]:
