@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ficgan.deidentify.found import Linked, NewIdentity
     from ficgan.deidentify.review import Retouch
     from ficgan.video.preview import Preview
-    from ficgan.video.source import VideoSource
+    from ficgan.video.read import VideoSource
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.

@@ -32,8 +32,9 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
+from ficgan.video.read import VideoSource
 from ficgan.video.settings import EncodeOptions
-from ficgan.video.source import Frame, RGBReader, VideoInfo, VideoSource, locator
+from ficgan.video.source import Frame, RGBReader, VideoInfo, locator
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
