@@ -160,27 +160,8 @@ def reporting(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class Writing:
-    """A context manager that completes a file where the block ends well, and discards it where it does not."""
-
-    def close(self) -> object:
-        raise NotImplementedError
-
-    def discard(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
-
-
-class VideoWriter(Writing):
-    """Encodes frames with their exact times into a file, which takes its name when the block ends well.
+class VideoWriter:
+    """Encodes frames with their exact times into a file, which takes its name where the block ends well, and else goes.
 
     No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
     they are settled already; `origin` is the tick that becomes time 0.
@@ -279,10 +260,14 @@ class VideoWriter(Writing):
             if self.synthetic:
                 self.synthetic = add_mark(self._target, self.container)
 
-    def discard(self) -> None:
-        """Leave nothing of the file."""
-        with suppress(InterruptedError), self._stack:
-            raise InterruptedError
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._stack.__exit__(kind, error, trace)
 
     def _let_go(self) -> None:
         with suppress(Exception):

@@ -44,7 +44,7 @@ from ficgan.video.write import check_output
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
 # Raised where analysis, drawing or the state of a job changes: an interrupted film is not mixed of two versions.
-JOB_VERSION = 3
+JOB_VERSION = 4
 
 
 def process_film(

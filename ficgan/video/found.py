@@ -32,8 +32,6 @@ from ficgan.video.settings import FilmTask, Rules
 from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import UNCONFIRMED, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
-Floats32 = NDArray[np.float32]
-
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""

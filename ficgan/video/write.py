@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import av
 import numpy as np
@@ -24,7 +24,6 @@ from ficgan.video.encode import (
     Sound,
     Timed,
     VideoWriter,
-    Writing,
     add_mark,
     container_of,
     muxer_options,
@@ -64,7 +63,7 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     return line
 
 
-class SegmentWriter(Writing):
+class SegmentWriter:
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
@@ -116,11 +115,7 @@ class SegmentWriter(Writing):
             self._part = VideoWriter(
                 path, self._info, self._options, container="nut", encoding=plan, overwrite=True, mode=0o600
             )
-        try:
-            self._part.write(frame, image)
-        except BaseException:
-            self.discard()
-            raise
+        self._part.write(frame, image)
 
     def close(self) -> list[Segment]:
         """Complete the last segment; returns all segments of the film, in order."""
@@ -133,11 +128,14 @@ class SegmentWriter(Writing):
             self.segments.append(Segment(first, last, path))
         return self.segments
 
-    def discard(self) -> None:
-        """Give up the segment that is not finished; the finished ones stay."""
-        if self._part is not None:
-            self._part.discard()
-            self._part = None
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        elif self._part is not None:  # the finished segments stay
+            self._part.__exit__(kind, error, trace)
 
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
