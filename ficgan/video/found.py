@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,27 +49,18 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         raise InputError(f"{source.name}: holds no frame that can be decoded")
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    found = seen.joined(people)
+    tracklets, tracks, places = seen.joined(people)
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
     return Project(
         Source.of(task.path, source.info),
         np.array(seen.pts, np.int64),
-        found.tracks,
-        {**facts, "review": found.review, "dropped": found.dropped},
+        tracks,
+        {**facts, **places},
         tuple(seen.cuts),
-        _decisions(settings.mode, rules, references, found.tracklets, recognizer),
+        _decisions(settings.mode, rules, references, tracklets, recognizer),
     )
-
-
-class _Found(NamedTuple):
-    """What was found: `review` are places to look at, `dropped` finds that nothing confirms."""
-
-    tracklets: list[Tracklet]
-    tracks: list[Track]
-    review: list[dict[str, Any]]
-    dropped: list[dict[str, Any]]
 
 
 # What is followed beside the objects of the user's detectors, whose names have no space.
@@ -104,8 +95,11 @@ class _SeenFilm:
                 self._read(frame.index, frame.image, faces or (), ids)
                 self._confirm(frame.image, faces or (), ids)
 
-    def joined(self, people: People) -> _Found:
-        """The end of the film: tracklets joined by person and by motion, and filled to tracks."""
+    def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
+        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
+
+        These are `review`, to look at, and `dropped`, finds that nothing confirms.
+        """
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
         faces, weak, clock, pad = tracklets.pop(_FACES), tracklets.pop(_WEAK), np.array(self.times), self.pace.pad
         self._confirm.mark(faces)
@@ -131,7 +125,7 @@ class _SeenFilm:
             }
             for sighting, reason in ends
         ]
-        return _Found(faces, tracks, review, dropped)
+        return faces, tracks, {"review": review, "dropped": dropped}
 
 
 def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
