@@ -17,7 +17,6 @@ from ficgan.files import Place, StorePath, file_digest, is_store, local_file, ne
 from ficgan.images import (
     CAMERA,
     FILM_SUFFIXES,
-    NUMBERED,
     READABLE_SUFFIXES,
     WRITABLE_FILMS,
     WRITABLE_SUFFIXES,
@@ -46,10 +45,9 @@ FOLDER = "folders that are links, hidden, or projects of films; name them to hav
 
 
 def is_address(name: str) -> bool:
-    """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
-    if CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists()):
-        return not is_store(name)
-    return bool(NUMBERED.search(Path(name).name)) and not Path(name).exists()
+    """Whether an input is a camera or a stream: nothing beside which a result fits."""
+    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
+    return bool(address) and not is_store(name)
 
 
 def mirrored(
@@ -134,10 +132,9 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     """Pair every input file with its output.
 
     Args:
-        inputs: files and folders, of this machine or of stores; `camera:0`, addresses of streams and patterns of
-            numbered images (`frames/%05d.png`). In folders only photos and films count, and links to folders, hidden
-            folders, projects of films and results are left out; a file named here is taken, unless its side-car proves
-            that it is a result.
+        inputs: files and folders, of this machine or of stores; `camera:0` and addresses of streams. In folders only
+            photos and films count, and links to folders, hidden folders, projects of films and results are left out; a
+            file named here is taken, unless its side-car proves that it is a result.
         out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.

@@ -209,7 +209,7 @@ class DeidRun:
         if "input_sha256" not in record and not job.address and isinstance(job.source, Path):
             with suppress(FicganError):
                 record["input_sha256"] = digest_of(job.source) if job.source.is_file() else None
-        if record.get("input_sha256") is None:  # cameras, streams and numbered images have none
+        if record.get("input_sha256") is None:  # cameras and streams have none
             record.pop("input_sha256", None)
         counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
         state = "failed" if message else "written"

@@ -92,8 +92,8 @@ def deid(
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
-    and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), an address
-    such as rtsp://…, or numbered images (frames/%05d.png). A face that the detector does not find stays as it is.
+    and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), or an
+    address such as rtsp://… A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.
