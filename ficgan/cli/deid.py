@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,8 +23,8 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, FileWork, make_folder, make_plan
-from ficgan.cli._run import DeidRun, Done, by_cluster, by_threads, by_workers
+from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, make_folder, make_plan
+from ficgan.cli._run import DeidRun, Done, by_cluster, by_workers
 from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output, path
 from ficgan.device import cpus
 from ficgan.errors import InputError, UsageError
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
+# Seconds that an interruption waits for the photos in work.
+PATIENCE = 2.0
 
 
 def make_engine(**settings: Any) -> Any:
@@ -236,13 +237,13 @@ def _results(
     elif limits is not None or workers > 1:
         yield from by_workers(setup, films_first, workers, limits)
     else:
-        work = FileWork(setup)
+        from ficgan.workers import in_threads
+
+        work = setup()
         for film, group in groupby(ready, lambda job: job.film):
-            if film:
-                yield from ((job, partial(work, job, run.frames(job))) for job in group)
-            else:
-                with closing(by_threads(work, group, threads)) as results:
-                    yield from results
+            watched = (lambda job: work(job, run.frames(job))) if film else work
+            with closing(in_threads(watched, group, 1 if film else threads, patience=PATIENCE)) as results:
+                yield from results
 
 
 # -- films in two steps, and what is left of a run ---------------------------------------------------------------------
@@ -337,7 +338,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
                 project=project,
                 recorded=opts.recorded(given),
             )
-            run.film(job, FileWork(setup)(job, run.frames(job))[0])  # type: ignore[arg-type]
+            run.write(job, setup()(job, run.frames(job)))
 
         run.finish(work, started)
 
