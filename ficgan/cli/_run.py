@@ -22,9 +22,9 @@ import click
 from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFile, make_folder, obstacle, with_name
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, sentence
 from ficgan.errors import FicganError, InputError, Progress, TakenError, memory_ran_out
-from ficgan.files import Place, alone_in, digest_of, unreadable, write_file
+from ficgan.files import Place, alone_in, file_digest, unreadable, write_file
 from ficgan.images import disguised
-from ficgan.records import RunManifest, as_json, long_name, own_sidecar, sidecar_path
+from ficgan.records import RunManifest, as_json, own_sidecar, sidecar_path
 
 if TYPE_CHECKING:
     from ficgan.records.exports import Credentials
@@ -109,8 +109,8 @@ class DeidRun:
             self.check_free(job)
             if (found := obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
-        except InputError as error:
-            self._refuse(job.name, job.output, str(error))
+        except (InputError, OSError) as error:
+            self._refuse(job.name, job.output, with_name(job.name, sentence(error)))
             return False
         return True
 
@@ -123,8 +123,7 @@ class DeidRun:
         if self.credentials is not None and not self.credentials.takes(job.output.suffix):
             return f"{job.output}: this kind of file holds no content credentials; choose another, or leave --sign out"
         with job.source.open("rb") as file:
-            why = disguised(job.name, file, film=job.film)
-        return why or long_name(job.name, job.output.name, film=job.film, sidecar=self.sidecar)
+            return disguised(job.name, file, film=job.film)
 
     def check_free(self, job: FileJob) -> None:
         """An InputError where a file is in the way of a result."""
@@ -156,9 +155,9 @@ class DeidRun:
         if record is None:
             return "exists and its side-car does not"
         here = isinstance(job.output, Path) or not self.manifest.tells_of(job.output)  # reading a store takes its time
-        if here and record.get("sha256") not in (None, digest_of(job.output)):
+        if here and record.get("sha256") not in (None, file_digest(job.output)):
             return "is not the file that its side-car tells of"
-        if here and not job.address and record.get("input_sha256") not in (None, digest_of(job.source)):
+        if here and not job.address and record.get("input_sha256") not in (None, file_digest(job.source)):
             return "was made of another file"
         mine, before = json.loads(as_json(self.recorded)), record.get("options")
         before = before if isinstance(before, dict) else {}
@@ -205,7 +204,7 @@ class DeidRun:
             record = {"seconds": round(made.seconds, 3), "input_sha256": made.input_sha256}
         elif not job.address and isinstance(job.source, Path):
             with suppress(FicganError):
-                record["input_sha256"] = digest_of(job.source) if job.source.is_file() else None
+                record["input_sha256"] = file_digest(job.source) if job.source.is_file() else None
         if record.get("input_sha256") is None:  # cameras, streams and numbered images have none
             record.pop("input_sha256", None)
         counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}

@@ -33,7 +33,6 @@ from ficgan.options import Identity, options_of
 from ficgan.records import RunManifest, read_folder
 
 if TYPE_CHECKING:
-    from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
@@ -108,7 +107,11 @@ def deid(
     _check_ways(given, resumed=linked and skip_existing, sidecar=sidecar, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
     decided = None if decisions is None else _decided(decisions, given)
-    credentials = _credentials(*sign) if sign else None
+    credentials = None
+    if sign:
+        from ficgan.records.exports import Credentials
+
+        credentials = Credentials(*sign)
     plan = make_plan(inputs, out, overwrite=overwrite)
     jobs = 1 if given["link"] == "job" or given["mode"].startswith("external") else jobs
     threads = _shared_out(given, plan, jobs)
@@ -167,12 +170,6 @@ def _check_ways(given: Mapping[str, Any], *, resumed: bool, sidecar: bool, sandb
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if cluster and (external or given["link"] == "job"):
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-
-
-def _credentials(certificate: Path, key: Path) -> Credentials:
-    from ficgan.records.exports import Credentials
-
-    return Credentials(certificate, key)
 
 
 def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
@@ -388,12 +385,11 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
 @click.command()
 @click.argument("folder", metavar="OUT", type=PATH)
 @output("The page.  [default: OUT/report.html]", kind=NEW_FILE, required=False)
-@named("--check/--no-check", "Compare each result with the sha256 of its side-car.", default=True)
 @named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
 @options(shared.OVERWRITE)
 @shared.reporting("file")
 def report(
-    folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Console
+    folder: Path, out: Path | None, signed: str | None, overwrite: bool, report: Console
 ) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
@@ -407,7 +403,7 @@ def report(
     if signed is not None:
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
-    found = read_folder(folder, check=check)
+    found = read_folder(folder)
     shared.refuse_existing(place, overwrite=overwrite)
     html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:

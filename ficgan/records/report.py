@@ -73,11 +73,6 @@ def _text(value: object) -> str:
     return escape("".join(c if c.isprintable() else "�" for c in shown))
 
 
-def _list(lines: list[str]) -> str:
-    kind = ' class="names"' if len(lines) > 8 else ""
-    return f"<ul{kind}>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>"
-
-
 # -- counts and method -----------------------------------------------------------------------------------------------
 
 
@@ -221,7 +216,8 @@ def _files(folder: Folder) -> Iterator[str]:
         ("Decided by hand", edits),
     ):
         if lines:
-            yield f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}"
+            kind, items = ' class="names"' * (len(lines) > 8), "".join(f"<li>{_text(line)}</li>" for line in lines)
+            yield f"<h3>{title} ({len(lines):,})</h3><ul{kind}>{items}</ul>"
     if not folder.manifests:
         yield (
             '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '
