@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.config import check
-from ficgan.errors import FicganError, InputError, TakenError
-from ficgan.files import atomic_write, lock
+from ficgan.errors import FicganError, InputError
+from ficgan.files import alone_in, atomic_write
 
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
@@ -81,16 +81,10 @@ def kind_of(folder: Path) -> Kind | None:
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Lock a folder of ours against use and removal by others; an InputError where it is not ours or already locked."""
-    try:
-        descriptor = os.open(folder / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError as error:
-        raise InputError(f"{folder}: was not made by ficgan ({error.strerror}: {MARKER})") from None
-    try:
-        if not lock(descriptor, wait=False):
-            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
+    if kind_of(folder) is None:
+        raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it)")
+    with alone_in(folder, wait=False):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @dataclass
@@ -108,12 +102,9 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
         raise InputError(f"{folder}: is a link; give the folder itself")
     if not folder.is_dir():
         raise InputError(f"{folder}: {'is no folder' if folder.exists() else 'no such folder'}")
-    kind = kind_of(folder)
-    if kind is None:
-        raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it), so nothing in it was removed")
     removal = Removal()
     with hold(folder):
-        _empty(folder, kind, removal, dry_run)
+        _empty(folder, kind_of(folder), removal, dry_run)
         if not removal.left:
             _remove(folder / MARKER, removal, dry_run)
     if not removal.left and not dry_run:
@@ -124,7 +115,7 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     return removal
 
 
-def _empty(folder: Path, kind: Kind, removal: Removal, dry_run: bool, whole: bool = False) -> None:
+def _empty(folder: Path, kind: Kind | None, removal: Removal, dry_run: bool, whole: bool = False) -> None:
     """Remove what ficgan made in a folder; or the whole of it. Links are never followed."""
     try:
         inside = sorted(folder.iterdir())
