@@ -53,7 +53,6 @@ class DeidRun:
         skip_existing: whether finished ones are left, and are no failures.
         recorded: options as side-cars hold them.
         credentials: sign results, which not every kind of file can hold.
-        linked: whether a person keeps one new face in all photos: finished ones are looked at again, for who is there.
         counts: by the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
         objects: what is no face and was covered, by name: finds in photos, tracks of films.
     """
@@ -65,10 +64,8 @@ class DeidRun:
     skip_existing: bool = False
     recorded: Mapping[str, Any] = field(default_factory=dict)
     credentials: Credentials | None = None
-    linked: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     objects: Counter[str] = field(default_factory=Counter)
-    _finished: set[FileJob] = field(default_factory=set)
     _unlisted: list[FileJob] = field(default_factory=list)
     _photos_left: int = 0
     _said: set[str] = field(default_factory=set)
@@ -89,8 +86,6 @@ class DeidRun:
             self.report.info("Nothing to do: neither photo nor film among the inputs.")
         self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
         ready = [job for job in plan.jobs if self._is_ready(job)]
-        if self.linked and ready:
-            ready = [job for job in plan.jobs if job in {*ready, *self._finished}]
         self._photos_left = sum(not job.film for job in ready)
         self.report.begin(len(ready))
         return ready
@@ -103,8 +98,6 @@ class DeidRun:
                 self.counts["skipped"] += 1
                 if not self.manifest.tells_of(job.output):
                     self._unlisted.append(job)
-                if self.linked and not job.film:
-                    self._finished.add(job)
                 return False
             self.check_free(job)
             if (found := obstacle(job.output.parent)) is not None:
@@ -171,9 +164,7 @@ class DeidRun:
     def take(self, results: Iterable[Done], total: int) -> None:
         """Write results as they come."""
         for done, (job, made) in enumerate(results, 1):
-            only_shown = job in self._finished  # its result is there; it was to show people
-            if not (only_shown and isinstance(made, NewFile | Exception)):
-                self._settle(job, made)
+            self._settle(job, made)
             self._photos_left -= not job.film
             self.report(done, total, job.name)
 

@@ -103,8 +103,7 @@ def deid(
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     inputs = _listed(inputs, files_from)
-    linked = given["link"] == "job" and given["mode"] == "ficgan"
-    _check_ways(given, resumed=linked and skip_existing, sidecar=sidecar, sandbox=sandbox, cluster=cluster)
+    _check_ways(given, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
     decided = None if decisions is None else _decided(decisions, given)
     credentials = None
@@ -113,6 +112,8 @@ def deid(
 
         credentials = Credentials(*sign)
     plan = make_plan(inputs, out, overwrite=overwrite)
+    if skip_existing and plan.photos and given["link"] == "job" and given["mode"] == "ficgan":
+        raise UsageError("--link job looks at all photos of a run; give --overwrite in place of --skip-existing")
     jobs = 1 if given["link"] == "job" or given["mode"].startswith("external") else jobs
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
@@ -121,7 +122,7 @@ def deid(
             report.info(f"Warning: {warning}")
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
         with RunManifest(plan.folder if sidecar and not dry_run else None, key) as manifest:
-            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials, linked)
+            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials)
 
             def work() -> None:
                 ready = run.begin(plan)
@@ -161,11 +162,9 @@ def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> i
     return threads
 
 
-def _check_ways(given: Mapping[str, Any], *, resumed: bool, sidecar: bool, sandbox: bool, cluster: str | None) -> None:
-    """Refuse what does not go together; `resumed`: people linked over photos, some of which an earlier run did."""
+def _check_ways(given: Mapping[str, Any], *, sandbox: bool, cluster: str | None) -> None:
+    """Refuse what does not go together."""
     external = given["mode"].startswith("external")
-    if resumed and (given["seed"] is None or not sidecar):
-        raise UsageError("--link job with --skip-existing needs the --seed of the run before, and side-cars")
     if sandbox and external:
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if cluster and (external or given["link"] == "job"):
