@@ -135,27 +135,25 @@ def _given(kind: str, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
-    """What to write in place of an unknown key: a near one of its section, the same of another, what is less near."""
-    *section, wrong = map(str, place)
-    keys, here = list(_keys(model)), tuple(part for part in section if not part.isdigit())
-    near_by = {key[-1]: ".".join([*section, key[-1]]) for key in keys if key[:-1] == here}
-    anywhere = {key[-1]: ".".join(key) for key in reversed(keys)}
-    for known, likeness in ((near_by, 0.8), (anywhere, 1.0), (near_by, 0.6), (anywhere, 0.6)):
-        if near := difflib.get_close_matches(wrong, known, n=1, cutoff=likeness):
-            return f"did you mean {known[near[0]]!r}?"
-    return f"see {see}" if see else f"there are {', '.join(near_by)}"
+    """What to write in place of an unknown key: one that looks alike, best with its section."""
+    keys = list(_keys(model))
+    wrong, last = ".".join(str(part) for part in place if not str(part).isdigit()), str(place[-1])
+    if near := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
+        return f"did you mean {near[0]!r}?"
+    by_last = {key.rpartition(".")[2]: key for key in reversed(keys)}
+    if near := difflib.get_close_matches(last, by_last, n=1):
+        return f"did you mean {by_last[near[0]]!r}?"
+    return f"see {see}" if see else f"there are {', '.join(key for key in keys if '.' not in key)}"
 
 
-def _keys(
-    model: type[BaseModel], above: tuple[str, ...] = (), outer: tuple[Any, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """The keys of all sections, each with those above it; numbers of lists and keys of dictionaries are left out."""
+def _keys(model: type[BaseModel], above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
+    """The dotted keys of all sections; numbers of lists and keys of dictionaries are left out."""
     for attribute, field in model.model_fields.items():
-        key = (*above, field.alias or attribute)
+        key = above + (field.alias or attribute)
         yield key
         for inner in _models(field.annotation):
             if inner not in (*outer, model):
-                yield from _keys(inner, key, (*outer, model))
+                yield from _keys(inner, f"{key}.", (*outer, model))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
