@@ -80,16 +80,17 @@ def certificate(folder: Path, key: Any = None) -> tuple[Path, Path]:
     return folder / "cert.pem", folder / "key.pem"
 
 
-def random_network(path: Path, seed: int = 0) -> Path:
-    """A convolution, pooling and a linear layer of random weights: it tells nobody apart on purpose."""
-    rng = np.random.default_rng(seed)
+def random_network(path: Path, *, constant: bool = False) -> Path:
+    """A convolution, pooling and a linear layer of random weights, or one that says the same of every picture."""
+    rng = np.random.default_rng(0)
     arrays = {"c": rng.normal(0, 0.05, (8, 3, 16, 16)), "l": rng.normal(0, 0.3, (8 * 49, 16))}
+    arrays |= {"l": arrays["l"] * (not constant), "e": np.full(16, float(constant))}
     weights = [onnx.numpy_helper.from_array(values.astype(np.float32), name) for name, values in arrays.items()]
     nodes = [
         onnx.helper.make_node("Conv", ["x", "c"], ["a"], strides=[16, 16]),
         onnx.helper.make_node("Relu", ["a"], ["b"]),
         onnx.helper.make_node("Flatten", ["b"], ["f"]),
-        onnx.helper.make_node("Gemm", ["f", "l"], ["y"]),
+        onnx.helper.make_node("Gemm", ["f", "l", "e"], ["y"]),
     ]
     ends = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", ["n", 3, 112, 112]), ("y", ["n", 16]))]
     graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)

@@ -7,9 +7,16 @@ import runpy
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from PIL import Image
+
+from ficgan import pretrained
+from ficgan.face_model import ModelInfo
+from ficgan.files import file_digest
+from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.identity import IdentityBank
 
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
 
@@ -76,28 +83,6 @@ def test_bench_times_what_it_names(line: str, first: str, capsys: pytest.Capture
     assert all(float(cell) > 0 for cell in row[1:] if cell.replace(".", "").isdigit())
 
 
-@pytest.mark.slow
-def test_a_program_is_measured_and_its_face_is_covered(tmp_path: Path) -> None:
-    bench = import_module("bench")
-    for name in ("first", "film"):
-        (tmp_path / name).mkdir()
-    with Image.open(bench.ASTRONAUT) as astronaut:
-        astronaut.resize((320, 320)).save(tmp_path / "first" / "a.jpg")
-    seconds, processors, memory = bench.cost_of("ficgan-deid --mode blur --verify off", "first", tmp_path)
-    assert seconds > 0.1 and processors > 0.1 and 50 < memory < 900
-    where = bench.places(3)
-    bench.make_film(tmp_path / "film" / "film.mp4", where)
-    assert bench.uncovered(tmp_path / "film" / "film.mp4", tmp_path / "film" / "film.mp4", where) == 3
-
-
-# --- the guessing attack, on programs that keep a share of the source -------------------------------------------------
-
-SIDE, COUNT = 12, 30
-
-
-# --- reports of trainings, the demonstration --------------------------------------------------------------------------
-
-
 STAND_IN = """#!{python}
 import json, pathlib, shutil, sys
 inputs = [pathlib.Path(path) for path in sys.argv[1:sys.argv.index("-o")]]
@@ -132,3 +117,63 @@ def test_the_demonstration_shows_what_became_of_its_photos(
     assert len(named) == written and all(path.is_file() for path in named)
     assert any("Every face found was replaced" in line for line in lines) is (code == 0)
     assert any("FAILED" in line for line in lines) is (code == 3)
+
+
+# -- the embedded files ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the embedded files go: the networks of others are there, and what was embedded before."""
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    for name in (
+        "face_mesh.onnx",
+        "gate.onnx",
+        "detector.onnx",
+        "yunet.onnx",
+        "kind.safetensors",
+        "glasses.safetensors",
+        "beards.safetensors",
+    ):
+        (folder / name).write_bytes(name.encode())
+    for name in ("appearance.safetensors", "linear.safetensors", "bank.safetensors", "manifest.json"):
+        (folder / name).write_bytes(b"old")
+    return folder
+
+
+def test_the_embedded_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a fitted model, its bank and figures."""
+    appearance, config, *_ = load_appearance(pretrained.path("model"))
+    info = ModelInfo({"kind": "canonical"}, {"licence": "drawn"}, {"images": 5})
+    save_appearance(tmp_path / "fitted.safetensors", appearance, config, info)
+    codes = np.random.default_rng(0).normal(size=(4, 6))
+    provenance = {"checkpoint": file_digest(tmp_path / "fitted.safetensors")}
+    IdentityBank.from_codes(codes, None, np.eye(4, 1, dtype=np.uint8), ["Female"], provenance).save(tmp_path / "people")
+    (tmp_path / "measured.json").write_text('{"aligned": [1, 2]}')
+    monkeypatch.chdir(tmp_path)
+    tool = import_module("make_embedded")
+    monkeypatch.setattr(tool, "FOLDER", folder)
+    words = ["make_embedded.py", "fitted.safetensors", "people", "--measured", "measured.json"]
+    monkeypatch.setattr("sys.argv", words)
+    tool.main()
+
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
+    manifest: dict[str, Any] = json.loads(files["manifest.json"])
+    assert {"model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses", "beards"} == {
+        entry["role"] for entry in manifest["files"].values()
+    }
+    assert set(files) == {*manifest["files"], "manifest.json"}
+    for name, entry in manifest["files"].items():
+        assert entry["sha256"] == file_digest(folder / name) and entry["bytes"] == len(files[name])
+    ours, given = (
+        load_appearance(each) for each in (folder / "appearance.safetensors", tmp_path / "fitted.safetensors")
+    )
+    np.testing.assert_array_equal(ours[0].components, given[0].components)
+    assert ours[1] == FrameConfig()  # numbers of the code, whatever the fitted file was made with
+    bank = IdentityBank.load(folder / "bank.safetensors")
+    assert manifest["bank"] == {"people": 4, "digest": bank.digest, "attributes": {"Female": 1}}
+    assert bank.provenance["checkpoint"] == manifest["files"]["appearance.safetensors"]["sha256"]
+    assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})
+    assert manifest["measured"] == {"aligned": [1, 2]}

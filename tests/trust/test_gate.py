@@ -86,17 +86,6 @@ def test_photos_are_retried_until_no_recogniser_matches(astronaut: np.ndarray) -
 
 
 @pytest.mark.slow
-def test_without_a_second_recogniser_nothing_changes(astronaut: np.ndarray) -> None:
-    usual = Deidentifier.from_pretrained(seed=1)(astronaut)
-    named = Deidentifier.from_pretrained(seed=1, recognizer=["dlib"])(astronaut)
-    np.testing.assert_array_equal(usual.image, named.image)
-    assert usual.audit["gate"] == named.audit["gate"] == "dlib" and usual.audit["faces"] == named.audit["faces"]
-    assert usual.audit["gate_threshold"] == pytest.approx(0.6)
-    with pytest.raises(UsageError, match="once"):
-        Deidentifier.from_pretrained(recognizer=["auto", "dlib"])
-
-
-@pytest.mark.slow
 def test_films_are_cast_anew_until_no_recogniser_matches(tmp_path: Path) -> None:
     clip, frames = tmp_path / "in.mp4", [data.astronaut()[:220, 110 + n : 330 + n] for n in range(6)]
     make_clip(clip, 6, pictures=[np.ascontiguousarray(frame) for frame in frames], size=(220, 220))

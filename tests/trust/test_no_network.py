@@ -17,7 +17,6 @@ import pytest
 from clips import make_clip, picture
 from PIL import Image
 from skimage import data
-from texture_world import write_people
 
 from ficgan import pretrained
 from ficgan.deidentify import load_face_model
@@ -54,7 +53,7 @@ def environment(folder: Path, rules: str = FORBID) -> dict[str, str]:
     """Of a process whose sockets are watched from its first line on."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "sitecustomize.py").write_text(rules)
-    paths = [str(folder / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
@@ -92,7 +91,6 @@ def test_onnxruntime_keeps_no_account_of_what_is_run(tmp_path: Path) -> None:
             "HOME": str(tmp_path),
             "TMPDIR": str(tmp_path),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         },
     )
     assert done.stdout == "1\n", done.stderr
@@ -107,48 +105,6 @@ def test_photos_and_films_need_no_network(tmp_path: Path) -> None:
     make_clip(tmp_path / "b.mp4", 6, pictures=[picture(number) for number in range(6)])
     made = run(tmp_path, MAIN.format("deid_main"), tmp_path / "b.mp4", "-o", tmp_path / "out", "--mode", "solid")
     assert made.returncode == 0 and (tmp_path / "out" / "b.mp4").is_file(), made.stderr
-
-
-@pytest.mark.slow
-def test_training_and_evaluation_need_no_network(tmp_path: Path) -> None:
-    people = write_people(tmp_path / "people", 12, 2, cells=16, light=10)
-    small = "model.resolution=16 model.channel_base=64 model.channel_max=8 model.id_dim=8 model.w_dim=8 "
-    small += "discriminator.channel_base=64 discriminator.channel_max=8 optimizer.batch=4 schedule.total_kimg=0.008 "
-    small += "schedule.tick_kimg=0.004 schedule.snapshot_kimg=0.008"
-    words = ("train", "tiny", "--data", people, "--out", tmp_path / "run", *small.split())
-    trained = run(tmp_path, MAIN.format("main"), *words)
-    assert trained.returncode == 0 and (tmp_path / "run" / "network.safetensors").is_file(), trained.stderr
-    bank = (
-        "bank",
-        "build",
-        tmp_path / "run" / "network.safetensors",
-        "--data",
-        people,
-        "-o",
-        tmp_path / "b.safetensors",
-    )
-    assert run(tmp_path, MAIN.format("main"), *bank).returncode == 0
-    made = {
-        "name": "made",
-        "path": str(people),
-        "labels": str(people / "labels.csv"),
-        "size": 64,
-        "aligned": True,
-        "split": {"background": 2, "attacker": 4, "test": 6, "enrolment": 0.5},
-    }
-    matrix = {
-        "sets": [made],
-        "methods": ["solid", "pixelation:size=6"],
-        "scenarios": ["clear", "naive"],
-        "recognisers": ["dlib"],
-        "resamples": 10,
-        "utility": False,
-        "reversal_metrics": False,
-    }
-    (tmp_path / "matrix.yaml").write_text(json.dumps(matrix))
-    words = ("eval", "run", tmp_path / "matrix.yaml", "-o", tmp_path / "out", "--progress", "none")
-    compared = run(tmp_path, MAIN.format("main"), *words)
-    assert compared.returncode == 0 and (tmp_path / "out" / "report.html").is_file(), compared.stderr
 
 
 @pytest.mark.slow
