@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from stand_ins import Fixed, background, face, photo
-from test_deidentify import Gate, grouped
+from stand_ins import Fixed, Judge, background, face, photo
+from test_deidentify import grouped
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
@@ -24,7 +24,7 @@ Image = np.ndarray
 
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
-    given = {"recognizer": Gate(), "detector": Fixed(faces), "mode": mode, **options}
+    given = {"recognizer": Judge(), "detector": Fixed(faces), "mode": mode, **options}
     return Deidentifier(None, **grouped(**given))
 
 
