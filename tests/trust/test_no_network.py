@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import urllib.request
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from clips import make_clip, picture
 from PIL import Image
@@ -110,14 +112,18 @@ def test_photos_and_films_need_no_network(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "ui"])
 def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
-    """A page and a photo over a real socket; any connection of the program's own would end it with 99."""
+    """A page, and a photo with a token, over a real socket; a connection of the program's own would end it with 99."""
     asks = "import socket; socket.create_connection(('127.0.0.1', 9))"
     watched = environment(tmp_path, OUTGOING)
     assert subprocess.run([sys.executable, "-c", asks], env=watched, check=False).returncode == 99
     (tmp_path / "photos").mkdir()
     photo = (ROOT / "tools" / "astronaut.jpg").read_bytes()
     (tmp_path / "photos" / "a.jpg").write_bytes(photo)
-    words = ["serve", "--port", "0", "--mode", "solid"] if command == "serve" else ["ui", "photos", "--no-browser"]
+    token = "a-token-of-twenty-letters"
+    (tmp_path / "token").write_text(token + "\n")
+    words = ["ui", "photos", "--no-browser"]
+    if command == "serve":
+        words = ["serve", "--port", "0", "--mode", "solid", "--token-file", "token"]
     process = subprocess.Popen(
         [sys.executable, "-c", MAIN.format("main"), *words],
         env=watched,
@@ -130,9 +136,13 @@ def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
     try:
         said = process.stderr if command == "serve" else process.stdout
         address = said.readline().split()[-1]
-        request = urllib.request.Request(address, photo if command == "serve" else None, {"Content-Type": "image/jpeg"})
+        headers = {"Content-Type": "image/jpeg", "Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(address, photo if command == "serve" else None, headers)
         with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(request, timeout=300) as answer:
-            assert answer.status == 200 and (command == "ui" or answer.headers["Ficgan-Faces"] == "1")
+            assert answer.status == 200
+            if command == "serve":
+                made = np.asarray(Image.open(io.BytesIO(answer.read())).convert("RGB"))
+                assert answer.headers["Ficgan-Faces"] == "1" and made[90:150, 200:250].std() < 5  # the cover
         if command == "ui":  # the photo is looked at, the model loaded
             began = time.monotonic()
             while time.monotonic() - began < 10 and process.poll() is None:
@@ -140,7 +150,7 @@ def test_what_listens_asks_nobody(command: str, tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=300)
-    assert process.returncode == 0 and "SOCKET" not in err, err
+    assert process.returncode == 0 and "SOCKET" not in err and "Traceback" not in err, err
 
 
 @pytest.mark.parametrize(("role", "harm"), [("model", "damaged"), ("bank", "missing")])
