@@ -200,37 +200,34 @@ def test_too_many_requests_at_once_are_refused() -> None:
     assert (health["working"], health["waiting"]) == (1, 1)
 
 
-WRITES: list[str] = []
-_watching = False
-
-
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if _watching and event == "open":
-        path, mode, flags = arguments
-        if (isinstance(mode, str) and set(mode) & set("wax+")) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            WRITES.append(str(path))
-    elif _watching and event in ("os.mkdir", "os.rename", "tempfile.mkstemp", "tempfile.mkdtemp"):
-        WRITES.append(f"{event} {arguments}")
-
-
 def test_nothing_is_written() -> None:
     """Python reports every opened file to an audit hook; none is opened for writing while photos come and go."""
-    global _watching
-    sys.addaudithook(_watch)
+    writes: list[str] = []
+    watching = threading.Event()
+
+    def watch(event: str, given: tuple[Any, ...]) -> None:
+        if watching.is_set() and event == "open":
+            path, mode, flags = given
+            if (isinstance(mode, str) and set(mode) & set("wax+")) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                writes.append(str(path))
+        elif watching.is_set() and event in ("os.mkdir", "os.rename", "tempfile.mkstemp", "tempfile.mkdtemp"):
+            writes.append(f"{event} {given}")
+
     large = io.BytesIO()
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (900, 900, 3), np.uint8)).save(large, "PNG")
     service = Service()
     service.post(coded())  # what is imported late
-    _watching = True
+    sys.addaudithook(watch)
+    watching.set()
     try:
         assert service.post(large.getvalue()).status_code == 200
         assert service.post(coded("JPEG")[:99]).status_code == 422
-        assert WRITES == []
+        assert writes == []
         with contextlib.suppress(OSError):
             Path("/nowhere/at/all").write_text("x")
-        assert WRITES == ["/nowhere/at/all"]  # the hook is awake
+        assert writes == ["/nowhere/at/all"]  # the hook is awake
     finally:
-        _watching = False
+        watching.clear()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from types import ModuleType
 
+import lock
+import make_sbom
 import numpy as np
 import pytest
 from clips import make_clip, picture
@@ -170,20 +171,7 @@ def test_an_embedded_model_or_bank_that_was_changed_is_refused(
         load_face_model()
 
 
-@pytest.fixture(scope="module")
-def sbom() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "tools"))
-    import make_sbom
-
-    return make_sbom
-
-
-@pytest.fixture(scope="module")
-def lock(sbom: ModuleType) -> ModuleType:
-    return sys.modules["lock"]
-
-
-def test_every_pinned_version_has_its_hashes(lock: ModuleType) -> None:
+def test_every_pinned_version_has_its_hashes() -> None:
     lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
     assert len(lines) > 100
     pins = lock.read()
@@ -197,8 +185,8 @@ def test_every_pinned_version_has_its_hashes(lock: ModuleType) -> None:
     assert lock.LIGHT.read_text().endswith("--update\n" + lock.subset(()))
 
 
-def test_the_bill_of_materials_names_everything(sbom: ModuleType, lock: ModuleType) -> None:
-    whole, light = sbom.bill(), sbom.bill(light=True)
+def test_the_bill_of_materials_names_everything() -> None:
+    whole, light = make_sbom.bill(), make_sbom.bill(light=True)
     listed = {(part["name"], part.get("version")) for part in whole["components"] if part["type"] == "library"}
     assert listed == {(name, pin.version) for name, pin in lock.read().items()}
     networks = [part for part in light["components"] if part["type"] == "machine-learning-model"]
@@ -208,4 +196,4 @@ def test_the_bill_of_materials_names_everything(sbom: ModuleType, lock: ModuleTy
     assert {"numpy", "onnxruntime", "av", "pydantic-core"} <= names and "torch" not in names
     known = {part["bom-ref"] for part in whole["components"]} | {whole["metadata"]["component"]["bom-ref"]}
     assert {ref for entry in whole["dependencies"] for ref in (entry["ref"], *entry["dependsOn"])} <= known
-    assert sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
+    assert make_sbom.bill(light=True) == light and whole["serialNumber"] != light["serialNumber"]
