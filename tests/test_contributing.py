@@ -30,55 +30,41 @@ def section(title: str) -> tuple[str, dict[str, list[str]]]:
     return text, blocks
 
 
-class Checkout:
-    """A copy of the package that the document's code is added to."""
-
-    def __init__(self, folder: Path) -> None:
-        self.source = folder
-        shutil.copytree(ROOT / "ficgan", self.source / "ficgan", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("ops", "configs", "pretrained"):  # as installed: setup.py
-            (self.source / "ficgan" / name).symlink_to(ROOT / name)
-
-    def add(self, path: str, text: str) -> None:
-        with (self.source / path).open("a", encoding="utf-8") as file:
-            file.write("\n" + text)
-
-    def run(self, line: str, folder: Path, code: int = 0) -> str:
-        """Run a command of the document in a folder, with this package; returns what it printed."""
-        program, *arguments = shlex.split(line)
-        script = f"from ficgan.cli.main import {program.replace('ficgan-', '')}_main as main; main()"
-        environment = {**os.environ, "PYTHONPATH": str(self.source), "PYTHONSAFEPATH": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout
-
-
-def follow(checkout: Checkout, title: str) -> None:
-    """Follows "Put this into `FILE`" and "import it in `FILE`"."""
-    text, blocks = section(title)
-    path, room = re.search(r"[Pp]ut this into `(\S+\.py)`.*?[Ii]mport it in `(\S+\.py)`", text, re.S).groups()  # type: ignore[union-attr]
-    (code,) = blocks["python"]
-    (name,) = re.findall(r"^class (\w+)", code, re.M)
-    assert not (checkout.source / path).exists()
-    checkout.add(path, code)
-    checkout.add(room, f"from {path[:-3].replace('/', '.')} import {name}\n")
-
-
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """Both sections done."""
-    made = Checkout(tmp_path_factory.mktemp("checkout"))
-    follow(made, "A new anonymiser")
-    follow(made, "A new attacker")
-    return made
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, in which both sections are done."""
+    source = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "ficgan", source / "ficgan", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("ops", "configs", "pretrained"):  # as installed: setup.py
+        (source / "ficgan" / name).symlink_to(ROOT / name)
+    for title in ("A new anonymiser", "A new attacker"):
+        text, blocks = section(title)
+        path, room = re.search(r"[Pp]ut this into `(\S+\.py)`.*?[Ii]mport it in `(\S+\.py)`", text, re.S).groups()  # type: ignore[union-attr]
+        (code,) = blocks["python"]
+        (name,) = re.findall(r"^class (\w+)", code, re.M)
+        assert not (source / path).exists()
+        (source / path).write_text(code, encoding="utf-8")
+        with (source / room).open("a", encoding="utf-8") as file:
+            file.write(f"\nfrom {path[:-3].replace('/', '.')} import {name}\n")
+    return source
+
+
+def run(source: Path, line: str, folder: Path, code: int = 0) -> str:
+    """Run a command of the document in a folder, with the package of `source`; returns what it printed."""
+    program, *arguments = shlex.split(line)
+    script = f"from ficgan.cli.main import {program.replace('ficgan-', '')}_main as main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout
 
 
 def write_relatives(folder: Path, people: int) -> None:
@@ -95,13 +81,13 @@ def write_relatives(folder: Path, people: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_anonymiser(checkout: Checkout, tmp_path: Path) -> None:
+def test_a_new_anonymiser(checkout: Path, tmp_path: Path) -> None:
     text, blocks = section("A new anonymiser")
     listing, photo = blocks[""][0].splitlines()
-    assert "posterise" in checkout.run(listing, tmp_path)
+    assert "posterise" in run(checkout, listing, tmp_path)
     shutil.copy(PHOTO, tmp_path / "photo.jpg")
     assert "exit code 3" in text
-    summary = json.loads(checkout.run(photo, tmp_path, code=3))
+    summary = json.loads(run(checkout, photo, tmp_path, code=3))
     assert summary["written"] == summary["faces"] == summary["reidentified"] == 1
     before, after = (np.asarray(Image.open(tmp_path / path)) for path in ("photo.jpg", "out/photo.jpg"))
     changed = np.abs(before.astype(int) - after).max(axis=2) > 30
@@ -111,13 +97,13 @@ def test_a_new_anonymiser(checkout: Checkout, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_attacker(checkout: Checkout, tmp_path: Path) -> None:
+def test_a_new_attacker(checkout: Path, tmp_path: Path) -> None:
     pytest.importorskip("dlib")  # the recogniser where none is named
     text, blocks = section("A new attacker")
     (tmp_path / "matrix.yaml").write_text(blocks["yaml"][0])
     write_relatives(tmp_path / "people", 16)
     (command,) = re.findall(r"`(ficgan-eval run [^`]+)`", text)
-    checkout.run(command, tmp_path)
+    run(checkout, command, tmp_path)
     with (tmp_path / "out" / "tables" / "given-back.csv").open(newline="") as file:
         near = {row["attacker"]: float(row["PSNR"].split()[0]) for row in csv.DictReader(file)}
     assert set(near) == {"", "ridge", "level-table"}

@@ -6,14 +6,14 @@ import io
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from stand_ins import Fixed, face
+from stand_ins import Fixed, Judge, face
 
 from ficgan.config import ModelConfig
 from ficgan.deidentify import Deidentifier
@@ -27,29 +27,6 @@ from ficgan.policy import Policy
 
 CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
 Image = NDArray[np.uint8]
-
-
-@dataclass
-class Gate:
-    """A recogniser that takes the first `stubborn` outputs for their source."""
-
-    stubborn: int = 0
-    name: str = "gate"
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
-    calls: list[NDArray[np.float32]] = field(default_factory=list)
-
-    def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
-        assert all(np.ptp(points, axis=0).min() > 0 for points in landmarks), "no recogniser reads a shapeless face"
-        recognised = len(self.calls) == 0 or len(self.calls) <= self.stubborn
-        self.calls.append(landmarks)
-        return np.full((len(landmarks), 2), 0.0 if recognised else 1.0, np.float32)
-
-    def distance(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-        return float(np.linalg.norm(a - b))
-
-    def is_match(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +46,7 @@ def photo() -> Image:
 
 
 def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: Any) -> Deidentifier:
-    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), "detector": Fixed(faces), **options}
+    given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Judge(), "detector": Fixed(faces), **options}
     groups = grouped({}, given)
     device, (model, header, bank) = groups.pop("computing").device, parts
     info = ModelInfo(header.alignment, header.data, header.training)
@@ -113,7 +90,7 @@ def one_colour(region: np.ndarray) -> bool:
     [(0, "generated", 1, 2), (1, "retried", 2, 1), (2, "retried", 3, 0), (99, "masked", 7, None)],
 )
 def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubborn, action, attempts, layer) -> None:
-    result = build(parts, [face(40, 30, 80)], recognizer=Gate(stubborn))(photo)
+    result = build(parts, [face(40, 30, 80)], recognizer=Judge(stubborn))(photo)
     (each,) = result.faces
     assert (each.action, each.attempts, each.layer) == (action, attempts, layer)
     assert not each.matched and result.reidentified == 0 and each.covered
@@ -124,7 +101,7 @@ def test_a_recognised_face_is_retried_stronger_then_masked(parts, photo, stubbor
 def test_what_leaves_is_what_was_verified(parts, photo) -> None:
     """A retry of one face changes the composite; a neighbour that is recognised in it is not let through."""
 
-    class Scripted(Gate):
+    class Scripted(Judge):
         script = ((False, True), (True, False), (False, False))  # by reading of the output: first face, second face
 
         def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -146,21 +123,11 @@ def test_a_face_the_blend_does_not_hide_is_masked(parts, photo) -> None:
     assert result.faces[0].k is None, "nothing k-anonymous is left to account for"
 
 
-@pytest.mark.parametrize(
-    ("mode", "action"), [("blur", "blurred"), ("mosaic", "mosaic"), ("solid", "solid"), ("plain", "plain")]
-)
-def test_other_modes(parts, photo, mode, action) -> None:
-    result = build(parts, [face(40, 30, 80)], mode=mode)(photo)
-    assert result.faces[0].action == action and result.uncovered == 0
-    assert result.faces[0].k is None and "k" not in result.audit
-    np.testing.assert_array_equal(result.image[result.mask == 0], photo[result.mask == 0])
-
-
 def test_aligned_crops_keep_their_size_and_follow_the_policy(parts) -> None:
     crops = np.random.default_rng(0).integers(0, 256, (3, 48, 48, 3), dtype=np.uint8)
     out, faces = build(parts, [], recognizer=None).aligned(crops)
     assert out.shape == crops.shape and len(faces) == 3
-    out, faces = build(parts, [], recognizer=Gate(99)).aligned(crops[:1])
+    out, faces = build(parts, [], recognizer=Judge(99)).aligned(crops[:1])
     assert faces[0].action == "masked" and (out == 127).all()
 
 
@@ -313,7 +280,7 @@ def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
 
 
 @dataclass
-class Known(Gate):
+class Known(Judge):
     """A recogniser that reads the brightness at the nose, in steps of 64: who has the same is the same."""
 
     def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -390,9 +357,9 @@ def test_fallbacks_and_doubtful_finds(parts, photo) -> None:
     fewer = build(parts, [], recognizer=None, min_score=0.5, **named)(photo)
     assert len(fewer.faces) == 1 and (fewer.image == photo)[30:110, 120:180].all()
     # A blur that is still recognised becomes a plain cover.
-    read = build(parts, [face(40, 30, 80)], recognizer=Gate(99), fallback="blur")(photo)
+    read = build(parts, [face(40, 30, 80)], recognizer=Judge(99), fallback="blur")(photo)
     assert read.faces[0].action == "masked" and read.reidentified == 0 and one_colour(read.image[60:80, 70:90])
-    soft = build(parts, [face(40, 30, 80)], recognizer=Gate(7), fallback="blur")(photo)
+    soft = build(parts, [face(40, 30, 80)], recognizer=Judge(7), fallback="blur")(photo)
     assert soft.faces[0].action == "masked" and not one_colour(soft.image[60:80, 70:90])
 
 

@@ -6,8 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from stand_ins import Fixed, background, face, photo
-from test_deidentify import Gate
+from stand_ins import Fixed, Judge, background, face, photo
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
@@ -25,7 +24,7 @@ Image = np.ndarray
 
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
-    given = {"recognizer": Gate(), "detector": Fixed(faces), "mode": mode, **options}
+    given = {"recognizer": Judge(), "detector": Fixed(faces), "mode": mode, **options}
     groups = grouped({}, given)
     del groups["computing"]
     return Deidentifier(None, **groups)

@@ -278,41 +278,15 @@ def test_no_import_cycles_between_files() -> None:
         assert start not in reached, f"{start} imports itself through others"
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` in a fresh interpreter, as an installed user would."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-
 def test_import_ficgan_loads_nothing_heavy() -> None:
     heavy = ["torch", "cv2", "onnxruntime", "dlib", "numpy", "PIL", "pydantic", "click", "yaml"]
     code = f"import sys, ficgan, ficgan.errors; print([name for name in {heavy} if name in sys.modules])"
-    assert python(code).stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
-def test_import_ficgan_takes_less_than_half_a_second() -> None:
-    code = "import time; start = time.process_time(); import ficgan; print(time.process_time() - start)"
-    assert float(python(code).stdout) < 0.5
-
-
-def test_help_answers_without_torch_and_fast() -> None:
-    code = (
-        "import sys, time\nfrom ficgan.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "assert not {'torch', 'cv2', 'onnxruntime', 'numpy'} & set(sys.modules)\n"
-        "print(time.process_time())"
-    )
-    *shown, seconds = python(code).stdout.splitlines()
-    assert any("doctor" in line for line in shown) and float(seconds) < 2.0
-
-
-def test_public_names_are_listed_and_resolve() -> None:
+def test_each_public_name_is_listed_and_offered_by_its_room() -> None:
     assert set(ficgan._ROOMS) | {"__version__"} == set(ficgan.__all__) <= set(dir(ficgan))
-    from ficgan.errors import UsageError
-
-    assert ficgan.UsageError is UsageError
-
-
-def test_each_public_name_is_offered_by_its_room() -> None:
     assert all(getattr(ficgan, name) is not None for name in ficgan._ROOMS)
     with pytest.raises(AttributeError, match="Deidentifer"):
         ficgan.Deidentifer  # noqa: B018

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import click
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLED = ("ficgan", "ops", "configs", "pretrained", "setup.py", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
@@ -25,15 +27,11 @@ EMBEDDED = (".onnx", ".safetensors", ".json")
 ABOUT = """
 import json, pathlib
 import ficgan, ficgan.configs, ficgan.ops, ficgan.pretrained
-EMBEDDED = (".onnx", ".safetensors", ".json")
 print(json.dumps({
-    "version": ficgan.__version__,
     "package": str(pathlib.Path(ficgan.__file__).parent),
     "ops": str(pathlib.Path(ficgan.ops.__file__).parent),
-    "configs": ficgan.configs.names(),
-    "lengths": [len(ficgan.configs.read(name)) for name in ficgan.configs.names()],
-    "pretrained": sorted(path.name for path in ficgan.pretrained.FOLDER.iterdir() if path.suffix in EMBEDDED),
-    "typed": (pathlib.Path(ficgan.__file__).parent / "py.typed").is_file(),
+    "configs": [name for name in ficgan.configs.names() if ficgan.configs.read(name)],
+    "pretrained": sorted(path.name for path in ficgan.pretrained.FOLDER.iterdir()),
 }))
 """
 
@@ -79,22 +77,15 @@ def install(clean: Path, *what: str | Path) -> None:
     run(*pip, "--no-index", "--no-deps", "--no-build-isolation", *what, cwd=clean)
 
 
-def about(clean: Path, cwd: Path) -> dict[str, object]:
-    """What the installed package says of itself, asked in an empty working directory."""
+def about(clean: Path, cwd: Path) -> dict[str, str]:
+    """Where the installed package lies, asked in an empty working directory; it finds everything of the tree."""
     cwd.mkdir()
     assert run(clean / "bin" / "ficgan", "--version", cwd=cwd) == "ficgan, version 0.1.0\n"
-    assert "doctor" in run(clean / "bin" / "ficgan", "--help", cwd=cwd)
-    return json.loads(run(clean / "bin" / "python", "-c", ABOUT, cwd=cwd))
-
-
-def check(found: dict[str, object]) -> None:
-    """Everything of the tree is found from the installed package."""
-    assert found["version"] == "0.1.0"
-    assert found["typed"] is True
+    found = json.loads(run(clean / "bin" / "python", "-c", ABOUT, cwd=cwd))
     assert found["configs"] == sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
-    assert all(found["lengths"])  # type: ignore[call-overload]
-    embedded = (path.name for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED)
-    assert found["pretrained"] == sorted(embedded)
+    embedded = {path.name for path in (ROOT / "pretrained").iterdir() if path.suffix in EMBEDDED}
+    assert embedded <= set(found["pretrained"])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -128,16 +119,14 @@ def test_the_wheel_holds_every_source_and_data_file(wheel: Path) -> None:
 def test_the_wheel_installs(wheel: Path, clean_venv: Path, tmp_path: Path) -> None:
     install(clean_venv, wheel)
     found = about(clean_venv, tmp_path / "empty")
-    check(found)
     for folder in ("package", "ops"):
-        assert Path(str(found[folder])).is_relative_to(clean_venv)
+        assert Path(found[folder]).is_relative_to(clean_venv)
 
 
 @pytest.mark.slow
 def test_editable(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
     install(clean_venv, "--editable", tree)
     found = about(clean_venv, tmp_path / "empty")
-    check(found)
     assert found["package"] == str(tree / "ficgan")
     assert found["ops"] == str(tree / "ops")
     (tree / "configs" / "another.yaml").write_text("seed: 1\n")
@@ -156,19 +145,11 @@ def test_every_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     extras = project["optional-dependencies"]
     names = ("train", "eval", "pointcloud", "serve", "bulk", "docs", "notebook", "dev")
     wanted = project["dependencies"] + [each for name in names for each in extras[name]]
-    for requirement in wanted:
-        if requirement.startswith("ficgan["):
-            continue  # an extra that brings others
-        match = re.fullmatch(r"([A-Za-z0-9._-]+)(?:>=([0-9.]+))?", requirement)
-        assert match, requirement
-        name, least = match[1].lower().replace("_", "-"), match[2] or "0"
-        assert name in pins, f"{name} is not pinned"
-        assert numbers(pins[name]) >= numbers(least), f"{name}: {pins[name]} < {least}"
-
-
-def numbers(version: str) -> list[int]:
-    """The leading numbers of a version."""
-    return [int(part) for part in re.findall(r"\d+", version.split(".post")[0])]
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        if name != "ficgan":  # an extra that brings others
+            assert name in pins, f"{name} is not pinned"
+            assert requirement.specifier.contains(pins[name]), f"{requirement}: {pins[name]}"
 
 
 def test_the_commands_of_readme_and_docs_can_be_given_as_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from media import encoded, write_folder, write_tar, write_zip
 from PIL import Image
 
-from ficgan.data import CELEBA_ATTRIBUTES, Labels, ResumableSampler, open_faces
+from ficgan.data import Labels, ResumableSampler, open_faces
 from ficgan.errors import InputError, UsageError
 
 
@@ -166,18 +166,6 @@ def test_match_by_full_name_then_base_name(tmp_path: Path) -> None:
     assert matched.people is not None and matched.people.tolist() == [3, 2, 1]
     with pytest.raises(InputError, match=r"1 of 1 images, such as z/1\.png"):
         labels.match(["z/1.png"])  # two rows have this base name
-
-
-def test_celeba_folder(tmp_path: Path) -> None:
-    names = " ".join(CELEBA_ATTRIBUTES)
-    row = " ".join("1" if i % 3 == 0 else "-1" for i in range(40))
-    write(tmp_path / "list_attr_celeba.txt", f"2\n{names}\n000001.jpg {row}\n000002.jpg  {row.replace('-1', '1')}\n")
-    write(tmp_path / "identity_CelebA.txt", "000002.jpg 9\n000001.jpg 5\n")
-    write(tmp_path / "list_eval_partition.txt", "000001.jpg 0\n000002.jpg 2\n")
-    labels = Labels.read(tmp_path)
-    assert labels.attribute_names == CELEBA_ATTRIBUTES and labels.splits == ("train", "test")
-    assert labels.people is not None and labels.people.tolist() == [5, 9]
-    assert labels.attributes.tolist() == [[int(i % 3 == 0) for i in range(40)], [1] * 40]
 
 
 @pytest.mark.parametrize("text", ["", "name,person\na,1\n", "file,person\na.png,1\nb.png\n", "file,p,p\na.png,1,2\n"])

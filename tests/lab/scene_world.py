@@ -4,14 +4,12 @@ or beside it.
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from media import coded, write_tar
 
 from ficgan.lab.study.scenes import StudyConfig
 
@@ -30,17 +28,13 @@ def write_scenes(folder: Path, *, in_face: bool, count: int = 48, held: int = 24
     """A tar of PNGs and the JSON of its faces: two classes, splits "train" and "val"."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
-    records, tar = [], folder / "scenes.tar"
-    with tarfile.open(tar, "w") as archive:
-        for number in range(count + held):
-            split, label = ("train" if number < count else "val"), number % 2
-            name = f"{split}{number}.png"
-            buffer = io.BytesIO()
-            Image.fromarray(scene(rng, label, in_face=in_face)).save(buffer, "PNG")
-            info = tarfile.TarInfo(name)
-            info.size = buffer.tell()
-            archive.addfile(info, io.BytesIO(buffer.getvalue()))
-            records.append({"file": name, "split": split, "label": "ab"[label], "bboxes": [list(FACE)]})
+    records, images = [], {}
+    for number in range(count + held):
+        split, label = ("train" if number < count else "val"), number % 2
+        name = f"{split}{number}.png"
+        images[name] = coded(scene(rng, label, in_face=in_face))
+        records.append({"file": name, "split": split, "label": "ab"[label], "bboxes": [list(FACE)]})
+    tar = write_tar(folder / "scenes.tar", images)
     table = folder / "scenes.json"
     table.write_text(json.dumps(records))
     return tar, table

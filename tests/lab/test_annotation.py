@@ -1,39 +1,34 @@
-"""Annotation: pairing of boxes, records, detection, gold images, batches, collecting, counting, the commands."""
+"""Annotation: pairing of boxes, records, detection, gold images, batches, collecting, counting, commands, the page."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from annotation_world import (
-    FACES,
-    RedDetector,
-    detected_of,
-    faces_of,
-    hand_in,
-    make,
-    right,
-    rows,
-    truth_of,
-    write_images,
-)
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from page_reader import Page
+from page_reader import EVIL, Page, browse, run, stands_alone
 from PIL import Image
 from scipy.stats import binomtest
 
 from ficgan.cli.people import annotate
 from ficgan.errors import FicganError, InputError
+from ficgan.faces import Face
 from ficgan.lab.annotation import (
+    EXPORT_SCHEMA,
+    AnnotationKey,
+    Batch,
+    BatchImage,
     ImageRecord,
     ImageRecords,
     detect_set,
@@ -41,6 +36,7 @@ from ficgan.lab.annotation import (
     listed,
     merge,
     overlaps,
+    page_html,
     pairs,
     read_key,
     read_records,
@@ -49,7 +45,80 @@ from ficgan.lab.annotation import (
     write_records,
 )
 from ficgan.lab.annotation.collected import collect, score_annotations, score_text
+from ficgan.lab.results import page_script, page_template
 from ficgan.lab.study.scenes import open_scenes
+
+SIZE = (120, 90)
+FACES = [[10, 10, 30, 35], [50, 20, 70, 45], [85, 50, 110, 80]]
+
+
+def rows(*boxes: Any) -> NDArray[np.float64]:
+    return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def faces_of(name: str) -> NDArray[np.float64]:
+    """The faces of image NN: 0, 1, 2, 3, 0, …"""
+    return rows(*FACES[: int(Path(name).stem) % 4])
+
+
+def write_images(folder: Path, count: int = 12) -> Path:
+    for number in range(count):
+        path = folder / "images" / ("lynx" if number % 2 else "maypole") / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", SIZE, (number, 40, 80)).save(path)
+    return folder / "images"
+
+
+def truth_of(images: Path) -> ImageRecords:
+    return ImageRecords(ImageRecord(blob.name, faces_of(blob.name)) for blob in listed(images))
+
+
+def detected_of(images: Path) -> ImageRecords:
+    """As the truth, but the first face is missed and there is a box too many in the images after the eighth."""
+    records = []
+    for name, record in truth_of(images).items():
+        boxes = record.boxes[1:]
+        records.append(ImageRecord(name, np.vstack([boxes, [[0, 60, 20, 80]]]) if Path(name).stem > "08" else boxes))
+    return ImageRecords(records)
+
+
+class RedDetector:
+    """Finds in a picture what the red of its first pixel says."""
+
+    name = "red"
+
+    def __init__(self, stop_at: int | None = None, threshold: float = 0.5) -> None:
+        self.seen, self.stop_at, self.threshold = 0, stop_at, threshold
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        if self.seen == self.stop_at:
+            raise KeyboardInterrupt
+        self.seen += 1
+        boxes = faces_of(str(image[0, 0, 0])).astype(np.float32) + 0.125
+        return [Face(box, np.zeros((5, 2), np.float32), 0.875) for box in boxes]
+
+
+def make(tmp_path: Path, **rules: int) -> tuple[Path, AnnotationKey]:
+    """Pages of twelve images, three of which are gold, in batches of five."""
+    images = write_images(tmp_path)
+    verified = ImageRecords(list(truth_of(images).values())[:3])
+    given = {"size": 5, "gold": 2, **rules}
+    key, failed = write_pages(tmp_path / "out", listed(images), detected_of(images), verified, **given)
+    assert failed == []
+    return tmp_path / "out", key
+
+
+def right(image: BatchImage) -> NDArray[np.float64]:
+    return faces_of(image.name)
+
+
+def hand_in(path: Path, batch: Batch, draw: Callable[[BatchImage], Any] = right, worker: str = "ada") -> Path:
+    """An export as the page writes it."""
+    images = [{"id": image.id, "boxes": np.asarray(draw(image)).tolist()} for image in batch.images]
+    head = {"schema": EXPORT_SCHEMA, "batch": batch.id, "worker": worker, "attempt": 1, "lives": 2}
+    path.write_text(json.dumps({**head, "images": images}))
+    return path
+
 
 # -- boxes -------------------------------------------------------------------------------------------------------------
 
@@ -311,7 +380,7 @@ def test_counts_before_and_after_are_those_of_table_1() -> None:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def run(*args: Any) -> tuple[int, str, str]:
+def call(*args: Any) -> tuple[int, str, str]:
     done = CliRunner().invoke(annotate, [str(arg) for arg in args])
     return done.exit_code, done.stdout, done.stderr
 
@@ -321,20 +390,111 @@ def test_the_commands_from_detection_to_the_table(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("ficgan.faces.get_detector", lambda *args, **kwargs: RedDetector())
     truth, boxes = tmp_path / "truth.json", tmp_path / "boxes.json"
     write_records(truth, truth_of(images).values())
-    code, out, _ = run("detect", images, "-o", boxes, "--quiet")
+    code, out, _ = call("detect", images, "-o", boxes, "--quiet")
     assert code == 0 and json.loads(out)["images"] == 12
     write_records(boxes, detected_of(images).values())
     gold, pages, final = tmp_path / "gold.json", tmp_path / "pages", tmp_path / "final.json"
     write_records(gold, list(truth_of(images).values())[:3])
-    code, out, _ = run("page", images, boxes, "-o", pages, "--gold", gold, "--batch", 5, "--gold-count", 2)
+    code, out, _ = call("page", images, boxes, "-o", pages, "--gold", gold, "--batch", 5, "--gold-count", 2)
     assert code == 0 and json.loads(out)["images"] == 9
     files = [hand_in(tmp_path / f"e{n}.json", one) for n, one in enumerate(read_key(pages / "key.json").batches)]
-    code, out, err = run("collect", pages / "key.json", *files[:2], "-o", final)
+    code, out, err = call("collect", pages / "key.json", *files[:2], "-o", final)
     assert code == 3 and err.count("nobody looked at") == 3 == json.loads(out)["unseen"]
-    code, out, _ = run("collect", pages / "key.json", *files, "-o", final)
+    code, out, _ = call("collect", pages / "key.json", *files, "-o", final)
     assert code == 0 and json.loads((tmp_path / "final.log.json").read_text())["log"]
-    code, out, _ = run("score", truth, "--before", boxes, "--after", final, "-o", tmp_path / "score.json")
+    code, out, _ = call("score", truth, "--before", boxes, "--after", final, "-o", tmp_path / "score.json")
     assert code == 0 and "FP before" in out
     counted = json.loads((tmp_path / "score.json").read_text())["all"]
     assert (counted["before"]["fn"], counted["after"]["fn"], counted["after"]["fp"]) == (9, 0, 0)
     assert len(open_scenes(images, final)) == 12
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+SCRIPT = page_script(page_template("ficgan.lab.annotation"))
+
+
+def a_page(tmp_path: Path, **rules: Any) -> tuple[str, AnnotationKey, Batch]:
+    """The first page of `make`, and what the key says of it."""
+    folder, key = make(tmp_path, **rules)
+    return (folder / "pages" / "batch-0001.html").read_text(), key, key.batches[0]
+
+
+def test_the_page_stands_alone_names_no_file_and_nothing_can_be_injected(tmp_path: Path) -> None:
+    text, _, batch = a_page(tmp_path)
+    page = stands_alone(text, {"http://www.w3.org"})
+    for shown, image in zip(page.data["images"], batch.images, strict=True):
+        assert image.name not in text and Path(image.name).name not in text
+        assert shown["src"].startswith("data:image/jpeg;base64,") and shown["boxes"] == image.shown
+        assert set(shown) == {"id", "width", "height", "boxes", "src"}  # gold or not: they look alike
+    gold = {str(n): image.truth for n, image in enumerate(batch.images) if image.truth is not None}
+    assert json.loads(base64.b64decode(page.data["checks"])) == gold
+    evil = replace(batch, title=EVIL, images=tuple(replace(image, name=EVIL) for image in batch.images))
+    page = stands_alone(page_html(evil, [EVIL] * 5), {"http://www.w3.org"})
+    assert page.text["title"].rstrip("\n") == f"Faces: {EVIL}"
+    assert [image["src"] for image in page.data["images"]] == [EVIL] * 5
+
+
+def pure(node: str, expression: str) -> Any:
+    return run(node, f"{SCRIPT}\nconsole.log(JSON.stringify({expression}));")
+
+
+def test_the_page_counts_errors_as_collecting_does(node: str, rng: np.random.Generator) -> None:
+    """Crowded boxes in tenths of a pixel, many of which overlap several others."""
+    cases = []
+    for _ in range(300):
+        lists = []
+        for _ in range(2):
+            corner = rng.uniform(0, 12, (rng.integers(0, 9), 2)).round(1)
+            lists.append(np.hstack([corner, corner + rng.uniform(2, 9, corner.shape).round(1)]).round(1))
+        cases.append((lists[0], lists[1], float(rng.choice([0.2, 0.5, 0.7]))))
+    told = json.dumps([[a.tolist(), b.tolist(), least] for a, b, least in cases])
+    found = pure(node, f"{told}.map(([a, b, least]) => errors(a, b, least))")
+    assert [tuple(one) for one in found] == [errors(a.reshape(-1, 4), b.reshape(-1, 4), least) for a, b, least in cases]
+
+
+def test_a_careful_person_with_a_mouse_makes_the_truth(node: str, tmp_path: Path) -> None:
+    """Boxes are deleted by key and drawn anew by dragging; what is exported passes and is the truth."""
+    text, key, batch = a_page(tmp_path)
+    answers = json.dumps([right(image).tolist() for image in batch.images])
+    saved, blobs, lives = browse(
+        node,
+        text,
+        f"for (const answer of {answers}) {{ for (const _ of drawn('box')) {{ press('c'); press('Delete'); }}"
+        "answer.forEach(b => drag(b[0], b[1], b[2], b[3])); click('next'); }"
+        "click('export'); elements.worker.value = ' ada ';"
+        "click('export'); out = [saved, blobs, elements.lives.textContent];",
+    )
+    assert saved == [f"boxes-{batch.id}.json"] and lives == "lives: 2"
+    file = tmp_path / "e.json"
+    file.write_text(blobs[0])
+    (export,) = collect(key, [file]).accepted
+    assert (export.worker, export.mistakes) == ("ada", 0)
+    # The page writes what the tests elsewhere take for its export.
+    assert json.loads(hand_in(tmp_path / "h.json", batch).read_text()) == json.loads(file.read_text())
+
+
+def test_a_careless_person_sees_the_truth_loses_lives_and_starts_again(node: str, tmp_path: Path) -> None:
+    text, _, batch = a_page(tmp_path)
+    gold = [place for place, image in enumerate(batch.images) if image.truth is not None]
+    out = browse(
+        node,
+        text,
+        "out = []; const tell = () => out.push([elements.place.textContent, elements.lives.textContent,"
+        " drawn('truth'), elements.add.disabled, elements.export.disabled]);"
+        "for (let n = 0; n < 8; n++) { press('Enter'); tell(); }",
+    )
+    expected = []
+    place, lives, attempt, showing = 0, 2, 1, False
+    for _ in range(8):
+        if lives == 0:
+            place, lives, attempt, showing = 0, 2, attempt + 1, False
+        elif showing or place not in gold:
+            place, showing = place + 1, False
+        else:
+            lives, showing = lives - 1, True
+        again = f", attempt {attempt}" if attempt > 1 else ""
+        truth = right(batch.images[place]).tolist() if showing else []
+        expected.append([f"Image {place + 1} of 5", f"lives: {lives}{again}", truth, showing or lives == 0, True])
+    assert out == expected and any("attempt 2" in row[1] for row in out)

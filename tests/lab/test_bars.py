@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_world import SIDE, bench, cosine, people, reader, seen
+from made_world import SIDE, Means, bench, cosine, people, reader, seen
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab import bars as rows
@@ -115,14 +115,6 @@ def test_fidelity_of_a_known_change() -> None:
     assert found["rec-mse", ""].value == pytest.approx(0.16)  # 51 of 127.5, squared
     assert found["rec-cosine", "blocks"].value == pytest.approx(-1, abs=1e-3)  # 27 below and 24 above the middle
     assert found["rec-lpips", ""].value is None and rows.likeness(made, made.faces)["fd", "SqueezeNet"].value is None
-
-
-class Means:
-    """A stand-in for SqueezeNet: features are channel means, the distance is a mean difference."""
-
-    def read(self, images: np.ndarray, *, clear: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        away = None if clear is None else np.abs(images.astype(np.float64) - clear).mean((1, 2, 3))
-        return images.mean((1, 2)).astype(np.float32), away
 
 
 def test_pictures_are_judged_by_squeezenet_against_the_clear_halves() -> None:

@@ -1,22 +1,74 @@
-"""A whole study of clouds on made people, with a detector and a recogniser made for it."""
+"""A whole study of clouds on made people, with a detector and a recogniser made for it; its configuration and sets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import clouds_world
+import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
-from ficgan.errors import FicganError
-from ficgan.lab.clouds import report, run_cloud_study
-from ficgan.lab.clouds.report import METRICS, controls, mu_privacy, points, summary, write_cloud_report
-from ficgan.lab.clouds.sets import CloudStudyConfig
-from ficgan.lab.clouds.study import CloudStudy, open_study
+from ficgan import configs
+from ficgan.errors import FicganError, UsageError
+from ficgan.faces import Face
+from ficgan.lab.clouds import run_cloud_study
+from ficgan.lab.clouds.report import METRICS, controls, mu_privacy, points, summary
+from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, people_of_names
+from ficgan.lab.clouds.study import CloudStudy, PictureJudges, open_study
+from ficgan.lab.readers import Reader
 from ficgan.lab.report.tables import value_of
 from ficgan.lab.results import Results
+from ficgan.pointcloud import write_cloud
+from ficgan.pointcloud.face import made_head
+
+FIVE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.75], [0.65, 0.75]])
+
+
+def write_people(folder: Path, people: int = 3, points: int = 1200) -> Path:
+    """Two scans of each, in the canonical frame; the last has one more, called neutral."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for person in range(people):
+        for scan, mood in enumerate(("neutral", "smile")):
+            head = made_head(person, points=points, scan=scan)
+            write_cloud(folder / f"p{person}_{mood}.ply", head.cloud)
+    return folder
+
+
+class Box:
+    """Finds whatever is not white, if there is enough of it."""
+
+    name = "box"
+
+    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
+        rows, columns = np.nonzero((image < 250).any(axis=2))
+        if len(rows) < 200:
+            return []
+        box = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], np.float32)
+        size = box[2:] - box[:2]
+        return [Face(box, (box[:2] + FIVE * size).astype(np.float32), 1.0)]
+
+
+class Thumb:
+    """Knows people by a thumbnail of the whole picture."""
+
+    name, metric, match_threshold = "thumb", "cosine", 0.5
+
+    def embed(self, image: NDArray[np.uint8], landmarks: Any) -> NDArray[np.float32]:
+        small = cv2.resize(image, (12, 16), interpolation=cv2.INTER_AREA).astype(np.float32)
+        return np.repeat((small - 200).reshape(1, -1), len(landmarks), axis=0)
+
+
+def judges() -> PictureJudges:
+    return PictureJudges([Reader(Thumb(), "thumb", "thumb-1")], Box())  # type: ignore[arg-type]
+
+
+def install(patch: Any) -> None:
+    """These judges in place of whatever a configuration names."""
+    patch.setattr(PictureJudges, "open", classmethod(lambda cls, config: judges()))
+
 
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 ATTACK = {"epochs": 2, "strengths": [12], "views": 2, "size": 16, "device": "cpu"}
@@ -30,9 +82,9 @@ def study(folder: Path, **more: Any) -> CloudStudyConfig:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("clouds")
-    clouds_world.write_people(root / "people", 4, 1500)
+    write_people(root / "people", 4, 1500)
     with pytest.MonkeyPatch.context() as patch:
-        clouds_world.install(patch)
+        install(patch)
         said: list[tuple[int, int, str]] = []
         config = study(root / "people", attack=ATTACK)
         yield root, run_cloud_study(config, root / "out", progress=lambda *now: said.append(now)), said
@@ -85,6 +137,7 @@ def test_guesses_are_tried_on_the_others_against_everybody(ran: Any) -> None:
 
 def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root, results, _ = ran
+    assert Results.read(root / "out" / "results.json").trials == results.trials
     # The guesses of the auto-encoder are not kept, but it is: clouds are read for them.
     prepared, reads = CloudStudy.prepared, []
     monkeypatch.setattr(CloudStudy, "prepared", lambda self, row: reads.append(row) or prepared(self, row))
@@ -96,48 +149,34 @@ def test_what_is_there_is_not_computed_again(ran: Any, monkeypatch: pytest.Monke
     assert again.provenance[trained]["seconds"] == results.provenance[trained]["seconds"]  # read, not trained again
 
 
-@pytest.mark.slow
-def test_the_page_stands_alone(ran: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, results, _ = ran
-    few = {"correlations": report.PLOTS["correlations"]}
-    monkeypatch.setattr(report, "PLOTS", few)  # to draw all of them takes ten seconds
-    read = Results.read(root / "out" / "results.json")
-    assert read.trials == results.trials
-    page = write_cloud_report(read, tmp_path)[0].read_text()
-    assert "http" not in page.replace("http://www.w3.org", "") and str(root) not in page
-    assert page.count("data:image/png") == len(few)
-    for name in ("points", "summary", "attackers", "controls"):
-        assert (tmp_path / "tables" / f"{name}.csv").stat().st_size
-
-
 def test_an_image_without_a_face_is_read_where_the_clear_face_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    judges, places = clouds_world.judges(), []
-    embed, thumb = clouds_world.Thumb.embed, clouds_world.Thumb
-    monkeypatch.setattr(thumb, "embed", lambda self, image, at: places.append(at) or embed(self, image, at))
+    looking, places = judges(), []
+    embed = Thumb.embed
+    monkeypatch.setattr(Thumb, "embed", lambda self, image, at: places.append(at) or embed(self, image, at))
     blank = np.full((515, 389, 3), 255, np.uint8)
     clear = blank.copy()
     clear[100:300, 100:300] = 0
-    seen = judges.read([clear])
-    record = judges.read([blank], (clear, seen))
+    seen = looking.read([clear])
+    record = looking.read([blank], (clear, seen))
     assert seen["found"][0] and not record["found"][0] and record["made"][0]
     np.testing.assert_allclose(places[-1][0], seen["marks"][0])
-    judges.read([blank])
+    looking.read([blank])
     assert places[-1][0][:, 1].max() > 300  # the whole image
 
 
 def test_a_broken_scan_fails_the_study_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = clouds_world.write_people(tmp_path / "people", 3, 400)
+    folder = write_people(tmp_path / "people", 3, 400)
     (folder / "p0_smile.ply").write_bytes(b"ply\nformat ascii 1.0\nend_header\n")
-    clouds_world.install(monkeypatch)
+    install(monkeypatch)
     with pytest.raises(FicganError, match="p0"):
         run_cloud_study(study(folder, methods=["tapering"]), tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clouds_world.install(monkeypatch)
-    monkeypatch.setattr("ficgan.lab.clouds.study.get_detector", lambda name: clouds_world.Box())
-    folder = clouds_world.write_people(tmp_path / "people", 3, 2500)
+    install(monkeypatch)
+    monkeypatch.setattr("ficgan.lab.clouds.study.get_detector", lambda name: Box())
+    folder = write_people(tmp_path / "people", 3, 2500)
     config = study(folder, methods=["uniform-noise"], strengths=[1])
     drawn = open_study(config)
     ranks = []
@@ -152,3 +191,75 @@ def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch
         found = (t for t in results.trials if t.recogniser == "thumb" and t.scenario in ("clear", "naive"))
         ranks.append([value_of(trial.figures, "rank-1") for trial in found])
     assert min(ranks[0]) > 0.8 and max(ranks[1]) < 0.2
+
+
+# -- whose clouds are in a study ---------------------------------------------------------------------------------------
+
+
+def prepared_set(folder: Path, **more: object) -> CloudStudyConfig:
+    return CloudStudyConfig.parse({"clouds": str(folder), "prepared": True, **more})
+
+
+def test_the_thesis_protocol_is_packaged() -> None:
+    config = CloudStudyConfig.read("pointcloud")
+    assert config.synthetic is not None and config.synthetic.people == 200
+    assert len(config.methods) * len(config.strengths) == 210
+    assert "pointcloud-small" in configs.names("eval") and CloudStudyConfig.read("pointcloud-small").title
+
+
+@pytest.mark.parametrize(
+    ("tree", "key"),
+    [
+        ({}, "clouds"),
+        ({"clouds": "a", "synthetic": {}}, "clouds"),
+        ({"clouds": "a", "degres": [1]}, "strengths"),
+        ({"synthetic": {"peopel": 3}}, "synthetic.people"),
+        ({"clouds": "a", "strengths": [0]}, "strengths"),
+        ({"clouds": "a", "strengths": [3, 3]}, "strengths"),
+        ({"clouds": "a", "methods": ["smooth-kn"]}, "smooth-knn"),
+        ({"clouds": "a", "strengths": [2], "attack": {"strengths": [3]}}, "attack.strengths"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> None:
+    with pytest.raises(UsageError, match=key) as caught:
+        CloudStudyConfig.parse(tree)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["f1_eyes_closed", "f2_neutral"], [("f1", "eyes_closed"), ("f2", "neutral")]),
+        (["anna/neutral", "bert/smile"], [("anna", "neutral"), ("bert", "smile")]),
+        (["id_000", "id_001"], [("id_000", ""), ("id_001", "")]),
+        (["anna"], [("anna", "")]),
+    ],
+)
+def test_names_tell_people_and_expressions(names: list[str], expected: list[tuple[str, str]]) -> None:
+    assert people_of_names(names) == expected
+
+
+def test_nobody_is_compared_with_their_own_scan(tmp_path: Path) -> None:
+    clouds = open_clouds(prepared_set(write_people(tmp_path, 4, 100)))
+    assert clouds.target is not None and not set(clouds.gallery) & set(clouds.probes)
+    away = clouds.scans[clouds.target].person
+    assert away not in clouds.people and len(clouds.people) == 3
+    enrolled = [clouds.scans[row].person for row in clouds.gallery]
+    assert enrolled == sorted(set(enrolled)) and all(clouds.scans[r].expression == "neutral" for r in clouds.gallery)
+    assert {clouds.scans[row].person for row in clouds.probes} <= set(enrolled)
+
+
+def test_the_target_is_whom_one_can_spare(tmp_path: Path) -> None:
+    write_people(tmp_path, 3, 100)
+    (tmp_path / "p1_smile.ply").unlink()
+    clouds = open_clouds(prepared_set(tmp_path))
+    assert clouds.target is not None and clouds.scans[clouds.target].person == "p1"
+    assert open_clouds(prepared_set(tmp_path, methods=["pmp"])).target is None
+
+
+def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
+    first, again, other = (
+        open_clouds(CloudStudyConfig.parse({"synthetic": {"people": 3, "seed": seed}})) for seed in (0, 0, 1)
+    )
+    assert len(first.scans) == 8 and len(first.people) == 3 and len(first.probes) == 3
+    assert first.facts() == again.facts() != other.facts() and first.facts()["kind"] == "made heads"

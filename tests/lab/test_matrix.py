@@ -1,12 +1,10 @@
-"""The whole matrix on made people, whose identity is a texture: controls, attackers, resuming, refusals."""
+"""The matrix on made people, whose identity is a texture: controls, attackers, resuming, refusals, what is kept."""
 
 from __future__ import annotations
 
-import csv
-import html
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -20,17 +18,18 @@ from texture_world import judged_by_textures, write_people
 
 import ficgan.lab
 from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers.k_same import AverageFace
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
+from ficgan.lab import Ficgan, matrix
 from ficgan.lab import bench as lab_bench
-from ficgan.lab import matrix
 from ficgan.lab.attackers import titles
 from ficgan.lab.attacks import REVERSERS, Pairs, ReverserTraits
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.report import write_report
 from ficgan.lab.report.tables import controls, headlines, ranking
 from ficgan.lab.results import Results
+from ficgan.lab.run import Store, files_digest, fingerprint
 
 assert ficgan.lab
 PEOPLE, EACH, SIDE = 56, 4, 64
@@ -121,15 +120,10 @@ def test_attackers_do_what_they_can_and_no_more(run: tuple[Results, Path]) -> No
     assert order[0] == "solid"
 
 
-def test_groups_of_people_have_figures_of_their_own(run: tuple[Results, Path]) -> None:
-    results, _ = run
-    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
-    assert {"gender=Female", "gender=Male"} <= set(naive.groups)
-
-
 def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: Path) -> None:
     """And a task that is lost is made again alike."""
     results, out = run
+    assert str(people.parent) not in results.to_json()
     assert Results.read(out / "results.json").trials == results.trials
     before = {path: path.stat().st_mtime_ns for path in (out / "store").glob("*.json")}
     lost = next(path for path in before if (json.loads(path.read_text())["method"] or {}).get("name") == "solid")
@@ -140,29 +134,13 @@ def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: P
     assert again.trials == results.trials
 
 
-def test_utility_is_there_for_every_method(run: tuple[Results, Path]) -> None:
+def test_groups_and_utility_are_there(run: tuple[Results, Path]) -> None:
     results, _ = run
+    naive = next(t for t in results.trials if t.scenario == "naive" and t.method.startswith("gaussian"))
+    assert {"gender=Female", "gender=Male"} <= set(naive.groups)
     kept = {one.method: {figure.metric: figure.value for figure in one.figures} for one in results.utilities}
     assert len(kept) == 5 and kept["clear"]["ssim"] == pytest.approx(1)
     assert kept["solid"]["ssim"] < 0.2
-
-
-def test_the_report_holds_the_figures_and_needs_nothing_else(
-    run: tuple[Results, Path], people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results, _ = run
-    monkeypatch.setattr("ficgan.lab.report.draw_all", lambda *_: {})
-    assert str(people.parent) not in results.to_json()
-    files = write_report(results, tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert str(people.parent) not in page
-    assert "http" not in page.replace("http://www.w3.org", "")
-    for caveat in results.caveats:
-        assert html.escape(caveat).replace("&quot;", "&#34;").replace("&#x27;", "&#39;") in page
-    rows = list(csv.DictReader((tmp_path / "tables" / "privacy.csv").read_text().splitlines()))
-    assert len(rows) == sum(len(trial.figures) for trial in results.trials)
-    assert {path.suffix for path in files} == {".html", ".json", ".csv"}
-    assert json.loads((tmp_path / "report.json").read_text())["title"] == "made people"
 
 
 def test_one_failed_method_does_not_cost_the_others(people: Path, tmp_path: Path) -> None:
@@ -253,3 +231,52 @@ def test_titles_are_short_and_tell_apart() -> None:
     found = list(titles(specs).values())
     assert found[0] == "ridge:penalty=3" and "linear=none" in found[1]
     assert len(set(found)) == len(specs) and max(map(len, found)) <= 80 and "/" not in "".join(found)
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_an_array_is_made_once_and_made_again_when_damaged(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make() -> np.ndarray:
+        made.append(1)
+        return np.arange(6).reshape(2, 3)
+
+    store = Store(tmp_path / "store")
+    for _ in range(3):
+        assert np.array_equal(store.array(["a", 1], make), np.arange(6).reshape(2, 3))
+    assert len(made) == 1
+    store.array(["a", 2], make)
+    assert len(made) == 2
+    for path in (tmp_path / "store").iterdir():
+        path.write_bytes(path.read_bytes()[:90])
+    store.array(["a", 1], make)
+    assert len(made) == 3
+    Store(None).array(["a", 1], make)
+    assert len(made) == 4
+
+
+def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    file = tmp_path / "v.onnx"
+    file.write_bytes(b"one")
+    first = files_digest(f"onnx:{file}")
+    file.write_bytes(b"two, longer")
+    assert len(first) == 1 and files_digest(f"onnx:{file}") != first
+    assert files_digest(f"onnx:{file}+onnx:{file}") == files_digest(f"onnx:{file}") * 2
+    assert files_digest("as_described") == [] and files_digest(str(tmp_path / "none.onnx")) == []
+    (tmp_path / "inner.png").write_bytes(b"x")
+    before = files_digest(str(tmp_path))
+    (tmp_path / "inner.png").write_bytes(b"xy")
+    assert files_digest(str(tmp_path)) != before
+
+
+@pytest.mark.slow
+def test_fingerprints_follow_parameters_seeds_and_backgrounds() -> None:
+    rng = np.random.default_rng(0)
+    sets = [Faces(rng.integers(0, 256, (3, 32, 32, 3), np.uint8), ("a", "b", "c")) for _ in range(2)]
+    prints = {fingerprint(AverageFace().fit(faces)) for faces in sets} | {fingerprint(AverageFace())}
+    assert len(prints) == 3
+    assert fingerprint(AverageFace().fit(sets[0])) in prints
+    weak = Ficgan(layer=7, k=10)
+    assert len({fingerprint(one) for one in (weak, replace(weak, seed=1), replace(weak, layer=6))}) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,9 @@ def test_the_page_escapes_and_shows_what_is_refused(report: list[Path]) -> None:
     assert "there is no such attacker" in page and "Theirs" in page and "no weights" in page
     assert "made, by gender: rank-1" in page and "0.800" in page
     assert {path.name for path in report if path.suffix == ".svg"} >= {"made-attackers.svg"}
-    assert all(path.is_file() for path in report)
+    assert all(path.is_file() for path in report) and "http" not in page.replace("http://www.w3.org", "")
+    rows = list(csv.DictReader(report[0].with_name("tables").joinpath("privacy.csv").read_text().splitlines()))
+    assert len(rows) == sum(len(one.figures) for one in results().trials)
     assert Results.read(report[0].with_name("report.json")).trials == results().trials
 
 

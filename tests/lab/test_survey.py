@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from page_reader import browse, stands_alone
 from PIL import Image
 from sklearn.metrics import accuracy_score, f1_score, recall_score
-from survey_world import SIDE, hand_in, made_people, made_survey, random_answers
-from texture_world import Textures, judged_by_textures
+from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.cli.evaluate import evaluate
 from ficgan.errors import InputError, UsageError
@@ -25,8 +24,10 @@ from ficgan.lab.matrix_config import SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader
 from ficgan.lab.survey import (
+    ANSWERS_SCHEMA,
     LIKERT,
     Survey,
+    SurveyKey,
     asked,
     collect,
     conditions_of,
@@ -41,11 +42,48 @@ from ficgan.lab.survey import (
 from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, figures
 
 BOOTSTRAP = Bootstrap(60, 3)
+SIDE = 32
+
+
+def made_survey(source: SetConfig, reversed_by: str = "pixelation:size=4@ridge") -> Survey:
+    """Clear, pixelated, reversed."""
+    return make_survey(source, conditions_of(["pixelation:size=4"], [reversed_by]), pairs=4)
+
+
+def hand_in(path: Path, key: SurveyKey, code: str, said: dict[str, str] | None = None, **more: Any) -> Path:
+    """Answers as the page saves them: right but for what is `said` of items; "" leaves one open."""
+    answers = [{"item": item.id, "answer": (said or {}).get(item.id, item.right), "seconds": 1.5} for item in key.items]
+    tree = {
+        "schema": ANSWERS_SCHEMA,
+        "questionnaire": key.token,
+        "participant": code,
+        "consent": True,
+        "finished": True,
+        "answers": [one for one in answers if one["answer"]],
+    }
+    path.write_text(json.dumps({**tree, **more}))
+    return path
+
+
+def random_answers(folder: Path, key: SurveyKey, people: int) -> list[Path]:
+    """Files of people who pass the checks and otherwise answer as it comes, oftener right than not."""
+    rng, other = np.random.default_rng(0), {"yes": "no", "no": "yes"}
+    out = []
+    for number in range(people):
+        said = {
+            item.id: rng.choice([item.right, other[item.right], "unsure"], p=[0.6, 0.25, 0.15])
+            for item in key.items
+            if item.condition
+        }
+        out.append(hand_in(folder / f"a{number}.json", key, f"p{number}", said))
+    return out
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> SetConfig:
-    return made_people(tmp_path_factory.mktemp("world") / "people")
+    """Seventy people, women and men in turn, three photos each."""
+    folder = write_people(tmp_path_factory.mktemp("world") / "people", 70, 3, 5, noise=8, genders=True)
+    return SetConfig(name="made", path=str(folder), labels=str(folder / "labels.csv"), size=SIDE, aligned=True)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_world import people, prepared, reader
+from made_world import Means, people, prepared, reader
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from ficgan.anonymizers import ANONYMIZERS, Defended, generator
@@ -138,18 +138,6 @@ def test_the_attacker_repeats_what_is_not_drawn_and_never_what_the_publisher_dre
 
 
 # How far guesses resemble clear faces
-
-
-class Means:
-    """A stand-in for LPIPS and Inception: features are channel means, the distance is a mean difference."""
-
-    network = "means"
-
-    def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.abs(a.astype(float) - b).mean((1, 2, 3))
-
-    def features(self, images: np.ndarray) -> np.ndarray:
-        return images.mean((1, 2)).astype(np.float32)
 
 
 def test_means_are_of_the_replaced_square(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

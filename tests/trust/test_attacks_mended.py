@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from stand_ins import random_network
 
 from ficgan.cli.deid import purge
 from ficgan.cli.main import printable
@@ -25,7 +26,6 @@ from ficgan.faces import Alignment, get_recognizer
 from ficgan.faces.detection import PyramidDetector, SearchPlan
 from ficgan.models import FICGAN, CheckpointHeader, load_checkpoint, load_tensors, save_checkpoint, save_tensors
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ModelConfig(
     resolution=16, id_dim=8, w_dim=8, spatial_channels=4, channel_base=64, channel_max=8, mapping_layers=1
 )
@@ -99,9 +99,7 @@ def test_what_a_killed_external_mode_leaves_is_private_and_purged(tmp_path: Path
         "External(command='sh -c \\'sleep 15\\' wait {input} {output}')("
         "Faces(np.zeros((1, 8, 8, 3), np.uint8), ('a',)))"
     )
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)})
     end = time.monotonic() + 60
     while not (faces := list(tmp_path.glob("ficgan-external-*/input/000000.png"))) and time.monotonic() < end:
         time.sleep(0.05)
@@ -151,25 +149,7 @@ def test_checkpoints_that_draw_nothing_are_refused_in_a_sentence(tmp_path: Path,
     assert "\n" not in str(caught.value)
 
 
-def recogniser(path: Path, constant: bool) -> Path:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    weights = np.zeros((3 * 112 * 112, 4), np.float32)
-    if not constant:
-        weights[:] = np.random.default_rng(0).normal(size=weights.shape)
-    graph = helper.make_graph(
-        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("Gemm", ["f", "w", "b"], ["y"])],
-        "gate",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 112, 112])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
-        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.full(4, float(constant), np.float32), "b")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
-
-
 def test_a_gate_that_says_the_same_of_everything_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="says the same of two different pictures"):
-        get_recognizer(f"onnx:{recogniser(tmp_path / 'constant.onnx', True)}")
-    get_recognizer(f"onnx:{recogniser(tmp_path / 'sound.onnx', False)}")
+        get_recognizer(f"onnx:{random_network(tmp_path / 'constant.onnx', constant=True)}")
+    get_recognizer(f"onnx:{random_network(tmp_path / 'sound.onnx')}")

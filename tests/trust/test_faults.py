@@ -31,7 +31,6 @@ from small import SMALL
 from ficgan.files import atomic_write
 from ficgan.models import load_tensors
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("FICGAN_KILLS", "2"))
 CODE = "from ficgan.cli.main import main; main()"
 
@@ -45,14 +44,8 @@ class Case:
     read: Callable[[Path], dict[str, Any]]
 
     def start(self, out: Path) -> subprocess.Popen[str]:
-        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return subprocess.Popen(
-            [sys.executable, "-c", CODE, *map(str, self.arguments(out))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        command = [sys.executable, "-c", CODE, *map(str, self.arguments(out))]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Made-up images in folders, tars and zips."""
+"""Made-up images, and sets of them in folders, tars and zips."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import numpy as np
 from PIL import Image
 
 
-def encoded(rng: np.random.Generator, size: tuple[int, int] = (20, 16), kind: str = "PNG") -> bytes:
-    """A noise image of (width, height), encoded."""
+def coded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    """The bytes of a file of uint8 [H,W,3] or [H,W]."""
     buffer = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(buffer, kind)
+    Image.fromarray(pixels).save(buffer, kind)
     return buffer.getvalue()
+
+
+def encoded(rng: np.random.Generator, size: tuple[int, int] = (20, 16)) -> bytes:
+    """A noise image of (width, height)."""
+    return coded(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
 
 
 def write_tar(path: Path, members: dict[str, bytes]) -> Path:
