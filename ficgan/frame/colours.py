@@ -227,7 +227,11 @@ def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) 
     light = colour + (grey_of(light) - grey_of(colour))[..., None]
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
     near_border = np.exp(-depth / np.float32(0.12 * half))
-    fade = cast + near_border * fade + (1 - near_border) * light
+    within = 1 - near_border
+    fade *= near_border
+    if plain.any():  # a border of another brightness must not bleach or darken the middle
+        fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
+    fade += cast + within * light
     return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
 
 
