@@ -37,8 +37,8 @@ Floats = NDArray[np.float32]
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
-# Of `AppearanceModel.brows`: the darkest and the lightest that are drawn. Of people .9 lie between −.6 and .6.
-_BROWS = (-0.6, 0.3)
+# Of `AppearanceModel.brows`: at ages, the darkest and the lightest that are drawn; about .8 of people lie between.
+_AGES, _DARKEST_BROWS, _LIGHTEST_BROWS = (1, 6, 15), (0.05, -0.1, -0.6), (0.6, 0.4, 0.3)
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
 # New faces whose lenders are remembered: more than a film shows at once.
@@ -187,7 +187,9 @@ class FaceRenderer:
             # Shadows under the noses of women and children look like moustaches.
             own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
             moustache = CLEAN + own * (place.moustache - CLEAN)
-            texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
+            texture = self._groomed(
+                self._plainer(texture, moment), moment, moustache, row.kind[AGE], self._share(taken)
+            )
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -207,7 +209,7 @@ class FaceRenderer:
         texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
-    def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
+    def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:
         """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
         model, out = self.model, texture.copy()
         rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
@@ -215,7 +217,8 @@ class FaceRenderer:
         change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
         reads, gives = model.brows
         brows = float(reads @ rest)
-        change += (float(np.clip(brows, *_BROWS)) - brows) * gives.reshape(-1, 3)
+        darkest, lightest = np.interp(age, _AGES, _DARKEST_BROWS), np.interp(age, _AGES, _LIGHTEST_BROWS)
+        change += np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
         change += self._trace.taken_from(rest)[:, None]
         contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
