@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from ficgan.lab import bench, readers
+from ficgan.lab.metrics.utility import Judges
 
 
 @dataclass
@@ -40,6 +41,7 @@ def judged_by_textures(patch: pytest.MonkeyPatch, cells: int = 8) -> readers.Rea
     judge = readers.Reader(Textures(cells), "textures", "textures-1")  # type: ignore[arg-type]
     patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
     patch.setattr(bench, "_detector", lambda name: Blind())
+    patch.setattr(bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"}))
     bench._cached_bench.cache_clear()
     return judge
 

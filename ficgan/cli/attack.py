@@ -129,7 +129,6 @@ def attack_run(
 @shared.options(shared.JUDGES, shared.RESAMPLES)
 @many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
 @many("--scenario", "A further scenario, such as parrot-enrol", "scenarios")
-@count("--pictures", 0, "Examples in the report; they show the faces of the set.", low=0)
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)
 @shared.reporting("task")

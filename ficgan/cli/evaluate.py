@@ -13,7 +13,7 @@ from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, UsageError
 from ficgan.files import atomic_write
 from ficgan.options import parse_diversity
 
@@ -138,24 +138,19 @@ def run(
 
 
 @evaluate.command()
-@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument("results", type=click.Path(path_type=Path, exists=True))
 @shared.output("[default: beside it]", required=False)
 @handle_errors
-def report(results: tuple[Path, ...], out: Path | None) -> None:
-    """Make the report of finished evaluations: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
+def report(results: Path, out: Path | None) -> None:
+    """Make the report of a finished evaluation: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
 
-    RESULTS: results.json of a run, or its folder; several are laid side by side.
+    RESULTS: results.json of a run, or its folder.
     """
-    from ficgan.lab.report import merge
     from ficgan.lab.results import Results
 
-    files = [place / "results.json" if place.is_dir() else place for place in results]
-    for file in files:
-        if not file.exists():
-            raise InputError(f"{file} does not exist; name the folder of an evaluation that has finished")
-    folder = out or files[0].parent
-    merged = merge([Results.read(file) for file in files])
-    written = write_pages(merged, folder, pictures=[file.parent for file in files])
+    file = results / "results.json" if results.is_dir() else results
+    folder = out or file.parent
+    written = write_pages(Results.read(file), folder)
     click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
 
 

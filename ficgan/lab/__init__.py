@@ -8,10 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
-from ficgan.deidentify import Deidentifier
+from ficgan.deidentify import load_face_model
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import read_kinds
 from ficgan.faces import Face, solid_mask
@@ -54,34 +53,27 @@ class Ficgan(Anonymizer):
 
     def settings(self) -> dict[str, Any]:
         """The controls and the digests of model and bank, without folders of this machine."""
-        settings = super().settings()
-        for name in ("checkpoint", "bank", "device"):
-            settings.pop(name, None)
-        deid = self._engine()
-        digests = {"checkpoint_sha256": deid.digests.get("checkpoint"), "bank_digest": deid.face_model.bank.digest}
-        return settings | digests
+        files = ("checkpoint", "bank", "device")
+        settings = {name: value for name, value in super().settings().items() if name not in files}
+        model, digest = self._loaded()
+        return settings | {"checkpoint_sha256": digest, "bank_digest": model.bank.digest}
 
-    def _engine(self) -> Deidentifier:
-        return _engine(Ficgan(**{name: getattr(self, name) for name in _ENGINE}))
+    def _loaded(self) -> tuple[FaceModel, str]:
+        return _load(Ficgan(**{name: getattr(self, name) for name in _CONTROLS}))
 
     @property
     def face_model(self) -> FaceModel:
         """The networks with these controls, loaded once."""
-        return self._engine().face_model
+        return self._loaded()[0]
 
     def readings(self, faces: Faces) -> list[FaceReading]:
         """Readings of the faces by the model."""
         return self.face_model.see([(image, face) for image, face in zip(faces.images, _faces(faces), strict=True)])
 
     def __call__(self, faces: Faces) -> Images:
-        return self.composed(faces)[0]
-
-    def composed(self, faces: Faces) -> tuple[Images, NDArray[np.float32]]:
-        """New faces, and how much of each pixel [N,S,S] was replaced; a face that the model cannot make is covered."""
         model, out = self.face_model, faces.images.copy()
-        weights = np.zeros(out.shape[:3], np.float32)
         if not len(faces):
-            return out, weights
+            return out
         readings, attempt, keys = self.readings(faces), Attempt(self.layer, model.band), self._keys(faces)
         model = copy(model)
         model.seed = self.seed
@@ -99,10 +91,11 @@ class Ficgan(Anonymizer):
             styles.append(model.styles(readings[n].z_id[None], [drawn[keys[n]]], attempt))
         made = model.render(np.concatenate(styles), [readings[n] for n in rows]) if rows else []
         pastes = dict(zip(rows, made, strict=True))
-        for n, (image, weight, face) in enumerate(zip(out, weights, _faces(faces), strict=True)):
+        for n, (image, face) in enumerate(zip(out, _faces(faces), strict=True)):
+            # A face that the model cannot make is covered.
             paste = model.paste(image, readings[n], pastes[n]) if n in pastes else solid_mask(image, face)
-            paste.onto(image, weight)
-        return out, weights
+            paste.onto(image)
+        return out
 
     def _keys(self, faces: Faces) -> list[str]:
         if self.same == "all":
@@ -148,8 +141,7 @@ def _others(faces: Faces) -> list[int]:
     people = faces.people if faces.people is not None and known else np.arange(len(faces))
     if len(np.unique(people)) < 2:
         raise UsageError("ficgan with alpha above 0 takes its targets from the other people, and there is one person")
-    count = len(people)
-    following = [[(row + step) % count for step in range(1, count)] for row in range(count)]
+    following = [np.roll(np.arange(len(faces)), -row - 1).tolist() for row in range(len(faces))]
     return [next(other for other in rows if people[other] != people[row]) for row, rows in enumerate(following)]
 
 
@@ -165,33 +157,24 @@ def _faces(faces: Faces) -> list[Face]:
 
 
 # What a model is made by; draws take the seed of their own.
-_ENGINE = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
+_CONTROLS = ("checkpoint", "bank", "k", "layer", "band", "psi", "attributes", "add", "keep_kind", "device")
 
 
 @lru_cache(maxsize=4)
-def _engine(controls: Ficgan) -> Deidentifier:
-    """A model ready for use; the networks are loaded once for each setting."""
-    return Deidentifier.from_pretrained(
-        controls.checkpoint or None,
-        controls.bank or None,
-        verify=False,
-        k=controls.k,
-        layer=controls.layer,
-        band=controls.band or None,
-        psi=controls.psi,
-        attributes=controls.attributes.replace("+", ",") or None,
-        add=[part for part in controls.add.split("+") if part],
-        keep_kind=controls.keep_kind.replace("+", ","),
+def _load(given: Ficgan) -> tuple[FaceModel, str]:
+    """A model ready for use and the digest of its file; the networks are loaded once for each setting."""
+    model, _, digest = load_face_model(
+        given.checkpoint or None,
+        given.bank or None,
+        device=given.device,
+        k=given.k,
+        band=given.band or None,
         seed=0,
-        detector=_NoDetector(),
-        device=controls.device,
+        attributes=given.attributes.replace("+", ",") or None,
+        add=[part for part in given.add.split("+") if part],
+        keep_kind=given.keep_kind.replace("+", ","),
     )
-
-
-class _NoDetector:
-    """Crops come with their landmarks; nothing is searched for."""
-
-    name = "none"
-
-    def detect(self, image: Images) -> list[Any]:
-        raise NotImplementedError("faces are given with their landmarks")
+    if model.band is None:
+        model.check_layer(given.layer)
+    model.check_draws(Attempt(given.layer), given.psi)
+    return model, digest

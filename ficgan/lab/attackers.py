@@ -28,6 +28,12 @@ Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → t
 WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
+
+def unturned(faces: Faces, rows: Rows) -> Faces:
+    """Pictures are read as they are."""
+    return faces
+
+
 # -- learning ---------------------------------------------------------------------------------------------------------
 
 
@@ -66,9 +72,7 @@ class TrainedAttacker:
         kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
         return in_region(self.bench, rows, seen, kept)
 
-    def reads(
-        self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = lambda faces, rows: faces
-    ) -> dict[str, Read]:
+    def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
         bench = self.bench
         found: dict[str, list[Embeddings]] = {reader.name: [] for reader in bench.readers}
@@ -83,7 +87,7 @@ class TrainedAttacker:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
                 shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
-        enrolled = bench.prepared.faces.take(gallery)
+        enrolled = bench.clear(gallery)
         return {
             reader.name: Read(
                 np.concatenate(found[reader.name]),
@@ -134,22 +138,21 @@ def mark_of(pairs: Pairs) -> list[Any]:
     return [content(pairs.anonymised), content(pairs.clear), who]
 
 
-def training_pairs(bench: Bench, subject: Subject, maker: Anonymizer) -> Pairs:
+def training_pairs(subject: Subject) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
-    rows = bench.split.attacker
-    if bench.training_set is not None:
-        part, faces = bench.training_set, subject.training_faces(maker)
-    elif len(rows):
-        part, faces = bench.part(rows), subject.anonymised(rows, maker)
-    else:
+    bench, rows = subject.bench, subject.bench.split.attacker
+    if (other := bench.training_set) is not None:  # its people have numbers of their own
+        made = other.faces.with_images(subject.made(other, other.digest))
+        return Pairs(dataclasses.replace(other, faces=made).regions(), other.regions())
+    if not len(rows):
         raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    return Pairs(dataclasses.replace(part, faces=faces).regions(), part.regions())
+    return bench.pairs(rows, subject.anonymised(rows).images)
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
 
 
-def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
+def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
     """Name of each attacker of a scenario in tables → what it makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
     if not kind:
@@ -161,22 +164,18 @@ def attacked(bench: Bench, subject: Subject, scenario: Scenario, rows: Rows) -> 
     if kind == "right key":
         if not method.traits.keyed:
             raise NotApplicable(f"{method.name} has no key")
-        return {kind: in_region(bench, rows, anonymised, method.invert)}
-    attacks = trained_attackers(bench, subject, method, kind)
-    return {attack.title: attack.restored(anonymised, rows) for attack in attacks}
-
-
-def trained_attackers(bench: Bench, subject: Subject, method: Anonymizer, kind: Attacker) -> list[TrainedAttacker]:
-    """The attackers of a kind of scenario with the pairs that each may learn from."""
-    chosen = _reversers(bench, method, kind)
+        return {kind: in_region(subject.bench, rows, anonymised, method.invert)}
+    chosen = _reversers(subject.bench, method, kind)
     if not chosen:
         raise NotApplicable(f"no {kind} attacker is made for {method.name}")
-    learning = any("pairs" in reverser.traits.knowledge for _, reverser in chosen)
-    pairs = training_pairs(bench, subject, method) if learning else None
-    return [
-        TrainedAttacker(title, reverser, pairs if "pairs" in reverser.traits.knowledge else None, bench, subject.say)
-        for title, reverser in chosen
-    ]
+    learning = {title for title, reverser in chosen.items() if "pairs" in reverser.traits.knowledge}
+    pairs = training_pairs(subject) if learning else None
+    return {
+        title: TrainedAttacker(
+            title, reverser, pairs if title in learning else None, subject.bench, subject.say
+        ).restored(anonymised, rows)
+        for title, reverser in chosen.items()
+    }
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
@@ -184,30 +183,29 @@ def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], 
     return part.with_regions(change(part.regions()))
 
 
-def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> list[tuple[str, Reverser]]:
-    if kind == "specialised":
-        specs = [text for text in bench.specialised if text != "auto"]
-        if "auto" in bench.specialised:
-            plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
-            specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
-    else:
-        specs = list(bench.general)
-    names = titles([*bench.general, *(text for text in bench.specialised if text != "auto"), *specs])
-    made = [(names[text], reverser_of(text)) for text in dict.fromkeys(specs)]
+def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:
+    """Names in tables → attackers of a kind of scenario."""
+    named = [text for text in bench.specialised if text != "auto"]
+    specs = list(bench.general) if kind == "general" else named
+    if kind == "specialised" and "auto" in bench.specialised:
+        plain = (name for name in REVERSERS if not issubclass(REVERSERS[name], Learned))
+        specs = [name for name in plain if method.name in REVERSERS[name].traits.against]
+    names = titles([*bench.general, *named, *specs])
+    made = {names[text]: reverser_of(text) for text in specs}
     if bench.training_set is None:
         return made
     origin = f": learnt on {bench.training_set.source['name']}"
-    return [(title + origin * ("pairs" in reverser.traits.knowledge), reverser) for title, reverser in made]
+    return {title + origin * ("pairs" in one.traits.knowledge): one for title, one in made.items()}
 
 
 def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
     if not method.traits.stochastic:
         raise NotApplicable(f"{method.name} draws nothing: all its results of one image are alike")
-    total = np.zeros_like(subject.clear(rows).images, dtype=np.float32)
+    total = np.zeros_like(subject.bench.clear(rows).images, dtype=np.float32)
     for draw in range(DRAWS):
         seeded: Any = method
         total += subject.anonymised(rows, dataclasses.replace(seeded, seed=seeded.seed + draw)).images
-    return subject.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
+    return subject.bench.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.anonymizers import Faces
+from ficgan.config import check
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
-from ficgan.lab.attackers import WEIGHTS, titles
-from ficgan.lab.attacks import Learned, Pairs, Reverser, load_attacker, reverser_of
+from ficgan.lab.attackers import WEIGHTS, titles, training_pairs
+from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
-from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, anonymiser_for, divided_set, opened, photo_keys
+from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
-from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig, get_scenarios
+from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
 from ficgan.lab.run import Store, digest, files_digest
@@ -40,7 +42,7 @@ def train_attacker(
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or unheard
-    say = lambda text: report(0, 1, text)  # noqa: E731
+    say = partial(report, 0, 1)
     say("preparing faces")
     prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
@@ -58,9 +60,7 @@ def train_attacker(
     elif (out / WEIGHTS).exists():
         raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     manifest.write(out / MANIFEST)
-    rows = bench.split.attacker
-    anonymised = Subject(bench, anonymiser_for(bench, config.anonymizer.make()), say=say).anonymised(rows).images
-    pairs = Pairs(bench.part(rows, anonymised).regions(), bench.part(rows).regions())
+    pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
     if first_process() and (not (out / WEIGHTS).exists() or read_header(out / WEIGHTS).get("about") != about):
@@ -77,7 +77,6 @@ def evaluate_attacker(
     judges: Sequence[str] = ("dlib",),
     scenarios: Sequence[str] = (),
     resamples: int = 1000,
-    pictures: int = 0,
     jobs: int = 1,
     seed: int = 0,
     device: str = "auto",
@@ -91,24 +90,20 @@ def evaluate_attacker(
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     asked = AttackSet(**manifest.config["set"])
-    given = {"limit_people": None, **{key: str(v) if isinstance(v, Path) else v for key, v in given.items()}}
     spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
-    config = MatrixConfig(
-        title=f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
-        sets=[asked.placed(data, data.absolute().stem, **given)],
-        methods=[MethodConfig.model_validate(text) for text in methods] or [_attacked(manifest)],
-        scenarios=["clear", "constant", "naive", "reversed-general", *scenarios],
-        recognisers=list(judges),
-        detector=manifest.config["detector"],
-        general=[spec, "mean-face"],
-        utility=False,
-        resamples=resamples,
-        pictures=pictures,
-        seed=seed,
-    )
-    get_scenarios(config.scenarios)
-    for method in config.methods:
-        method.make()
+    tree: dict[str, Any] = {
+        "title": f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
+        "sets": [asked.placed(data, data.absolute().stem, **given)],
+        "methods": [*methods] or [_attacked(manifest)],
+        "scenarios": ["clear", "constant", "naive", "reversed-general", *scenarios],
+        "recognisers": list(judges),
+        "detector": manifest.config["detector"],
+        "general": [spec, "mean-face"],
+        "utility": False,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    config = check(MatrixConfig, tree, where=str(file))
     _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
@@ -128,8 +123,7 @@ def evaluate_attacker(
 
 
 def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
-    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-    source = wanted.placed(data, data.name or str(data), **texts)
+    source = wanted.placed(data, data.name or str(data), **given)
     faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
     total = source.split.background + source.split.attacker + source.split.test
     people = max(2, min(source.limit_people or total, total, faces.identities))
@@ -168,12 +162,11 @@ def _attacked(manifest: AttackerManifest) -> MethodConfig:
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    source = config.sets[0]
-    faces, asked = opened(source), source.model_dump(mode="json", exclude={"name", "path", "labels", "licence"})
-    methods = [[m.model_dump(mode="json"), *map(files_digest, map(str, m.parameters.values()))] for m in config.methods]
-    judges = [[name, files_digest(name)] for name in config.recognisers]
-    data = [faces.digest, faces.people.tolist(), faces.groups, asked]
-    mark = digest([file_digest(file), data, methods, config.scenarios, judges, config.resamples, config.seed])
+    faces, moved = opened(config.sets[0]), {"name", "path", "labels", "licence"}
+    asked = config.model_dump(mode="json", exclude={"title": True, "general": True, "sets": {0: moved}})
+    values = [*config.recognisers, *(str(v) for method in config.methods for v in method.parameters.values())]
+    data = [faces.digest, faces.people.tolist(), faces.groups]
+    mark = digest([file_digest(file), asked, data, [files_digest(value) for value in values]])
     path = out / EVALUATION
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")

@@ -80,53 +80,6 @@ def probabilities(network: AttributeNetwork, images: NDArray[np.uint8]) -> NDArr
     return np.concatenate(out)
 
 
-def fit(
-    network: AttributeNetwork,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.uint8],
-    validation: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    *,
-    epochs: int,
-    seed: int,
-    progress: Progress | None = None,
-) -> tuple[int, float]:
-    """Train with binary cross-entropy on images [N,72,72,3] uint8 RGB (SIZE and MARGIN) and labels [N,A], 0 or 1.
-
-    Returns the kept epoch and its cross-entropy on `validation`: images [M,64,64,3] and labels [M,A] of other people.
-    """
-    torch.manual_seed(seed)
-    network.to(memory_format=torch.channels_last)
-    device = network.head.weight.device
-    optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=1e-2)
-    total = epochs * math.ceil(len(images) / _BATCH)
-
-    def rate(done: int) -> float:
-        return min(1.0, (done + 1) / _WARM) * (1 + math.cos(math.pi * done / total)) / 2
-
-    def loss(rows: Tensor) -> Tensor:
-        wanted = torch.from_numpy(labels[rows]).float().to(device)
-        return F.binary_cross_entropy_with_logits(network(_varied(to_tensor(images[rows], device))), wanted)
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
-
-    def error() -> float:
-        read = probabilities(network, validation[0]).astype(np.float64).clip(1e-7, 1 - 1e-7)
-        return float(-np.where(validation[1] > 0, np.log(read), np.log(1 - read)).mean())
-
-    epoch, least = minimise(
-        network,
-        loss,
-        lambda: torch.randperm(len(images)).split(_BATCH),
-        optimiser,
-        schedule,
-        epochs=epochs,
-        error=error,
-        progress=progress,
-        title="training",
-    )
-    return epoch, math.inf if least is None else least
-
-
 def _varied(x: Tensor) -> Tensor:
     """[B,3,72,72] in [0, 1] → [B,3,64,64] in about [−1, 1]: shifted and mirrored, in other light."""
     top, left = torch.randint(0, 2 * MARGIN + 1, (2, len(x))).tolist()
@@ -198,15 +151,34 @@ def train_attributes(
     train, validation, test = split_people(faces.people, (0.7, 0.1, 0.2), seed=seed)
 
     torch.manual_seed(seed)
-    network = AttributeNetwork(len(names)).to(device)
-    epoch, error = fit(
+    network = AttributeNetwork(len(names)).to(device).to(memory_format=torch.channels_last)
+    place, learnt = network.head.weight.device, labels[train]
+    images, held = _inputs(faces.take(train), MARGIN), _inputs(faces.take(validation), 0)
+    optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=1e-2)
+    total = epochs * math.ceil(len(images) / _BATCH)
+
+    def rate(done: int) -> float:
+        return min(1.0, (done + 1) / _WARM) * (1 + math.cos(math.pi * done / total)) / 2
+
+    def loss(rows: Tensor) -> Tensor:
+        wanted = torch.from_numpy(learnt[rows]).float().to(place)
+        return F.binary_cross_entropy_with_logits(network(_varied(to_tensor(images[rows], place))), wanted)
+
+    def error() -> float:
+        read = probabilities(network, held).astype(np.float64).clip(1e-7, 1 - 1e-7)
+        return float(-np.where(labels[validation] > 0, np.log(read), np.log(1 - read)).mean())
+
+    torch.manual_seed(seed)
+    epoch, least = minimise(
         network,
-        _inputs(faces.take(train), MARGIN),
-        labels[train],
-        (_inputs(faces.take(validation), 0), labels[validation]),
+        loss,
+        lambda: torch.randperm(len(images)).split(_BATCH),
+        optimiser,
+        torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
         epochs=epochs,
-        seed=seed,
+        error=error,
         progress=progress,
+        title="training",
     )
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
@@ -216,7 +188,7 @@ def train_attributes(
         "size": SIZE,
         "epochs": epochs,
         "kept_epoch": epoch,
-        "held_cross_entropy": round(error, 4),
+        "held_cross_entropy": round(math.inf if least is None else least, 4),
         "seed": seed,
         "test": _measure(read, labels[test], labels[train], names),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence, Set
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Face, FaceDetector, get_detector
 from ficgan.files import content_key
 from ficgan.lab import readers
-from ficgan.lab.attacks import REVERSERS
+from ficgan.lab.attacks import REVERSERS, Pairs
 from ficgan.lab.attacks.learned import Trained, read_header
-from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig, View, public
+from ficgan.lab.matrix_config import MatrixConfig, Scenario, SetConfig, SplitConfig, View, public
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.privacy import Scores
+from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import read_checked, write_json
+from ficgan.lab.results import Figure, Trial, read_checked, write_json
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
@@ -133,8 +134,8 @@ class Bench:
     specialised: Sequence[str] = ("auto",)
     columns: Sequence[str] = ()
     reversal_metrics: bool = True
+    attributes: str | None = None
     training_set: Prepared | None = None  # Another set that attackers learn from
-    ceilings: dict[str, Scores] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -152,6 +153,13 @@ class Bench:
     def bootstrap(self) -> Bootstrap:
         return Bootstrap(max(1, self.resamples), self.seed)
 
+    def clear(self, rows: Rows) -> Faces:
+        return self.prepared.faces.take(rows)
+
+    def pairs(self, rows: Rows, images: Images) -> Pairs:
+        """The replaced squares of rows of the set in other pixels, and clear."""
+        return Pairs(self.part(rows, images).regions(), self.part(rows).regions())
+
     def sample(self, rows: Rows | None = None) -> Sample:
         return Sample(self.people if rows is None else self.people[rows], self.bootstrap)
 
@@ -167,13 +175,24 @@ class Bench:
         """Embeddings [N,D], kept under the digests of the judge, of the pixels and of the landmarks."""
         return self.store.array(["embedding", reader.digest, content(faces)], lambda: reader.embed(faces))
 
-    def ceiling(self, reader: Reader) -> Scores:
-        """Clear probes against the clear gallery."""
-        if reader.name not in self.ceilings:
-            probe, gallery = (self.prepared.faces.take(rows) for rows in (self.split.probe, self.split.gallery))
-            seen, people = (self.embed(reader, probe), self.embed(reader, gallery)), (known(probe), known(gallery))
-            self.ceilings[reader.name] = Scores.compare(*seen, *people, metric=reader.metric)
-        return self.ceilings[reader.name]
+    @cached_property
+    def ceilings(self) -> dict[str, Scores]:
+        """Clear probes against the clear gallery, by judge."""
+        parts = [self.clear(rows) for rows in (self.split.probe, self.split.gallery)]
+        people = [known(faces) for faces in parts]
+        return {
+            reader.name: Scores.compare(*(self.embed(reader, faces) for faces in parts), *people, metric=reader.metric)
+            for reader in self.readers
+        }
+
+    @property
+    def judges(self) -> Judges:
+        return find_judges(self.attributes)
+
+    @cached_property
+    def readings(self) -> UtilityReadings:
+        """What the judges read in the clear probes."""
+        return self.judges.read(self.clear(self.split.probe))
 
     def found(self, faces: Faces) -> NDArray[np.bool_]:
         """[N] whether the detector still finds a face in each crop."""
@@ -191,55 +210,44 @@ def described(anonymizer: Anonymizer) -> dict[str, Any]:
     return {"name": anonymizer.name, **traits, "settings": public(ANONYMIZERS, anonymizer.name, anonymizer.settings())}
 
 
-def anonymiser_for(bench: Bench, anonymizer: Anonymizer) -> Anonymizer:
-    """The anonymiser with its background set, where it needs one."""
-    if "background" not in anonymizer.traits.needs:
-        return anonymizer
-    if not len(bench.split.background):
-        raise UsageError(f"{anonymizer.name} needs a background set, and this split has none; set split.background")
-    return anonymizer.fit(bench.background)
-
-
-def pixels_of(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
-    """Rows of the set, anonymised; kept in the store."""
-    return Subject(bench, anonymizer).anonymised(rows)
+@lru_cache(maxsize=2)
+def find_judges(attributes: str | None) -> Judges:
+    """The judges of utility that are here, with an attribute classifier, if one is given."""
+    return Judges.find(attributes=None if attributes is None else Path(attributes))
 
 
 class Subject:
-    """Views of the set under one anonymiser (None: the clear images); the same pixels are made once."""
+    """Views of the set under one anonymiser (None: the clear images), `label` in results; pixels are made once."""
 
-    def __init__(self, bench: Bench, anonymizer: Anonymizer | None, *, say: Say | None = None) -> None:
-        self.bench, self.anonymizer = bench, anonymizer
+    def __init__(self, bench: Bench, anonymizer: Anonymizer | None, label: str = "", *, say: Say | None = None) -> None:
+        if anonymizer is not None and "background" in anonymizer.traits.needs:
+            if not len(bench.split.background):
+                needs = f"{anonymizer.name} needs a background set, and this split has none"
+                raise UsageError(f"{needs}; set split.background")
+            anonymizer = anonymizer.fit(bench.background)
+        self.bench, self.anonymizer, self.label = bench, anonymizer, label
         self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}
         self._blocks: dict[tuple[str, tuple[str, ...]], Images] = {}
-
-    def clear(self, rows: Rows) -> Faces:
-        return self.bench.prepared.faces.take(rows)
 
     def anonymised(self, rows: Rows, anonymizer: Anonymizer | None = None) -> Faces:
         """Rows of the tested people or of the attacker's, anonymised.
 
         Each group is anonymised at once, so that methods that look at the whole set treat gallery and probe alike.
         """
-        maker = anonymizer or self.anonymizer
-        if maker is None:
-            return self.clear(rows)
+        if self.anonymizer is None:
+            return self.bench.clear(rows)
         split = self.bench.split
         block = np.sort(np.concatenate([split.gallery, split.probe]))
         if not np.isin(rows, block).all():
             block = np.sort(split.attacker)
-        made = self.made(maker, self.bench.part(block), self.bench.digest)
-        return self.clear(rows).with_images(made[np.searchsorted(block, rows)])
+        made = self.made(self.bench.part(block), self.bench.digest, anonymizer)
+        return self.bench.clear(rows).with_images(made[np.searchsorted(block, rows)])
 
-    def training_faces(self, anonymizer: Anonymizer) -> Faces:
-        """The other set that attackers learn from, anonymised; its people have numbers of their own."""
-        other = self.bench.training_set
-        assert other is not None
-        return other.faces.with_images(self.made(anonymizer, other, other.digest))
-
-    def made(self, maker: Anonymizer, part: Prepared, origin: str) -> Images:
+    def made(self, part: Prepared, origin: str, anonymizer: Anonymizer | None = None) -> Images:
         """Crops of a part, anonymised and kept under the digest `origin`; of a program, for this task alone."""
+        maker = anonymizer or self.anonymizer
+        assert maker is not None
 
         def make() -> Images:
             self.say(f"{len(part)} faces are anonymised")
@@ -252,6 +260,11 @@ class Subject:
         if key not in self._blocks:
             self._blocks[key] = make()
         return self._blocks[key]
+
+    def trial(
+        self, scenario: Scenario, judge: str, figures: Sequence[Figure], attacker: str = "", **more: Any
+    ) -> Trial:
+        return Trial(self.bench.name, self.label, scenario.name, judge, attacker, tuple(figures), **more)
 
     def view(self, view: View, rows: Rows) -> Faces:
         if view in ("surroundings", "inside", "inside anonymised") and self.bench.prepared.whole:
@@ -398,6 +411,7 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
         specialised=config.specialised,
         columns=config.groups,
         reversal_metrics=config.reversal_metrics,
+        attributes=config.attributes,
         training_set=training_set,
     )
 

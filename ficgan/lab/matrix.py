@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from ficgan import __version__, pretrained
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
+from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.arrays import ModelInfo
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, Progress, UsageError
-from ficgan.files import file_digest
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
@@ -28,16 +27,14 @@ from ficgan.lab.bench import (
     Refused,
     Rows,
     Subject,
-    anonymiser_for,
     content,
     describe,
     described,
     known,
     open_bench,
-    pixels_of,
 )
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
-from ficgan.lab.metrics import Sample, pictures
+from ficgan.lab.metrics import pictures
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     Scores,
@@ -48,77 +45,19 @@ from ficgan.lab.metrics.privacy import (
     reversibility,
     within_kind,
 )
-from ficgan.lab.metrics.utility import Judges, UtilityReadings, compare, frechet_figure, psnr_figure
+from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
 from ficgan.lab.probe import run_identity_probe
-from ficgan.lab.readers import Embeddings, Reader, retrain_head, similarities
-from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin, png
-from ficgan.lab.run import Run, Say, Task, digest, files_digest, write_file
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
+from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
+from ficgan.lab.run import Run, Say, Task, files_digest
 from ficgan.registry import parse_spec
 
 CLEAR = "clear"
 
 
-@dataclass(frozen=True)
-class MethodOnSet:
-    """One method (None: clear) on one set; `mark` is the digest of all that the result depends on."""
-
-    config: MatrixConfig
-    set: SetConfig
-    method: MethodConfig | None
-    out: Path
-    mark: str
-
-    @classmethod
-    def of(
-        cls, config: MatrixConfig, source: SetConfig, method: MethodConfig | None, data: str, out: Path
-    ) -> MethodOnSet:
-        """`data` is the digest of the set."""
-        shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
-        values = [value for given in _parameters(config, method) for value in given.values() if isinstance(value, str)]
-        files = [files_digest(text) for text in (*config.recognisers, config.attributes or "", *values)]
-        own = None if method is None else method.model_dump(mode="json")
-        return cls(
-            config, source, method, out, digest([__version__, shared, source.name, source.context, data, own, files])
-        )
-
-    @property
-    def label(self) -> str:
-        return CLEAR if self.method is None else self.method.title
-
-    @property
-    def task(self) -> Task:
-        """What an external program gives is not kept: it may have changed."""
-        program = any(given.get("command") for given in _parameters(self.config, self.method))
-        key = None if program else ["matrix", self.mark]
-        return Task(f"{self.label} on {self.set.name}", key, MethodOnSet.measure, (self,))
-
-    def measure(self, say: Say) -> dict[str, Any]:
-        began, config, title = time.monotonic(), self.config, self.task.title
-        bench = open_bench(config, self.set, self.out)
-        anonymizer = None if self.method is None else anonymiser_for(bench, self.method.make())
-        scenarios = get_scenarios(config.scenarios)
-        trials = run_trials(bench, anonymizer, self.label, scenarios, say=lambda text: say(f"{title}: {text}"))
-        utilities = [asdict(measure_utility(config, bench, anonymizer, self.label))] if config.utility else []
-        count = config.pictures
-        return {
-            "trials": [asdict(trial) for trial in trials],
-            "utilities": utilities,
-            "method": None if anonymizer is None else described(anonymizer),
-            "pictures": write_examples(bench, anonymizer, self.mark, self.out, count) if count else [],
-            "seconds": round(time.monotonic() - began, 2),
-        }
-
-
-def _parameters(config: MatrixConfig, method: MethodConfig | None) -> list[dict[str, Any]]:
-    """Parameters of the method and of the attackers that may be tried on it."""
-    if method is None:
-        return []
-    return [method.parameters, *(parse_spec(text)[1] for text in config.named_attackers)]
-
-
 def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Progress | None = None) -> Results:
     """Run or resume an evaluation; the results are also written to `out/results.json`."""
-    started, config = time.monotonic(), with_judges(config)
+    started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     _check(config)
     run = Run(out, jobs, progress, total=len(config.sets) * (len(config.methods) + 1))
@@ -127,48 +66,64 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
         run.say(f"preparing {source.name}")
         sets[source.name] = describe(config, source, out, run.say)
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
-    found: list[tuple[MethodOnSet, dict[str, Any]]] = []
+    entries: list[dict[str, Any]] = []
     for methods in ([None], config.methods):
-        works = [
-            MethodOnSet.of(config, source, method, sets[source.name]["digest"], out)
-            for source in config.sets
-            for method in methods
-        ]
-        found += zip(works, run.results([work.task for work in works]), strict=True)
+        some = [_task(config, source, method, sets, out) for source in config.sets for method in methods]
+        entries += run.results(some)
     run.check()
-    results = _collect(config, sets, found, time.monotonic() - started)
+    entries.sort(key=lambda entry: list(sets).index(entry["set"]))
+    classifier = config.attributes and AttributeClassifier.load(Path(config.attributes)).training.get("source", {})
+    results = Results(
+        config.title,
+        provenance={
+            **origin(_shown(config), time.monotonic() - started),
+            "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
+            "attribute_classifier": classifier,
+            "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
+        },
+        sets=sets,
+        methods={entry["label"]: entry["method"] for entry in entries if entry["method"]},
+        trials=[trial for entry in entries for trial in TypeAdapter(list[Trial]).validate_python(entry["trials"])],
+        utilities=[use for entry in entries for use in TypeAdapter(list[Utility]).validate_python(entry["utilities"])],
+    )
+    results.caveats = caveats(results)
     results.write(out / "results.json")
     return results
 
 
-def _collect(
-    config: MatrixConfig, sets: dict[str, Any], found: Sequence[tuple[MethodOnSet, dict[str, Any]]], seconds: float
-) -> Results:
-    order = list(sets)
-    found = sorted(found, key=lambda pair: order.index(pair[0].set.name))
-    entries = [entry for _, entry in found]
-    pictures: dict[str, list[str]] = {}
-    for work, entry in found:
-        if entry["pictures"]:
-            pictures.setdefault(work.label, []).extend(entry["pictures"])
-    classifier = config.attributes
-    results = Results(
-        config.title,
-        provenance=origin(_shown(config), seconds)
-        | {
-            "attackers": {title: shareable(text) for text, title in titles(config.named_attackers).items()},
-            "attribute_classifier": classifier
-            and AttributeClassifier.load(Path(classifier)).training.get("source", {}),
-            "task_seconds": round(sum(entry["seconds"] for entry in entries), 1),
-        },
-        sets=sets,
-        methods={work.label: entry["method"] for work, entry in found if entry["method"]},
-        trials=[trial for entry in entries for trial in TypeAdapter(list[Trial]).validate_python(entry["trials"])],
-        utilities=[use for entry in entries for use in TypeAdapter(list[Utility]).validate_python(entry["utilities"])],
-        pictures=pictures,
-    )
-    results.caveats = caveats(results)
-    return results
+def _task(
+    config: MatrixConfig, source: SetConfig, method: MethodConfig | None, sets: Mapping[str, Any], out: Path
+) -> Task:
+    """One method (None: clear) on one set; `sets` has the digest of the set."""
+    title = f"{CLEAR if method is None else method.title} on {source.name}"
+    attackers = [parse_spec(text)[1] for text in config.named_attackers]
+    given = [] if method is None else [method.parameters, *attackers]
+    values = [value for parameters in given for value in parameters.values() if isinstance(value, str)]
+    files = [files_digest(text) for text in (*config.recognisers, config.attributes or "", *values)]
+    shared = config.model_dump(mode="json", exclude={"title", "sets", "methods"})
+    own = None if method is None else method.model_dump(mode="json")
+    key = [__version__, shared, source.name, source.context, sets[source.name]["digest"], own, files]
+    # What an external program gives is not kept: it may have changed.
+    program = any(parameters.get("command") for parameters in given)
+    return Task(title, None if program else ["matrix", key], _measure, (config, source, method, out, title))
+
+
+def _measure(
+    config: MatrixConfig, source: SetConfig, method: MethodConfig | None, out: Path, title: str, say: Say
+) -> dict[str, Any]:
+    began, label = time.monotonic(), CLEAR if method is None else method.title
+    bench = open_bench(config, source, out)
+    subject = Subject(bench, None if method is None else method.make(), label)
+    trials = run_trials(subject, get_scenarios(config.scenarios), say=lambda text: say(f"{title}: {text}"))
+    utilities = [asdict(measure_utility(subject))] if config.utility else []
+    return {
+        "set": source.name,
+        "label": label,
+        "trials": [asdict(trial) for trial in trials],
+        "utilities": utilities,
+        "method": None if subject.anonymizer is None else described(subject.anonymizer),
+        "seconds": round(time.monotonic() - began, 2),
+    }
 
 
 def _shown(config: MatrixConfig) -> dict[str, Any]:
@@ -192,22 +147,6 @@ def check_paths(config: MatrixConfig) -> None:
         for each in filter(None, (source, source.learn_from)):
             if not Path(each.path).exists():
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
-
-
-def with_judges(config: MatrixConfig) -> MatrixConfig:
-    """`installed` among the judges becomes the first such recogniser that no method has to do with, or is left out."""
-    names = config.recognisers
-    if readers.INSTALLED not in names:
-        return config
-    involved = {digest for method in config.methods for digest in _helpers(method)}
-    involved |= {str(model.training.get("verifier_sha256")) for model in map(_model, config.methods) if model}
-    given = {Path(name.partition(":")[2]).stem for name in names}
-    usable = (path for path in readers.installed_judges() if path.stem not in given)
-    found = [f"onnx:{path}" for path in usable if file_digest(path) not in involved][:1]
-    judges = [judge for name in names for judge in (found if name == readers.INSTALLED else [name])]
-    if not judges:
-        raise UsageError("there is no recogniser in the model folders ($FICGAN_MODELS); name one with --judge")
-    return config.model_copy(update={"recognisers": judges})
 
 
 def _helpers(method: MethodConfig) -> set[str]:
@@ -246,31 +185,29 @@ _OF_CLEAR = ("ceiling", "negative", "surroundings")
 _OF_BOTH = ("linkability", "attribute-inference")
 
 
-def run_trials(
-    bench: Bench, anonymizer: Anonymizer | None, label: str, scenarios: Sequence[Scenario], *, say: Say | None = None
-) -> list[Trial]:
-    """Trials of one anonymiser (None: clear), by scenario, attacker and judge, or why a scenario cannot run."""
-    subject, report = Subject(bench, anonymizer), say or (lambda text: None)
-    trials: list[Trial] = []
+def run_trials(subject: Subject, scenarios: Sequence[Scenario], *, say: Say | None = None) -> list[Trial]:
+    """Trials of one anonymiser by scenario, attacker and judge, or why a scenario cannot run."""
+    report, trials = say or (lambda text: None), list[Trial]()
     for scenario in scenarios:
-        if scenario.name not in _OF_BOTH and (anonymizer is None) != (scenario.control in _OF_CLEAR):
+        if scenario.name not in _OF_BOTH and (subject.anonymizer is None) != (scenario.control in _OF_CLEAR):
             continue
         report(scenario.name)
         subject.say = partial(lambda name, text: report(f"{name}: {text}"), scenario.name)
         try:
-            trials += _KINDS.get(scenario.attacker, _recognition)(bench, subject, label, scenario)
+            trials += _KINDS.get(scenario.attacker, _recognition)(subject, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
-            refused = Figure("rank-1", None, note=str(error))
-            trials.append(Trial(bench.name, label, scenario.name, "", figures=(refused,)))
+            trials.append(subject.trial(scenario, "", [Figure("rank-1", None, note=str(error))]))
+    subject.say = report
     return trials
 
 
 # -- recognition ------------------------------------------------------------------------------------------------------
 
 
-def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
+    bench = subject.bench
     gallery_rows, probe_rows = bench.split.gallery, bench.split.probe
     if scenario.same_set:
         gallery_rows = probe_rows = np.sort(np.concatenate([gallery_rows, probe_rows]))
@@ -278,11 +215,11 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
     # What attackers give back shall resemble the clear faces; the anonymised ones are what it is compared with.
     restores = scenario.probe == "reversed" or scenario.name == "naive"
     trials = []
-    for attacker, faces in attacked(bench, subject, scenario, probe_rows).items():
+    for attacker, faces in attacked(subject, scenario, probe_rows).items():
         found = bench.found(faces)
         likeness = fidelity_figures(bench, probe_rows, faces) if restores else ()
         for reader in bench.readers:
-            embed, note = _embedder(bench, subject, scenario, reader)
+            embed, note = _embedder(subject, scenario, reader)
             probe = embed(faces)
             compared: dict[str, Any] = {
                 "gallery": probe if scenario.same_set else embed(gallery),
@@ -302,10 +239,10 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
             figures.append(Figure("chance", chance(scores), n=scores.enrolled))
             naive = subject.naive.get(reader.name)
             if scenario.probe == "reversed" and naive is not None:
-                figures.append(reversibility(bench.ceiling(reader), naive, scores, bootstrap=bench.bootstrap))
+                figures.append(reversibility(bench.ceilings[reader.name], naive, scores, bootstrap=bench.bootstrap))
             if restores:
-                clear, sample = embed(subject.clear(probe_rows)), bench.sample(probe_rows)
-                figures += (*likeness, identity_distance(probe, clear, sample)) if likeness else ()
+                clear, sample = embed(bench.clear(probe_rows)), bench.sample(probe_rows)
+                figures += (*likeness, sample.mean("IDD", angles(probe, clear))) if likeness else ()
             kinds = bench.prepared.kinds
             if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:
                 alike = similarities(probe, compared["gallery"], compared["metric"])
@@ -314,8 +251,8 @@ def _recognition(bench: Bench, subject: Subject, label: str, scenario: Scenario)
             if scenario.name == "naive":
                 subject.naive[reader.name] = scores
             groups = _score_groups(bench, scores, probe_rows, threshold)
-            whose = (bench.name, label, scenario.name, reader.name, attacker)
-            trials.append(Trial(*whose, tuple(figures), groups, scenario.control))
+            more = {"groups": groups, "control": scenario.control}
+            trials.append(subject.trial(scenario, reader.name, figures, attacker, **more))
     return trials
 
 
@@ -331,16 +268,15 @@ def _without_face(
     return rank(scores, 1, failures=True, bootstrap=draw), failures_to_acquire(scores, bootstrap=draw)
 
 
-def _embedder(
-    bench: Bench, subject: Subject, scenario: Scenario, reader: Reader
-) -> tuple[Callable[[Faces], Embeddings], str]:
+def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Callable[[Faces], Embeddings], str]:
+    bench = subject.bench
     if not scenario.retrained:
         return lambda faces: bench.embed(reader, faces), ""
     if not len(bench.split.attacker):
         raise Refused("the split leaves no faces to retrain on; set split.attacker")
     learnt = subject.anonymised(bench.split.attacker)
-    change, note = retrain_head(bench.embed(reader, learnt), known(learnt))
-    return lambda faces: change(bench.embed(reader, faces)), note
+    change = retrain_head(bench.embed(reader, learnt), known(learnt))
+    return lambda faces: change(bench.embed(reader, faces)), RETRAINED
 
 
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
@@ -364,20 +300,13 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
 
 # -- likeness of what attackers give back -----------------------------------------------------------------------------
 
-IDD = "IDD"
-
-
-@lru_cache(maxsize=2)
-def _judges(attributes: str | None = None) -> Judges:
-    return Judges.find(attributes=None if attributes is None else Path(attributes))
-
 
 def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
     """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
-    judges, sample, of_clear = _judges(), bench.sample(rows), content(clear)
+    judges, sample, of_clear = bench.judges, bench.sample(rows), content(clear)
     both, pair = [content(guess), of_clear], (guess.images, clear.images)
     out = [
         psnr_figure("PSNR", bench.store.array(["psnr", *both], lambda: pictures.psnr(*pair)), sample),
@@ -397,13 +326,11 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
     return (*out, frechet_figure("FID", before, seen))
 
 
-def identity_distance(a: Embeddings, b: Embeddings, sample: Sample) -> Figure:
-    """Mean angle in radians between embeddings [N,D] of guesses and of the clear faces (IDD; Revelio, §5.2)."""
-    return sample.mean(IDD, angles(a, b))
-
-
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel."""
+    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel.
+
+    Between embeddings of guesses and of the clear faces their mean is IDD (Revelio, §5.2).
+    """
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12) for rows in map(np.float64, (a, b)))
     out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
     return out
@@ -412,7 +339,8 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
 # -- attribute inference ----------------------------------------------------------------------------------------------
 
 
-def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
+    bench = subject.bench
     labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
     if not labels:
         raise NotApplicable("nothing is known of the people but who they are")
@@ -427,47 +355,24 @@ def _inference(bench: Bench, subject: Subject, label: str, scenario: Scenario) -
         who = (bench.people[rows] for rows in parts)
         figures = infer(x, answers[0], y, answers[1], *who, resamples=resamples, seed=bench.seed)
         if figures:
-            trials.append(Trial(bench.name, label, scenario.name, reader.name, figures=figures))
+            trials.append(subject.trial(scenario, reader.name, figures))
     return trials
 
 
 # Attackers whose trials are not recognition.
-_KINDS: Mapping[str, Callable[[Bench, Subject, str, Scenario], list[Trial]]] = {
+_KINDS: Mapping[str, Callable[[Subject, Scenario], list[Trial]]] = {
     "inference": _inference,
     "identity probe": run_identity_probe,
 }
 
-# -- utility and examples ---------------------------------------------------------------------------------------------
-
-# What was read in the clear probes of the set at work: one set at a time.
-_READ: dict[tuple[str, str | None], UtilityReadings] = {}
+# -- utility ----------------------------------------------------------------------------------------------------------
 
 
-def _clear(bench: Bench, attributes: str | None) -> UtilityReadings:
-    key = (bench.digest, attributes)
-    if key not in _READ:
-        _READ.clear()
-        _READ[key] = _judges(attributes).read(bench.prepared.faces.take(bench.split.probe))
-    return _READ[key]
-
-
-def measure_utility(config: MatrixConfig, bench: Bench, anonymizer: Anonymizer | None, label: str) -> Utility:
-    """What an anonymiser (None: clear) leaves of the probes."""
-    clear, rows = _clear(bench, config.attributes), bench.split.probe
-    faces = clear.faces if anonymizer is None else pixels_of(bench, anonymizer, rows)
-    seen = _judges(config.attributes).read(faces, against=clear)
-    labels = label_matrix(clear.attribute_names, bench.prepared.attributes)
+def measure_utility(subject: Subject) -> Utility:
+    """What an anonymiser leaves of the probes."""
+    bench, rows = subject.bench, subject.bench.split.probe
+    seen = bench.judges.read(subject.anonymised(rows), against=bench.readings)
+    labels = label_matrix(bench.readings.attribute_names, bench.prepared.attributes)
     labels = None if labels is None else labels[rows]
-    figures = compare(clear, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
-    return Utility(bench.name, label, figures)
-
-
-def write_examples(bench: Bench, anonymizer: Anonymizer | None, key: str, out: Path, count: int) -> list[str]:
-    """The first probe of each of `count` people, as `out/pictures/….png`."""
-    rows = bench.split.probe
-    rows = rows[np.unique(bench.people[rows], return_index=True)[1][:count]]
-    faces = bench.prepared.faces.take(rows) if anonymizer is None else pixels_of(bench, anonymizer, rows)
-    names = [f"pictures/{key[:12]}-{number:02d}.png" for number in range(len(rows))]
-    for name, image in zip(names, faces.images, strict=True):
-        write_file(out / name, png(image))
-    return names
+    figures = compare(bench.readings, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
+    return Utility(bench.name, subject.label, figures)

@@ -156,8 +156,7 @@ class MatrixConfig(_EvaluationSettings):
     sets: list[SetConfig] = Field(min_length=1)
     methods: list[MethodConfig] = Field(min_length=1)
     scenarios: list[str] = ["clear", "constant", "naive", "parrot-enrol"]
-    # Judges: dlib, insightface, shape, onnx:PATH, and `installed`, one of another make than dlib if the model folders
-    # have it; none of them may have trained a model that is judged.
+    # Judges: dlib, insightface, shape, onnx:PATH; none of them may have trained a model that is judged.
     recognisers: list[str] = Field(["dlib"], min_length=1)
     detector: str = "auto"
     general: list[str] = ["ridge"]  # Reversers that know nothing of the method; parameters as NAME:KEY=VALUE,…
@@ -167,7 +166,6 @@ class MatrixConfig(_EvaluationSettings):
     attributes: str | None = None  # A trained attribute classifier, see `ficgan train-attributes`
     groups: list[str] = ["gender", "age", "race", "ethnicity"]  # Columns by which figures are broken down
     resamples: int = Field(1000, ge=1)
-    pictures: int = Field(0, ge=0, le=64)  # PNG examples per method; they show real faces unless the set does not
     seed: int = 0
 
     @property
@@ -175,7 +173,12 @@ class MatrixConfig(_EvaluationSettings):
         return [text for text in (*self.general, *self.specialised) if text != "auto"]
 
     @model_validator(mode="after")
-    def _unique(self) -> MatrixConfig:
+    def _checked(self) -> MatrixConfig:
+        get_scenarios(self.scenarios)
+        for method in self.methods:
+            method.make()
+        for text in self.named_attackers:
+            reverser_of(text)
         titles = ["clear", *(method.title for method in self.methods)]  # clear: the name of the ceiling
         for what, names in (("sets", [source.name for source in self.sets]), ("methods", titles)):
             repeated = sorted({name for name in names if names.count(name) > 1})
@@ -191,11 +194,6 @@ def load_matrix(path: str | Path) -> MatrixConfig:
     config = check(MatrixConfig, tree, where=str(path), see=_MATRIX_PAGE)
     if config.attributes is not None:
         config = config.model_copy(update={"attributes": str(folder / Path(config.attributes).expanduser())})
-    get_scenarios(config.scenarios)
-    for method in config.methods:
-        method.make()
-    for text in config.named_attackers:
-        reverser_of(text)
     return config
 
 
@@ -228,7 +226,7 @@ class AttackSet(SetConfig):
 
     def placed(self, path: Path, name: str, **more: Any) -> SetConfig:
         """The same for a folder or archive; what is None in `more` stays as it is."""
-        given = {key: value for key, value in more.items() if value is not None}
+        given = {key: str(v) if isinstance(v, Path) else v for key, v in more.items() if v is not None}
         return SetConfig(**{**self.model_dump(), "path": str(path), "name": name, **given})
 
 

@@ -35,9 +35,9 @@ _VIEWS = (
 )
 
 
-def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Scenario) -> list[Trial]:
+def run_identity_probe(subject: Subject, scenario: Scenario) -> list[Trial]:
     """Identity left in the codes of FICGAN, code by code and probe by probe; trained on the attacker's people."""
-    method, split = subject.anonymizer, bench.split
+    bench, method, split = subject.bench, subject.anonymizer, subject.bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
     if not len(split.attacker):
@@ -46,13 +46,12 @@ def run_identity_probe(bench: Bench, subject: Subject, label: str, scenario: Sce
     for view, control, *published in _VIEWS:
         ceilings = control == "codes"
         places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
-        learnt, gallery, seen = (_codes(bench, subject, method, rows, out, ceilings) for rows, out in places)
+        learnt, gallery, seen = (_codes(subject, method, rows, out, ceilings) for rows, out in places)
         for code in learnt:
             for kind, title in PROBES.items():
                 probe = fit_probe(kind, learnt[code], bench.people[split.attacker])
                 figures = _figures(bench, probe(seen[code]), probe(gallery[code]))
-                attacker = f"{code}, {view}"
-                trials.append(Trial(bench.name, label, scenario.name, title, attacker, figures, control=control))
+                trials.append(subject.trial(scenario, title, figures, f"{code}, {view}", control=control))
     return trials
 
 
@@ -67,11 +66,10 @@ def _figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float
     )
 
 
-def _codes(
-    bench: Bench, subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool
-) -> dict[str, Blocks]:
+def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool) -> dict[str, Blocks]:
     """Name → blocks of what can carry an identity, of some rows of the set."""
-    whole = subject.anonymised(rows) if published else subject.clear(rows)
+    bench = subject.bench
+    whole = subject.anonymised(rows) if published else bench.clear(rows)
     faces = bench.part(rows, whole.images).regions()
     model = method.face_model
     z_id, z_non = (_read(bench, method, faces, index) for index in range(2))
@@ -115,7 +113,7 @@ def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
 
     if kind == "cosine":
         return white
-    head = retrain_head(white(blocks), people)[0]
+    head = retrain_head(white(blocks), people)
     return lambda given: head(white(given))
 
 

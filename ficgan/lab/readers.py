@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan import configs, pretrained
+from ficgan import pretrained
 from ficgan.anonymizers import Faces
-from ficgan.device import insightface_file, model_folders
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
-from ficgan.faces.recognition import INSIGHTFACE_FILES
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory
-# Among a matrix's judges: a recogniser of another make than dlib from the model folders, where there is one
-INSTALLED = "installed"
 
 
 @dataclass(frozen=True)
@@ -68,31 +63,18 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     """Judges by name: dlib (on the CPU), insightface, onnx:PATH, or shape."""
     readers = []
     for given in names:
-        recognizer: Recognizer
-        if given == "shape":
-            recognizer = ShapeRecognizer(device)
-        else:
-            recognizer = get_recognizer(given, device="cpu" if given == "dlib" else device)
+        of: Recognizer = (
+            ShapeRecognizer(device)
+            if given == "shape"
+            else get_recognizer(given, device="cpu" if given == "dlib" else device)
+        )
         kind, colon, file = given.partition(":")
         name = Path(file).stem if colon else kind
-        path = getattr(recognizer, "path", None)  # of a network that the user brought
-        digest = file_digest(path) if path else getattr(recognizer, "digest", name)
-        readers.append(Reader(recognizer, name, digest))
+        path = getattr(of, "path", None)  # of a network that the user brought
+        readers.append(Reader(of, name, file_digest(path) if path else getattr(of, "digest", name)))
     if len({reader.name for reader in readers}) < len(readers):
         raise UsageError("two judges have the same name; give each one once, and onnx files different names")
     return readers
-
-
-def installed_judges() -> list[Path]:
-    """Recognisers in the model folders: insightface's pack, then `recogni*.onnx` by name.
-
-    Left out is what a configuration of ours trains networks against: it would flatter them.
-    """
-    verifiers = [yaml.safe_load(configs.read(name)).get("verifier") or {} for name in configs.names()]
-    trainers = {Path(str(verifier.get("spec")).partition(":")[2]).name for verifier in verifiers}
-    pack = insightface_file(*INSIGHTFACE_FILES)
-    named = [path for folder in model_folders() for path in sorted(folder.glob("recogni*.onnx"))]
-    return [path for path in ([pack] if pack else []) + named if path.name not in trainers]
 
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
@@ -179,6 +161,7 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
 
 # -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
+RETRAINED = "Linear head retrained on anonymised faces, network fixed."  # Note of figures
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
 _SHRINKAGE = 0.1  # Share of the mean variance in the covariance of one person's embeddings
 
@@ -189,42 +172,35 @@ def discriminant(embeddings: NDArray[np.floating], people: NDArray[np.integer]) 
     One person's embeddings get unit covariance, with a tenth of the mean variance mixed in; directions in which
     people hardly differ are weakened (Wiener).
     """
+    from scipy.linalg import eigh
+
     x = np.asarray(embeddings, np.float64)
+    _, index, counts = np.unique(people, return_inverse=True, return_counts=True)
+    x, people = x[counts[index] > 1], people[counts[index] > 1]
     values, index, counts = np.unique(people, return_inverse=True, return_counts=True)
-    several = counts[index] > 1
-    if (counts > 1).sum() < LEAST_PEOPLE:
-        raise UsageError(
-            f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's, and there are "
-            f"{(counts > 1).sum()}"
-        )
-    x, index, size = x[several], index[several], x.shape[1]
-    basis = None
+    if len(values) < LEAST_PEOPLE:
+        asked = f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's"
+        raise UsageError(f"{asked}, and there are {len(values)}")
+    size, basis = x.shape[1], None
     if len(x) < size:  # all that can be learnt lies in the span of the images: elsewhere the gain is 0
         _, spans, vectors = np.linalg.svd(x - x.mean(0), full_matrices=False)
         basis = vectors[spans > 1e-10 * spans[0]].T
         x = x @ basis
     means = np.zeros((len(values), x.shape[1]))
     np.add.at(means, index, x)
-    means = means[counts > 1] / counts[counts > 1, None]
-    lookup = np.cumsum(counts > 1) - 1
-    inside = x - means[lookup[index]]
+    means /= counts[:, None]
+    inside, spread = x - means[index], means - means.mean(0)
     within = inside.T @ inside / (len(x) - len(means))
     if np.trace(within) <= 1e-12 * max(1.0, float((x**2).sum(1).mean())):
         return np.eye(size)  # one person's embeddings are all alike: there is nothing to weigh
     within += _SHRINKAGE * np.trace(within) / size * np.eye(len(within))
-    spread = means - means.mean(0)
-    between = spread.T @ spread / (len(means) - 1) - within / counts[counts > 1].mean()
-    values_w, vectors_w = np.linalg.eigh(within)
-    whiten = vectors_w / np.sqrt(values_w.clip(1e-9 * values_w[-1]))
-    strength, directions = np.linalg.eigh(whiten.T @ between @ whiten)
-    gain = np.sqrt((strength / (1 + strength)).clip(0))
-    matrix = whiten @ directions * gain
+    between = spread.T @ spread / (len(means) - 1) - within / counts.mean()
+    strength, directions = eigh(between, within)
+    matrix: NDArray[np.float64] = directions * np.sqrt((strength / (1 + strength)).clip(0))
     return matrix if basis is None else basis @ matrix
 
 
-def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> tuple[Callable[[Embeddings], Embeddings], str]:
-    """A linear map of a judge's embeddings learnt from anonymised faces [N,D], to compare by cosine, and a note."""
+def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> Callable[[Embeddings], Embeddings]:
+    """A linear map of a judge's embeddings learnt from anonymised faces [N,D], to compare by cosine."""
     matrix, mean = discriminant(seen, people), seen.mean(0)
-    return lambda embeddings: ((embeddings - mean) @ matrix).astype(np.float32), (
-        "Linear head retrained on anonymised faces, network fixed."
-    )
+    return lambda embeddings: ((embeddings - mean) @ matrix).astype(np.float32)

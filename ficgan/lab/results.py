@@ -133,8 +133,21 @@ class Figure:
     note: str = ""
 
 
+class Measured:
+    """Something with figures, which are found by their metric."""
+
+    figures: tuple[Figure, ...]
+
+    def figure(self, metric: str) -> Figure | None:
+        return next((each for each in self.figures if each.metric == metric), None)
+
+    def value(self, metric: str) -> float | None:
+        found = self.figure(metric)
+        return None if found is None else found.value
+
+
 @dataclass(frozen=True)
-class Trial:
+class Trial(Measured):
     """One attacker against one anonymiser on one set, read by one recogniser."""
 
     set: str
@@ -149,7 +162,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Utility:
+class Utility(Measured):
     """What an anonymiser left of one set."""
 
     set: str
@@ -159,7 +172,7 @@ class Utility:
 
 @dataclass
 class Results:
-    """A whole evaluation: facts of sets and methods by name, trials, utilities, and pictures beside it."""
+    """A whole evaluation: facts of sets and methods by name, trials, utilities."""
 
     title: str
     caveats: list[str] = field(default_factory=list)
@@ -168,16 +181,14 @@ class Results:
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     utilities: list[Utility] = field(default_factory=list)
-    pictures: dict[str, list[str]] = field(default_factory=dict)
 
     def methods_without_a_figure(self) -> dict[str, str]:
         """Label → why, of methods of which no attacker's rank-1 is known: they look safe and are only unknown."""
         out = {}
         for label in self.methods:
-            trials = [trial for trial in self.trials if trial.method == label]
-            figures = [figure for trial in trials for figure in trial.figures if figure.metric == "rank-1"]
-            if all(figure.value is None for figure in figures):
-                out[label] = next((figure.note for figure in figures if figure.note), "no scenario applies to it")
+            ranks = [trial.figure("rank-1") for trial in self.trials if trial.method == label]
+            if all(rank is None or rank.value is None for rank in ranks):
+                out[label] = next((rank.note for rank in ranks if rank and rank.note), "no scenario applies to it")
         return out
 
     def to_json(self) -> str:

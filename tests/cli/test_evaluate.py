@@ -53,15 +53,7 @@ def test_a_dry_run_counts_and_reads_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code", "said"),
-    [
-        (MATRIX.replace("solid", "sold"), 2, "did you mean solid"),
-        (MATRIX.replace("size=6", "sise=6"), 2, "did you mean size"),
-        (MATRIX.replace("methods", "method"), 2, "did you mean 'methods'"),
-        (MATRIX + "scenarios: [naiv]\n", 2, "did you mean naive"),
-        ("[]", 2, "docs/evaluation.md"),
-        ("a: [", 2, "not valid YAML"),
-        (MATRIX, 3, "faces"),
-    ],
+    [(MATRIX.replace("solid", "sold"), 2, "did you mean solid"), ("[]", 2, "docs/evaluation.md"), (MATRIX, 3, "faces")],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, text: str, code: int, said: str) -> None:
     (tmp_path / "m.yaml").write_text(text)

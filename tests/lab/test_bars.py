@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bars_world import SIDE, bench, cosine, people, reader, seen
 from hypothesis import given
 from hypothesis import strategies as st
+from made_world import SIDE, bench, cosine, people, reader, seen
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.lab import bars as rows
-from ficgan.lab.bars import Line, MeasuredSet, Sheet, strangers, threshold_of
+from ficgan.lab.bars import Line, Sheet, strangers, threshold_of
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.results import Figure
 
@@ -34,12 +34,6 @@ class Does(Anonymizer):
 KEEP = Does(what=lambda images: images.copy())
 
 
-def half_noise(made: MeasuredSet, share: float) -> tuple[MeasuredSet, Faces]:
-    """A set, and its faces of which only this share is not noise."""
-    noise = np.random.default_rng(3).integers(0, 256, made.faces.images.shape)
-    return made, made.faces.with_images((share * made.faces.images + (1 - share) * noise).astype(np.uint8))
-
-
 # Identity
 
 
@@ -54,8 +48,8 @@ def test_the_threshold_is_what_a_slow_search_finds(count: int, seed: int, ties: 
 def test_too_few_strangers_have_no_threshold() -> None:
     assert threshold_of(np.zeros(9_999)) is None
     assert threshold_of(np.arange(30_000.0)) == 29_969  # Thirty lie above it
-    found = strangers(bench(), reader())
-    assert found.threshold is None and found.far.value is None and "10000 are needed" in found.far.note
+    threshold, found = strangers(bench(), reader())
+    assert threshold is None and found["tar"].value is None and "10000 are needed" in found["tar"].note
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -75,20 +69,22 @@ def test_strangers_are_other_people_of_the_same_group(metric: str) -> None:
             near.append(np.mean([cosine(a, codes[j]) for j in alike]))
             distance = [1 - cosine(a, codes[j]) if metric == "cosine" else np.linalg.norm(a - codes[j]) for j in alike]
             matched.append(np.mean(np.array(distance) < judge.recognizer.match_threshold))
-    found = strangers(made, judge)
-    assert found.cosine.value == pytest.approx(np.mean(near), abs=1e-6)
-    assert found.own.value == pytest.approx(np.mean(matched))
+    found = strangers(made, judge)[1]
+    assert found["id-cosine"].value == pytest.approx(np.mean(near), abs=1e-6)
+    assert found["match"].value == pytest.approx(np.mean(matched))
 
 
 def test_identity_rows_by_loops() -> None:
-    made, mixed = half_noise(bench(groups={"gender": ("Female",) * 6 + ("Male",) * 6}), 0.5)
+    made = bench(groups={"gender": ("Female",) * 6 + ("Male",) * 6})
+    noise = np.random.default_rng(3).integers(0, 256, made.faces.images.shape)
+    mixed = made.faces.with_images((made.faces.images / 2 + noise / 2).astype(np.uint8))
     found = rows.identity(made, made.recognised(mixed))
     pairs = zip(made.faces.images, mixed.images, strict=True)
     alike = [cosine(seen(before), seen(after)) for before, after in pairs]
     assert found["id-cosine", "blocks"].value == pytest.approx(np.mean(alike), abs=1e-6)
     assert found["match", "blocks"].value == np.mean(np.array(alike) > 0.5)
     assert found["tar", "blocks"].value is None
-    assert rows.beside_strangers(made)["match", "blocks"][1] == strangers(made, reader()).own
+    assert rows.beside_strangers(made)["match", "blocks"][1] == strangers(made, reader())[1]["match"]
 
 
 # Likeness
@@ -211,10 +207,9 @@ def test_a_measured_bar_is_the_controls() -> None:
 
 def test_the_page_hides_nothing(tmp_path: Path) -> None:
     strangers = "strangers", Figure("", 0.05)
-    sheet = Sheet(
-        [_line("smile-r", None), _line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=strangers)]
-    )
-    sheet.facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
+    lines = [_line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=strangers), _line("smile-r", None)]
+    facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
+    sheet = Sheet(lines, facts)
     assert [path.name for path in sheet.write(tmp_path / "new")] == ["bars.json", "bars.md"]
     page = (tmp_path / "new" / "bars.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| ID similarity"))

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_world import people, prepared
 from network_world import write_network
 
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS
 from ficgan.lab.metrics.privacy import Scores, auc
 from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store
-from ficgan.lab.sets import Prepared, split
+from ficgan.lab.sets import split
 
 EACH, WIDTH = 6, 24
 
@@ -62,14 +63,9 @@ def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def bench() -> Bench:
-    """Made people of 32 pixels: a tint of each person, noise of each image."""
-    rng = np.random.default_rng(0)
-    people = np.repeat(np.arange(20), 3)
-    tint = rng.normal(size=(20, 4, 4, 3)).repeat(8, 1).repeat(8, 2)[people] * 40
-    pixels = (128 + tint + rng.normal(size=(60, 32, 32, 3)) * 10).clip(0, 255).astype(np.uint8)
-    faces = Faces(pixels, tuple(f"{i}.png" for i in range(60)), people=people)
-    prepared = Prepared(faces, (0, 0, 32, 32), np.arange(60), source={"name": "made"})
-    return Bench(prepared, split(people, background=0, attacker=10, test=10), [], None, Store(None), resamples=50)
+    faces = people(20, 3, side=32)
+    parts = split(faces.people, background=0, attacker=10, test=10)  # type: ignore[arg-type]
+    return Bench(prepared(faces), parts, [], None, Store(None), resamples=50)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +74,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def probed(bench: Bench, anonymizer: Anonymizer) -> list[Trial]:
-    return run_identity_probe(bench, Subject(bench, anonymizer), "ours", SCENARIOS["identity-probe"])
+    return run_identity_probe(Subject(bench, anonymizer, "ours"), SCENARIOS["identity-probe"])
 
 
 VIEWS = ("as the generator is given it", "read from the published image", "read from published images, parrot")

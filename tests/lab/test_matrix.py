@@ -5,27 +5,36 @@ from __future__ import annotations
 import csv
 import html
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from network_world import write_network
 from PIL import Image
+from scipy.spatial.distance import cdist
 from texture_world import judged_by_textures, write_people
 
 import ficgan.lab
+from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import file_digest
-from ficgan.lab import matrix, readers
+from ficgan.lab import bench as lab_bench
+from ficgan.lab import matrix
+from ficgan.lab.attackers import titles
+from ficgan.lab.attacks import REVERSERS, Pairs, ReverserTraits
+from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.matrix_config import MatrixConfig
-from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.report import write_report
-from ficgan.lab.report.tables import controls, figure, headlines, ranking
+from ficgan.lab.report.tables import controls, headlines, ranking
 from ficgan.lab.results import Results
 
 assert ficgan.lab
 PEOPLE, EACH, SIDE = 56, 4, 64
-UTILITY = {"utility": True, "pictures": 2}
+UTILITY = {"utility": True}
 
 
 @pytest.fixture(scope="module")
@@ -36,22 +45,17 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by_textures(monkeypatch, 16)
-    monkeypatch.setattr(matrix, "_judges", lambda attributes: Judges())
 
 
-def config(folder: Path, **more: object) -> MatrixConfig:
+def placed(folder: Path) -> dict[str, object]:
+    return {"name": folder.name, "path": str(folder), "labels": str(folder / "labels.csv"), "aligned": True}
+
+
+def config(folder: Path, source: Mapping[str, object] = MappingProxyType({}), **more: object) -> MatrixConfig:
+    split = {"background": 10, "attacker": 26, "test": 20, "enrolment": 0.5}
     tree = {
         "title": "made people",
-        "sets": [
-            {
-                "name": "made",
-                "path": str(folder),
-                "labels": str(folder / "labels.csv"),
-                "size": SIDE,
-                "aligned": True,
-                "split": {"background": 10, "attacker": 26, "test": 20, "enrolment": 0.5},
-            }
-        ],
+        "sets": [{**placed(folder), "size": SIDE, "split": split, **source}],
         "methods": ["solid", "block-permutation:block=8,key=a", "gaussian-noise:sigma=100", "k-same-pixel:k=5"],
         "scenarios": ["all"],
         "recognisers": ["dlib"],
@@ -64,17 +68,14 @@ def config(folder: Path, **more: object) -> MatrixConfig:
 
 
 def rank1(results: Results, method: str, scenario: str, attacker: str = "") -> float | None:
-    trial = next(
-        t for t in results.trials if (t.method, t.scenario) == (method, scenario) and attacker in (t.attacker, "")
-    )
-    return figure(trial.figures, "rank-1").value  # type: ignore[union-attr]
+    trials = [t for t in results.trials if (t.method, t.scenario) == (method, scenario)]
+    return next(trial for trial in trials if attacker in (trial.attacker, "")).value("rank-1")
 
 
 @pytest.fixture(scope="module")
 def run(people: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     with pytest.MonkeyPatch.context() as patch:
         judged_by_textures(patch, 16)
-        patch.setattr(matrix, "_judges", lambda attributes: Judges())
         out = tmp_path_factory.mktemp("out")
         return matrix.run_matrix(config(people, **UTILITY), out), out
 
@@ -139,25 +140,20 @@ def test_what_is_finished_is_not_done_again(run: tuple[Results, Path], people: P
     assert again.trials == results.trials
 
 
-def test_utility_and_pictures_are_there_for_every_method(run: tuple[Results, Path]) -> None:
-    results, out = run
+def test_utility_is_there_for_every_method(run: tuple[Results, Path]) -> None:
+    results, _ = run
     kept = {one.method: {figure.metric: figure.value for figure in one.figures} for one in results.utilities}
     assert len(kept) == 5 and kept["clear"]["ssim"] == pytest.approx(1)
     assert kept["solid"]["ssim"] < 0.2
-    assert set(results.pictures) == set(kept)
-    for label, files in results.pictures.items():
-        shown = [np.asarray(Image.open(out / file)) for file in files]
-        assert len(shown) == 2 and shown[0].shape == (SIDE, SIDE, 3)
-        assert (shown[0].std() == 0) == (label == "solid")
 
 
 def test_the_report_holds_the_figures_and_needs_nothing_else(
     run: tuple[Results, Path], people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results, out = run
+    results, _ = run
     monkeypatch.setattr("ficgan.lab.report.draw_all", lambda *_: {})
     assert str(people.parent) not in results.to_json()
-    files = write_report(results, tmp_path, pictures=[out])
+    files = write_report(results, tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert str(people.parent) not in page
     assert "http" not in page.replace("http://www.w3.org", "")
@@ -178,31 +174,82 @@ def test_one_failed_method_does_not_cost_the_others(people: Path, tmp_path: Path
 
 
 def test_a_judge_that_trained_the_model_is_refused(tmp_path: Path) -> None:
-    shared = Path(__file__).resolve().parents[3] / "shared" / "models" / "recognizer_a.onnx"
-    if not shared.is_file():
-        pytest.skip("no recogniser as ONNX file is here")
+    judge = tmp_path / "v.onnx"
+    judge.write_bytes(b"v")
+    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(judge)})
     (tmp_path / "labels.csv").write_text("file,person\n")
-    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(shared)})
-    tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{shared}"])
+    tree = config(tmp_path, methods=[{"method": "ficgan", **files}], recognisers=[f"onnx:{judge}"])
     with pytest.raises(UsageError, match="trained"):
         matrix.run_matrix(tree, tmp_path / "out")
 
 
-def test_an_installed_judge_had_no_part_in_what_it_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither trained the model, nor is worked against by a cloak, nor by our training configurations."""
-    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("INSIGHTFACE_HOME", str(tmp_path / "none"))
-    (tmp_path / "models").mkdir()
-    recognisers = {name: tmp_path / "models" / f"recognizer_{name}.onnx" for name in ("1", "2", "3", "a")}
-    for name, path in recognisers.items():
-        path.write_bytes(name.encode())
-    assert readers.installed_judges() == [recognisers[name] for name in "123"]  # a: in faces128.yaml
-    files = write_network(tmp_path / "model", training={"verifier_sha256": file_digest(recognisers["1"])})
-    ours, cloak = {"method": "ficgan", **files}, {"method": "fawkes", "verifier": f"onnx:{recognisers['2']}"}
-    for methods, chosen in ((["solid"], "1"), ([ours], "2"), ([ours, cloak], "3")):
-        tree = config(tmp_path, methods=methods, recognisers=["dlib", "installed", "shape"])
-        assert matrix.with_judges(tree).recognisers == ["dlib", f"onnx:{recognisers[chosen]}", "shape"]
-    monkeypatch.setenv("FICGAN_MODELS", str(tmp_path / "empty"))
-    assert matrix.with_judges(tree).recognisers == ["dlib", "shape"]
-    with pytest.raises(UsageError, match="no recogniser in the model folders"):
-        matrix.with_judges(config(tmp_path, methods=["solid"], recognisers=["installed"]))
+# -- attackers that learn ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ByHeart(Learned):
+    """Learns its pairs by heart, and gives back the clear faces of the nearest anonymised ones."""
+
+    name: ClassVar[str] = "by-heart"
+    traits: ClassVar[ReverserTraits] = ReverserTraits("By heart", "a test", frozenset({"pairs"}))
+    pairs: Any = field(default=None, repr=False, compare=False)
+    taught: ClassVar[list[Pairs]] = []
+
+    def fit(self, pairs: Pairs, **_: Any) -> ByHeart:
+        self.taught.append(pairs)
+        return ByHeart(pairs=pairs)
+
+    def guess(self, faces: Faces) -> np.ndarray:
+        known, seen = (one.images.reshape(len(one), -1).astype(np.float32) for one in (self.pairs.anonymised, faces))
+        return self.pairs.clear.images[cdist(seen, known).argmin(1)]
+
+
+@pytest.fixture
+def learning(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
+    """Runs a matrix of one method in which attackers learn."""
+    monkeypatch.setitem(REVERSERS._classes, "by-heart", ByHeart)
+    monkeypatch.setattr(ByHeart, "taught", [])
+    some = {"methods": ["block-permutation:block=8,key=a"], "scenarios": ["clear", "naive", "reversed-general"]}
+
+    def run(**more: object) -> Results:
+        lab_bench._cached_bench.cache_clear()
+        return matrix.run_matrix(config(people, **some, general=["by-heart", "ridge"], **more), tmp_path)
+
+    return run
+
+
+def test_one_training_serves_scenarios_and_runs(learning: Callable[..., Results]) -> None:
+    method = "block-permutation (block 8)"
+    first = rank1(learning(), method, "reversed-general", "by-heart")
+    results = learning(specialised=["by-heart"], resamples=31)
+    assert len(ByHeart.taught) == 1 and rank1(results, method, "reversed-general", "by-heart") == first
+
+
+def test_another_set_to_learn_from(learning: Callable[..., Results], people: Path, tmp_path: Path) -> None:
+    other = write_people(tmp_path / "other", people=6, seed=9, cells=16)
+    for index, path in enumerate(sorted(people.glob("*.png"))[:3]):  # the same pictures under other names
+        (other / f"000-{index}.png").write_bytes(path.read_bytes())
+    results = learning(source={"learn_from": {**placed(other), "licence": "CC0"}})
+    found = {trial.attacker for trial in results.trials if trial.scenario == "reversed-general"}
+    assert found == {"by-heart: learnt on other", "ridge: learnt on other"}
+    mine = np.stack([np.asarray(Image.open(path)) for path in people.glob("*.png")])
+    shown = ANONYMIZERS.make("block-permutation", block=8, key="a")(Faces(mine, tuple(map(str, range(len(mine))))))
+    (pairs,) = ByHeart.taught
+    seen = {image.tobytes() for side in (pairs.anonymised, pairs.clear) for image in side.images}
+    assert not seen & {image.tobytes() for image in (*mine, *shown)}
+    facts = results.sets[people.name]["learn_from"]
+    assert facts["licence"] == "CC0" and facts["faces"] == 21 and facts["people"] == 6
+    assert str(tmp_path) not in results.to_json()
+
+
+def test_titles_are_short_and_tell_apart() -> None:
+    specs = [
+        "ridge:penalty=3",
+        "autoencoder:size=64,linear=none,epochs=400,batch=64,patience=30",
+        "autoencoder:size=64,linear=full,epochs=400,batch=64,patience=30",
+        "trained:file=/home/somebody/trained/attacker.safetensors",
+        "trained:file=/home/another/trained/attacker.safetensors",
+    ]
+    found = list(titles(specs).values())
+    assert found[0] == "ridge:penalty=3" and "linear=none" in found[1]
+    assert len(set(found)) == len(specs) and max(map(len, found)) <= 80 and "/" not in "".join(found)

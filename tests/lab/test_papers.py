@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from network_world import write_network
 from texture_world import Textures, judged_by_textures, write_people
 
-from ficgan.cli.evaluate import paper
 from ficgan.errors import UsageError
 from ficgan.lab import Ficgan
 from ficgan.lab import papers as published
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.papers import ficgan as experiment
-from ficgan.lab.papers.fantomas import fantomas_caveats, fantomas_matrix, fantomas_tables, verdicts
+from ficgan.lab.papers.fantomas import attacker_tables, fantomas_matrix, fantomas_tables, verdicts
 from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.results import Figure, Results, Trial
 
@@ -74,33 +71,30 @@ def test_what_cannot_work_is_one_sentence(people: Path, more: dict[str, Any], sa
 # The rule
 
 
+def _trial(method: str, scenario: str, span: Any, attacker: str = "", control: str = "") -> Trial:
+    """A trial whose rank-1 has this interval, and lies in its middle; None: it was refused."""
+    figures = [Figure("rank-1", None, note="refused")]
+    if span is not None:
+        figures = [Figure("rank-1", sum(span) / 2, *span), Figure("chance", 0.05)]
+        figures += [Figure("reversibility", sum(span))] if scenario.startswith("reversed") else []
+    return Trial("s", method, scenario, "judge", attacker, tuple(figures), control=control)
+
+
 def _results(naive: tuple[float, float], best: tuple[float, float] | None, **more: Any) -> Results:
-    """Trials of one method and of the controls; intervals are given, values lie in their middle."""
-
-    def trial(method: str, scenario: str, span: Any, attacker: str = "", control: str = "") -> Trial:
-        figures = [Figure("rank-1", None, note="refused")]
-        if span is not None:
-            figures = [Figure("rank-1", sum(span) / 2, *span), Figure("chance", 0.05)]
-            figures += [Figure("reversibility", sum(span))] if scenario.startswith("reversed") else []
-        return Trial("s", method, scenario, "judge", attacker, tuple(figures), control=control)
-
+    """Trials of one method and of the controls."""
     trials = [
-        trial("clear", "clear", more.get("clear", (0.9, 1.0)), control="ceiling"),
-        trial("clear", "constant", more.get("constant", (0.0, 0.1)), control="negative"),
-        trial("permuted", "naive", (0.0, 0.1)),
-        trial("permuted", "reversed-specialised", more.get("positive", (0.85, 0.95)), "learn-permutation"),
-        trial("m", "naive", naive),
-        trial("m", "parrot-enrol", (0.2, 0.4)),
-        trial("m", "reversed-general", (0.0, 0.02), "ridge"),
-        trial("m", "reversed-specialised", best, "made for it"),
+        _trial("clear", "clear", more.get("clear", (0.9, 1.0)), control="ceiling"),
+        _trial("clear", "constant", more.get("constant", (0.0, 0.1)), control="negative"),
+        _trial("permuted", "naive", (0.0, 0.1)),
+        _trial("permuted", "reversed-specialised", more.get("positive", (0.85, 0.95)), "learn-permutation"),
+        _trial("m", "naive", naive),
+        _trial("m", "parrot-enrol", (0.2, 0.4)),
+        _trial("m", "reversed-general", (0.0, 0.02), "ridge"),
+        _trial("m", "reversed-specialised", best, "made for it"),
     ]
-    methods = {
-        "permuted": {"name": more.get("control", "block-permutation"), "settings": {}, "family": "basic"},
-        "m": {"name": "m", "settings": {"k": 10}, "family": "basic"},
-    }
-    parts = {part: {"people": 20} for part in ("background", "attacker", "probe")}
-    facts = {"split": {"parts": parts}, "size": 64, "failures_to_acquire": [], "faces": 1}
-    return Results("t", sets={"s": facts}, methods=methods, trials=trials)
+    methods = {name: {"name": name, "settings": {}, "family": "basic"} for name in ("permuted", "m")}
+    methods["permuted"]["name"] = more.get("control", "block-permutation")
+    return Results("t", sets={"s": {}}, methods=methods, trials=trials)
 
 
 @pytest.mark.parametrize(
@@ -143,46 +137,39 @@ def test_nothing_is_decided_without_controls(more: dict[str, Any], why: str) -> 
 
 def test_fantomas_table_has_the_claim_beside_the_verdict() -> None:
     results = _results((0.1, 0.2), (0.8, 0.9))
-    results.methods = {"Block Permutation": results.methods["permuted"], "k-Same-Pixel": results.methods["m"]}
     names = {"permuted": "Block Permutation", "m": "k-Same-Pixel"}
+    results.methods = {label: results.methods[name] for name, label in names.items()}
     results.trials = [replace(trial, method=names.get(trial.method, trial.method)) for trial in results.trials]
-    claims, counts, parameters = fantomas_tables(results)
-    assert [(row["reversible?"], row["paper"]) for row in claims["rows"]] == [
-        ("yes", "reversible"),
-        ("yes", "not reversible"),
+    claims, counts, _ = fantomas_tables(results)
+    rows = [(row["reversible?"], row["paper"]) for row in claims["rows"]]
+    assert rows == [("yes", "reversible"), ("yes", "not reversible")]
+    printed, here = (list(row.values())[1:] for row in counts["rows"])
+    assert (printed, here) == ([15, 11, "–"], [2, 2, "1 of 2"])
+
+
+def test_each_attacker_has_its_column_and_questions_their_answers() -> None:
+    results = _results((0.2, 0.4), None)
+    results.trials = [
+        *results.trials[:3],
+        _trial("permuted", "reversed-general", (0.8, 0.9), "autoencoder:minutes=3,size=64"),
+        _trial("permuted", "reversed-general", (0.1, 0.3), "autoencoder:size=64,linear=none"),
+        _trial("permuted", "reversed-general", (0.2, 0.85), "pix2pix"),
+        _trial("m", "naive", (0.2, 0.4)),
+        _trial("m", "parrot-enrol", (0.5, 0.7)),
+        _trial("m", "reversed-general", (0.3, 0.5), "pix2pix"),
+        _trial("m", "reversed-specialised", (0.6, 0.8), "wiener"),
     ]
-    assert claims["rows"][1]["best reversal"] == "0.850 [0.800, 0.900]"
-    assert counts["rows"] == [
-        {"": "paper", "decided": 15, "reversible": 11, "agrees with the paper": "–"},
-        {"": "here", "decided": 2, "reversible": 2, "agrees with the paper": "1 of 2"},
-    ]
-    assert parameters["rows"][1] == {"method": "k-Same-Pixel", "here": "k 10", "paper": "k 10"}
-    said = " ".join(fantomas_caveats(results))
-    assert "13 of the fifteen methods were not run" in said
-    assert "20, 20 and 20 people at 64 px; the paper has 200, 4500 and 300 at 224 px" in said
+    every, layer, parrots, special = (table["rows"] for table in attacker_tables(results, verdicts(results)))
+    cells = [[row[name][:4] for name in ("auto-encoder", "conv AE", "(wiener)", "parrot")] for row in every]
+    assert cells == [["0.85", "0.20", "not ", "not "], ["not ", "not ", "0.70", "0.60"]]
+    columns = ("moves pixels far", "auto-encoder better than conv AE?", "auto-encoder better than Pix2Pix?")
+    assert [[row[name] for name in columns] for row in layer] == [["yes", "yes", "no"], ["no", *["undecided"] * 2]]
+    answers = [(row["above naive?"], row["above the parrot?"]) for row in parrots]
+    assert answers == [("yes", "undecided"), ("yes", "no")]
+    assert [row["made for it is better?"] for row in special] == ["yes"]
 
 
 # On made people
-
-
-@pytest.mark.usefixtures("_judge")
-def test_fantomas_from_end_to_end(people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.lab.report.write_report", lambda *_, **__: [tmp_path / "report.html"])
-    words = f"fantomas --data {people} --labels {people / 'labels.csv'} --aligned --size {SIDE} -o {tmp_path}"
-    command = (words + " --only Solid --method Solid=solid --jobs 1 --resamples 50 --quiet").split()
-    done = CliRunner().invoke(paper, command)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["paper"] == "paper.json"
-    tables = json.loads((tmp_path / "paper.json").read_text())["tables"]
-    rows = {row["method"]: row for row in tables[0]["rows"]}
-    permuted = rows["Block Permutation"]
-    assert (permuted["reversible?"], permuted["attacker"]) == ("yes", "learn-permutation")
-    assert rows["Solid"]["reversible?"] == "no"  # one colour: nothing is left to reverse
-    assert rows["Solid"]["paper"] == "–"
-    tasks = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")}
-    assert CliRunner().invoke(paper, command).exit_code == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "store").glob("*.json")} == tasks
 
 
 def _classifier(folder: Path) -> Path:
@@ -241,16 +228,9 @@ def test_ficgan_sweep_tables_and_resumption(
             assert (kept.images, kept.there) == (had.sum(), has[had].mean() if had.any() else None)
             assert kept.lacking == ((~has[~had]).mean() if (~had).any() else None)
 
-    tables = {table["title"]: table["rows"] for table in ficgan_tables(run)}
-    first = {(row["from"], row["method"][:13], row.get("i")): row for row in tables["De-identification (Table 1)"]}
-    assert {("here", name, i) for name in ("FICGAN (w_t, ", "FICGAN + mani") for i in (0, 7)} <= set(first)
-    printed = next(row for (whose, name, _), row in first.items() if whose != "here" and name == "FICGAN + mani")
-    assert (printed["FID"], printed["attributes, paper"]) == (22.25, 85.44)
-    by_name = {row["attribute"]: row for row in tables["Controllable attributes (Figure B)"]}
-    assert set(by_name) == set(reader.names) and "removed at strong" in by_name["Eyeglasses"]["paper"]
-    assert len(tables["By layer index (Figure 4)"]) == 6
+    rows = next(table["rows"] for table in ficgan_tables(run) if "Table 1" in table["title"])
     raw, scaled = (
-        [float(row[name].split()[0]) for row in tables["De-identification (Table 1)"] if row["from"] == "here"]
+        [float(row[name].split()[0]) for row in rows if row["from"] == "here"]
         for name in ("ID similarity", "the same, strangers at 0")
     )
     assert scaled[0] == 0 and scaled == pytest.approx([(one - raw[0]) / (1 - raw[0]) for one in raw], abs=0.01)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -34,9 +34,8 @@ from ficgan.lab.results import Figure, note_texts
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
-Key = tuple[str, str]  # Row and judge
-Figures = dict[Key, Figure]
-Controls = Mapping[Key, tuple[str, Figure]]  # What a figure is to be read beside: its name and its figure
+Figures = dict[tuple[str, str], Figure]  # (row, judge) → its figure
+Controls = dict[tuple[str, str], tuple[str, Figure]]  # The same → what it is to be read beside: name and figure
 Seen = Mapping[str, Embeddings]  # Name of a recogniser → [N,D]
 
 FAR = 1e-3
@@ -50,34 +49,22 @@ _ROLES = {
     True: "gate: decides about retries, and may tune",
     False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
 }
-# Row → metric of `metrics.utility`
+# Row → metric of `metrics.utility`, and its judge, where that is not the detector
 _KEPT = {
-    "detected": "detected",
-    "landmarks": "landmarks",
-    "yaw-r": "yaw-r",
-    "smile-r": "smile-r",
-    "gender": "gender-kept",
-    "sharpness-kept": "sharpness",
+    "detected": ("detected", None),
+    "landmarks": ("landmarks", None),
+    "yaw-r": ("yaw-r", None),
+    "smile-r": ("smile-r", "attribute classifier"),
+    "gender": ("gender-kept", "age_gender"),
+    "sharpness-kept": ("sharpness", ""),
 }
+_STRANGERS = "same-group strangers"
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One row of `bars.yaml`."""
-
-    title: str
-    least: float | None = None
-    most: float | None = None
-    least_photos: float | None = None
-    most_photos: float | None = None
-    measured: bool = False
-    paper: str = ""
-
-
-_TEXT = files("ficgan.lab.bars").joinpath("bars.yaml").read_text("utf-8")
-BARS: dict[str, Bar] = {row: Bar(**limits) for row, limits in yaml.safe_load(_TEXT).items()}
+# Row → its title, and perhaps limits, see `bars.yaml`
+BARS: dict[str, dict[str, Any]] = yaml.safe_load(files("ficgan.lab.bars").joinpath("bars.yaml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -97,16 +84,16 @@ class Line:
     def limits(self) -> tuple[float | None, float | None]:
         """Least and most; a measured bar whose control was not measured allows anything."""
         bar = BARS[self.row]
-        if bar.measured:
+        if "measured" in bar:
             return None, None if self.control is None else self.control[1].value
-        least = bar.least_photos if self.photos and bar.least_photos is not None else bar.least
-        return least, bar.most_photos if self.photos and bar.most_photos is not None else bar.most
+        limits = {**bar, **bar.get("photos", {})} if self.photos else bar
+        return limits.get("least"), limits.get("most")
 
     @property
     def verdict(self) -> str:
         """ "met" or "missed" by the value alone, "no bar", or "not measured"."""
         (least, most), value = self.limits, self.value.value
-        if value is None or (BARS[self.row].measured and most is None):
+        if value is None or ("measured" in BARS[self.row] and most is None):
             return "not measured"
         if least is None and most is None:
             return "no bar"
@@ -116,7 +103,7 @@ class Line:
         least, most = self.limits
         return {
             **{key: getattr(self, key) for key in ("set", "row", "setting", "judge", "verdict")},
-            "bar": {"least": least, "most": most, "paper": BARS[self.row].paper},
+            "bar": {"least": least, "most": most, "paper": BARS[self.row].get("paper", "")},
             **asdict(self.value),
             "sticker": self.sticker and asdict(self.sticker),
             "control": self.control and {"what": self.control[0], **asdict(self.control[1])},
@@ -130,9 +117,9 @@ class Line:
         measured = self.value.value is not None
         control = f"{spelled(self.control[1], interval=False)}, {self.control[0]}" if self.control else ""
         return {
-            "row": bar.title,
-            "bar": ", ".join(asked) + " (same-group strangers)" * bar.measured,
-            "paper": bar.paper,
+            "row": bar["title"],
+            "bar": ", ".join(asked) + f" ({_STRANGERS})" * ("measured" in bar),
+            "paper": bar.get("paper", ""),
             "setting": self.setting,
             "judge": self.judge,
             "value": spelled(self.value) if measured else f"not measured: {self.value.note}",
@@ -143,22 +130,16 @@ class Line:
         }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sheet:
-    """What was found: lines as they came, and facts."""
+    """What was found: lines by set and in the order of the rows, and facts."""
 
-    found: list[Line] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def lines(self) -> list[Line]:
-        """By set and in the order of the rows."""
-        sets, order = list(dict.fromkeys(line.set for line in self.found)), list(BARS)
-        return sorted(self.found, key=lambda line: (sets.index(line.set), order.index(line.row)))
+    lines: Sequence[Line]
+    facts: Mapping[str, Any]
 
     @property
     def verdicts(self) -> dict[str, int]:
-        return dict(Counter(line.verdict for line in self.found))
+        return dict(Counter(line.verdict for line in self.lines))
 
     @property
     def missed(self) -> list[str]:
@@ -171,12 +152,10 @@ class Sheet:
         text = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
         counted = ", ".join(f"{name} {number}" for name, number in sorted(self.verdicts.items()))
         page = ["# The model against its bars", "", note_texts("bars")["how to read"], "", f"Lines: {counted}.", ""]
-        page += [f"- {name}: {role}" for name, role in self.facts.get("judges", {}).items()]
-        for name in dict.fromkeys(line.set for line in self.found):
-            page += ["", f"## {name}", ""]
-            if (about := self.facts.get("sets", {}).get(name)) is not None:
-                licence = about.get("licence") or "no licence is stated beside it"
-                page.append(f"{about['faces']} faces of {about['people']} people; {licence}.")
+        page += [f"- {name}: {role}" for name, role in self.facts["judges"].items()]
+        for name, about in self.facts["sets"].items():
+            licence = about["licence"] or "no licence is stated beside it"
+            page += ["", f"## {name}", "", f"{about['faces']} faces of {about['people']} people; {licence}."]
             page += ["", to_markdown([line.cells() for line in self.lines if line.set == name])]
         return [write_file(folder / "bars.json", text), write_file(folder / "bars.md", "\n".join(page).rstrip() + "\n")]
 
@@ -227,9 +206,9 @@ class MeasuredSet:
         """Embeddings [N,D] by recogniser of pixels of the same faces, at their landmarks."""
         return {reader.name: reader.embed(faces) for reader in self.readers}
 
-    def region_alone(self, faces: Faces) -> Faces:
-        """The same faces with all grey but the replaced square."""
-        return replace(self.prepared, faces=faces).inside()
+    def region_alone(self, faces: Faces) -> Seen:
+        """The same with all grey but the replaced square."""
+        return self.recognised(replace(self.prepared, faces=faces).inside())
 
     @cached_property
     def clear(self) -> Seen:
@@ -237,7 +216,7 @@ class MeasuredSet:
 
     @cached_property
     def clear_region(self) -> Seen:
-        return self.recognised(self.region_alone(self.faces))
+        return self.region_alone(self.faces)
 
     @cached_property
     def readings(self) -> UtilityReadings:
@@ -250,15 +229,8 @@ class MeasuredSet:
 
 # -- rows of identity -------------------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Strangers:
-    """A recogniser on strangers of a kind: mean cosine, shares above its own threshold and that of FAR 1e-3."""
-
-    cosine: Figure
-    own: Figure
-    far: Figure
-    threshold: float | None
+# A recogniser's threshold at FAR 1e-3, and how alike strangers of one kind are: figures of id-cosine, match, and tar
+Strangers = tuple[float | None, dict[str, Figure]]
 
 
 def threshold_of(scores: NDArray[np.floating[Any]], far: float = FAR) -> float | None:
@@ -284,35 +256,34 @@ def strangers(bench: MeasuredSet, reader: Reader) -> Strangers:
         return sample.mean("strangers", means, note)
 
     few = f"{len(pool)} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
-    far = Figure("strangers", None, note=few)
+    tar = Figure("strangers", None, note=few)
     if threshold is not None:
-        far = mean(score > threshold, f"{pairs}; threshold {threshold:.3f}")
-    return Strangers(mean(similarities(seen, seen, "cosine")), mean(score > reader.threshold), far, threshold)
+        tar = mean(score > threshold, f"{pairs}; threshold {threshold:.3f}")
+    cosine = mean(similarities(seen, seen, "cosine"))
+    return threshold, {"id-cosine": cosine, "match": mean(score > reader.threshold), "tar": tar}
 
 
 def identity(bench: MeasuredSet, seen: Seen) -> Figures:
     """Rows id-cosine, match and tar, by each recogniser, from embeddings [N,D] at source landmarks."""
     out: Figures = {}
     for reader in bench.readers:
-        name, known = reader.name, bench.strangers[reader.name]
-        clear, made = bench.clear[name], seen[name]
-        score = paired(reader, clear, made)
-        out["id-cosine", name] = bench.mean("id-cosine", cosines(clear, made))
+        name, (threshold, known) = reader.name, bench.strangers[reader.name]
+        score = paired(reader, bench.clear[name], seen[name])
+        out["id-cosine", name] = bench.mean("id-cosine", cosines(bench.clear[name], seen[name]))
         out["match", name] = bench.mean("match", score > reader.threshold, f"threshold {reader.threshold:.3f}")
-        if known.threshold is None:
-            out["tar", name] = Figure("tar", None, note=known.far.note)
-        else:
-            out["tar", name] = bench.mean("tar", score > known.threshold, f"threshold {known.threshold:.3f}")
+        out["tar", name] = Figure("tar", None, note=known["tar"].note)
+        if threshold is not None:
+            out["tar", name] = bench.mean("tar", score > threshold, f"threshold {threshold:.3f}")
     return out
 
 
 def beside_strangers(bench: MeasuredSet, *cosine_rows: str) -> Controls:
     """Strangers of the same kind beside id-cosine, match, tar and other rows that are cosines."""
-    out: dict[Key, tuple[str, Figure]] = {}
-    for name, known in bench.strangers.items():
-        figures = {"match": known.own, "tar": known.far, **dict.fromkeys(("id-cosine", *cosine_rows), known.cosine)}
-        out |= {(row, name): ("same-group strangers", figure) for row, figure in figures.items()}
-    return out
+    return {
+        (row, name): (_STRANGERS, figure)
+        for name, (_, known) in bench.strangers.items()
+        for row, figure in {**known, **dict.fromkeys(cosine_rows, known["id-cosine"])}.items()
+    }
 
 
 def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
@@ -323,8 +294,9 @@ def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
     if bench.prepared.kinds is None:
         return {}
     who, kinds, out = bench.prepared.people[:MOST], bench.prepared.kinds[:MOST], Figures()
-    alone = bench.recognised(bench.region_alone(faces))
-    for row, made, clear in (("within-kind", seen, bench.clear), ("within-kind (region)", alone, bench.clear_region)):
+    parts = {"within-kind": (seen, bench.clear)}
+    parts["within-kind (region)"] = bench.region_alone(faces), bench.clear_region
+    for row, (made, clear) in parts.items():
         for reader in bench.readers:
             score = similarities(made[reader.name][:MOST], clear[reader.name][:MOST], reader.metric)
             sources = np.arange(len(who))
@@ -343,10 +315,10 @@ def swap(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
     return {("swap", name): bench.mean("swap", cosines(made, wanted[name])) for name, made in seen.items()}
 
 
-def draws(bench: MeasuredSet, draw: Callable[[int], Anonymizer]) -> Figures:
-    """Row draws: mean cosine of all pairs of outputs of each source; `draw` gives the anonymiser of a seed."""
-    seen = [bench.recognised(bench.composed(draw(seed))) for seed in range(_DRAWS)]
-    note = f"{_DRAWS} draws of each of {len(bench.faces)} sources"
+def draws(bench: MeasuredSet, drawn: Sequence[Anonymizer]) -> Figures:
+    """Row draws: mean cosine of all pairs of outputs of each source; `drawn` are anonymisers of different seeds."""
+    seen = [bench.recognised(bench.composed(anonymizer)) for anonymizer in drawn]
+    note = f"{len(drawn)} draws of each of {len(bench.faces)} sources"
     out: Figures = {}
     for reader in bench.readers:
         pairs = np.stack([cosines(a[reader.name], b[reader.name]) for a, b in combinations(seen, 2)])
@@ -382,14 +354,13 @@ def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
     """Rows detected, landmarks, yaw-r, smile-r, gender, sharpness-kept and fd of outputs against clear faces."""
     readings = bench.judges.read(faces, against=bench.readings)
     kept = {figure.metric: figure for figure in compare(bench.readings, readings, bootstrap=bench.bootstrap)}
-    judges = dict.fromkeys(("detected", "landmarks", "yaw-r"), readings.used.get("detector", "no detector"))
-    judges |= {"smile-r": "attribute classifier", "gender": "age_gender", "sharpness-kept": ""}
-    out = {(row, judges[row]): replace(kept[metric], metric=row) for row, metric in _KEPT.items()}
-    smile, mouth = kept["smile-r"], kept["mouth-r"]
-    if smile.value is None and mouth.value is not None:
-        del out["smile-r", judges["smile-r"]]
-        note = f"by the width of the mouth, a weak sign, for {smile.note}"
-        out["smile-r", "mouth width"] = replace(mouth, metric="smile-r", note=note)
+    detector, out = readings.used.get("detector", "no detector"), Figures()
+    for row, (metric, judge) in _KEPT.items():
+        found, judge = kept[metric], detector if judge is None else judge
+        if row == "smile-r" and found.value is None and kept["mouth-r"].value is not None:
+            note = f"by the width of the mouth, a weak sign, for {found.note}"
+            found, judge = replace(kept["mouth-r"], note=note), "mouth width"
+        out[row, judge] = replace(found, metric=row)
     out["fd", "SqueezeNet"] = _distance(bench, readings)
     return out
 
@@ -414,9 +385,8 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
         out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear[name], made))
     network = bench.judges.squeezenet
     distances = None if network is None else network.read(faces.images, clear=bench.faces.images)[1]
-    if distances is None:
-        out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
-    else:
+    out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
+    if distances is not None:
         out["rec-lpips", ""] = bench.mean("rec-lpips", distances, "not the published LPIPS")
     return out
 
@@ -444,143 +414,130 @@ class BarsConfig:
     seed: int = 0
     whole: bool = True  # Every row, with sticker and controls; else outputs and reconstruction alone
 
+    def engine(self, *, verify: bool) -> Deidentifier:
+        """The model that is measured."""
+        same = {key: getattr(self, key) for key in ("checkpoint", "bank", "k", "psi", "seed", "detector", "device")}
+        return Deidentifier.from_pretrained(layer=0, verify=verify, **same)
+
+    def output(self, layer: int, **more: Any) -> Ficgan:
+        """The model as an anonymiser of crops."""
+        files = {"checkpoint": str(self.checkpoint or ""), "bank": str(self.bank or "")}
+        given = {"k": self.k, "psi": self.psi, "seed": self.seed, "device": self.device, **files}
+        return Ficgan(layer=layer, **{**given, **more})
+
 
 def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
     """Measure every row; the sheet says why where a row cannot be measured."""
     began, report = time.monotonic(), progress or unheard
-    model, sheet = Measured(config), Sheet()
+    deid = config.engine(verify=False)
+    for name in config.judges:
+        refuse_trainer(deid.header, name)
+    last = deid.model.num_layers - 1
+    layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
+    for layer in layers:
+        deid.face_model.check_layer(layer)
+    psi = deid.face_model.auto_psi(1) if config.psi == "auto" else config.psi
+    config = replace(config, layers=layers, psi=psi)
     report(0, 1, "preparing faces")
-    sets = model.sets()
+    sets = _sets(config, deid)
     sticker = AverageFace().fit(sets[0].inner.faces)
-    steps = [step for each in sets for step in model.steps(each, sticker, sheet.found)]
-    for number, (what, measure) in enumerate(steps):
-        report(number, len(steps), what)
-        measure()
-    report(len(steps), len(steps), "")
-    sheet.facts = {**model.facts(sets), "seconds": round(time.monotonic() - began, 1)}
-    return sheet
+    total = len(sets) * (2 + 3 * len(layers) if config.whole else 1 + len(layers))
+    steps, lines = iter(range(total)), list[Line]()
+    guarded = cache(lambda: config.engine(verify=True))
+    for bench in sets:
+        lines += _lines(config, deid, guarded, bench, sticker, lambda text: report(next(steps), total, text))
+    report(total, total, "")
+    names, rows = [bench.name for bench in sets], list(BARS)
+    lines.sort(key=lambda line: (names.index(line.set), rows.index(line.row)))
+    gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
+    facts = {
+        "ficgan": __version__,
+        "checkpoint": deid.digests.get("checkpoint"),
+        "bank": deid.face_model.bank.digest,
+        "data_licence": None if deid.header is None else deid.header.data.get("licence"),
+        "settings": {
+            **{key: getattr(config, key) for key in ("k", "limit", "seed", "resamples", "psi")},
+            "layers": list(layers),
+            "detector": deid.detector.name,
+        },
+        "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in sets[0].readers},
+        "sets": {bench.name: bench.prepared.facts() for bench in sets},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    return Sheet(lines, facts)
 
 
-class Measured:
-    """The model that is measured, and the judges."""
-
-    def __init__(self, config: BarsConfig) -> None:
-        self.config = config
-        self.deid = self._engine(config.psi, verify=False)
-        self.psi = self.deid.face_model.auto_psi(1) if config.psi == "auto" else config.psi
-        for name in config.judges:
-            refuse_trainer(self.deid.header, name)
-        last = self.deid.model.num_layers - 1
-        self.layers = tuple(sorted(set(config.layers or (0, min(4, last), last))))
-        for layer in self.layers:
-            self.deid.face_model.check_layer(layer)
-        self.readers = get_readers(config.judges, config.device)
-        self.judges = Judges.find(attributes=config.attributes)
-        self.judges.lpips = self.judges.inception = None  # The bars are set for SqueezeNet's
-
-    def _engine(self, psi: Any, *, verify: bool) -> Deidentifier:
-        same = {key: getattr(self.config, key) for key in ("checkpoint", "bank", "k", "seed", "detector", "device")}
-        return Deidentifier.from_pretrained(layer=0, psi=psi, verify=verify, **same)
-
-    @cached_property
-    def guarded(self) -> Deidentifier:
-        return self._engine(self.psi, verify=True)
-
-    def output(self, layer: int, **more: Any) -> Ficgan:
-        """The model as an anonymiser of crops."""
-        config = self.config
-        files = {"checkpoint": str(config.checkpoint or ""), "bank": str(config.bank or "")}
-        given = {"k": config.k, "psi": self.psi, "seed": config.seed, "device": config.device, **files}
-        return Ficgan(layer=layer, **{**given, **more})
-
-    def sets(self) -> list[MeasuredSet]:
-        """The sets with their faces cut, aligned ones first."""
-        config, side = self.config, max(LEAST_SIDE, self.deid.model.resolution)
-        how: dict[str, Any] = {"alignment": self.deid.alignment}
-        out = [self._set(path, size=side, aligned=True, **how) for path in config.aligned]
-        if config.photos is not None:
-            how |= {"size": max(_PHOTO, 2 * side), "context": 2, "detector": Quick(self.deid.detector)}
-            out.append(self._set(config.photos, **how))
-        return out
-
-    def _set(self, path: Path, **how: Any) -> MeasuredSet:
-        faces, limit = open_set(path), self.config.limit
-        prepared = prepare(faces if limit is None else faces.take(range(min(limit, len(faces)))), **how)
+def _sets(config: BarsConfig, deid: Deidentifier) -> list[MeasuredSet]:
+    """The sets with their faces cut, aligned ones first."""
+    readers, judges = get_readers(config.judges, config.device), Judges.find(attributes=config.attributes)
+    judges.lpips = judges.inception = None  # The bars are set for SqueezeNet's
+    side = max(LEAST_SIDE, deid.model.resolution)
+    places: list[tuple[Path, dict[str, Any]]] = [(path, {"size": side, "aligned": True}) for path in config.aligned]
+    if config.photos is not None:
+        how: dict[str, Any] = {"size": max(_PHOTO, 2 * side), "context": 2, "detector": Quick(deid.detector)}
+        places.append((config.photos, how))
+    sets = []
+    for path, how in places:
+        faces = open_set(path)
+        some = faces if config.limit is None else faces.take(range(min(config.limit, len(faces))))
+        prepared = prepare(some, alignment=deid.alignment, **how)
         if len(prepared) < 2:
             raise InputError(f"{faces.name} gives {len(prepared)} faces to measure on; give at least 2")
-        return MeasuredSet(prepared, self.readers, self.judges, Bootstrap(self.config.resamples, self.config.seed))
+        sets.append(MeasuredSet(prepared, readers, judges, Bootstrap(config.resamples, config.seed)))
+    return sets
 
-    def steps(
-        self, bench: MeasuredSet, sticker: AverageFace, found: list[Line]
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is measured on a set, and the function that adds its lines to `found`."""
-        whole, few = self.config.whole, bench.one_each(_FEW)
-        of_sticker: Figures = {}
-        controls: dict[Key, tuple[str, Figure]] = {}
 
-        def put(setting: str, figures: Figures, beside: Figures | None = None, known: Controls = controls) -> None:
-            for key, value in figures.items():
-                more = (beside or {}).get(key), known.get(key), not bench.prepared.whole
-                found.append(Line(bench.name, key[0], setting, key[1], value, *more))
+def _lines(
+    config: BarsConfig,
+    deid: Deidentifier,
+    guarded: Callable[[], Deidentifier],
+    bench: MeasuredSet,
+    sticker: AverageFace,
+    say: Callable[[str], None],
+) -> Iterator[Line]:
+    """All lines of one set; `guarded` gives the model with its check, `say` is told what is measured next."""
+    few = bench.one_each(_FEW)
 
-        def every_row(faces: Faces) -> Figures:
-            seen = bench.recognised(faces)
-            return identity(bench, seen) | within_kinds(bench, faces, seen) | likeness(bench, faces)
+    def every_row(faces: Faces) -> Figures:
+        seen = bench.recognised(faces)
+        return identity(bench, seen) | within_kinds(bench, faces, seen) | likeness(bench, faces)
 
-        def measure_controls() -> None:
-            controls.update({key: ("clear", figure) for key, figure in every_row(bench.faces).items()})
-            controls.update(beside_strangers(bench, "swap", "draws"))
-            of_sticker.update(every_row(bench.composed(sticker)))
+    def lines(setting: str, figures: Figures, pasted: Figures, controls: Controls) -> Iterator[Line]:
+        for key, value in figures.items():
+            beside = pasted.get(key), controls.get(key), not bench.prepared.whole
+            yield Line(bench.name, key[0], setting, key[1], value, *beside)
 
-        def measure_reconstruction() -> None:
-            """G(E(x)) of the inner squares, which lie as the model's own crops do; nothing is blended."""
-            inner = bench.inner
-            rebuilt = inner.faces.with_images(reconstruct(self.deid, inner.faces.images))
-            pasted = fidelity(inner, inner.composed(sticker)) if whole else {}
-            put("reconstruction", fidelity(inner, rebuilt), pasted, beside_strangers(inner, "rec-cosine"))
-
-        def measure_outputs(layer: int) -> None:
-            put(f"i = {layer}", every_row(bench.composed(self.output(layer))), of_sticker)
-
-        def measure_draws(layer: int) -> None:
-            figures = swap(few, self.output(layer, alpha=1.0))
-            put(f"i = {layer}", figures | draws(few, lambda seed: self.output(layer, psi=_PSI, seed=seed)))
-
-        def measure_policy(layer: int) -> None:
-            """What leaves the program: shares retried and masked, and the rows of identity that stay."""
-            try:
-                shares, published = policy(bench, self.guarded, layer)
-            except (InputError, UsageError) as error:
-                put(f"i = {layer}", {(row, ""): Figure(row, None, note=str(error)) for row in ("retried", "masked")})
-                return
-            seen = bench.recognised(published)
-            figures = identity(bench, seen) | within_kinds(bench, published, seen)
-            put(f"i = {layer}", shares)
-            put(f"i = {layer}, policy on", {key: each for key, each in figures.items() if key[0] != "match"})
-
-        if whole:
-            yield f"{bench.name}: clear faces and sticker", measure_controls
-        yield f"{bench.name}: reconstruction", measure_reconstruction
-        for layer in self.layers:
-            yield f"{bench.name}: i = {layer}", partial(measure_outputs, layer)
-            if whole:
-                yield f"{bench.name}: i = {layer}, swap and draws", partial(measure_draws, layer)
-                yield f"{bench.name}: i = {layer}, policy", partial(measure_policy, layer)
-
-    def facts(self, sets: Sequence[MeasuredSet]) -> dict[str, Any]:
-        gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
-        config, deid = self.config, self.deid
-        return {
-            "ficgan": __version__,
-            "checkpoint": deid.digests.get("checkpoint"),
-            "bank": deid.face_model.bank.digest,
-            "data_licence": None if deid.header is None else deid.header.data.get("licence"),
-            "settings": {
-                **{key: getattr(config, key) for key in ("k", "limit", "seed", "resamples")},
-                "psi": self.psi,
-                "layers": list(self.layers),
-                "detector": deid.detector.name,
-            },
-            "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in self.readers},
-            "sets": {each.name: each.prepared.facts() for each in sets},
-        }
+    of_sticker: Figures = {}
+    controls: Controls = {}
+    if config.whole:
+        say(f"{bench.name}: clear faces and sticker")
+        controls = {key: ("clear", figure) for key, figure in every_row(bench.faces).items()}
+        controls |= beside_strangers(bench, "swap", "draws")
+        of_sticker = every_row(bench.composed(sticker))
+    say(f"{bench.name}: reconstruction")
+    inner = bench.inner  # Lies as the model's own crops do; nothing is blended
+    rebuilt = fidelity(inner, inner.faces.with_images(reconstruct(deid, inner.faces.images)))
+    pasted = fidelity(inner, inner.composed(sticker)) if config.whole else {}
+    yield from lines("reconstruction", rebuilt, pasted, beside_strangers(inner, "rec-cosine"))
+    for layer in config.layers:
+        setting = f"i = {layer}"
+        say(f"{bench.name}: {setting}")
+        yield from lines(setting, every_row(bench.composed(config.output(layer))), of_sticker, controls)
+        if not config.whole:
+            continue
+        say(f"{bench.name}: {setting}, swap and draws")
+        figures = swap(few, config.output(layer, alpha=1.0))
+        figures |= draws(few, [config.output(layer, psi=_PSI, seed=seed) for seed in range(_DRAWS)])
+        yield from lines(setting, figures, {}, controls)
+        say(f"{bench.name}: {setting}, policy")
+        try:
+            shares, published = policy(bench, guarded(), layer)
+        except (InputError, UsageError) as error:
+            shares = {(row, ""): Figure(row, None, note=str(error)) for row in ("retried", "masked")}
+            yield from lines(setting, shares, {}, controls)
+            continue
+        seen = bench.recognised(published)
+        figures = identity(bench, seen) | within_kinds(bench, published, seen)
+        yield from lines(setting, shares, {}, controls)
+        left = {key: each for key, each in figures.items() if key[0] != "match"}
+        yield from lines(f"{setting}, policy on", left, {}, controls)

@@ -15,20 +15,19 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces
+from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.lab.attackers import TrainedAttacker
-from ficgan.lab.attacks import Pairs, reverser_of
-from ficgan.lab.bench import Bench, Subject, anonymiser_for, known
-from ficgan.lab.matrix import fidelity_figures, identity_distance
-from ficgan.lab.matrix_config import MatrixConfig, SplitConfig, get_scenarios
+from ficgan.lab.attacks import reverser_of
+from ficgan.lab.bench import Bench, Subject, known
+from ficgan.lab.matrix import angles, fidelity_figures
+from ficgan.lab.matrix_config import MatrixConfig, SetConfig, SplitConfig
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores, hits, rank
 from ficgan.lab.readers import Reader
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import open_set
-from ficgan.registry import parse_spec
 
 
 @dataclass(frozen=True)
@@ -97,48 +96,25 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F
 
 
 def with_data(
-    name: str,
-    data: Path | str,
-    *,
-    layout: str = "auto",
-    labels: Path | str | None = None,
-    identity: str | None = None,
-    people: int | None = None,
-    size: int | None = None,
-    aligned: bool = False,
-    judges: Sequence[str] = (),
-    detector: str | None = None,
-    attributes: Path | str | None = None,
-    **more: Any,
+    name: str, data: Path | str, *, people: int | None = None, judges: Sequence[str] = (), **given: Any
 ) -> MatrixConfig:
     """A packaged preset on a face set; the split is scaled to the people there are.
 
-    Under `set` a preset may say what its set shall be like. Where a value is None or empty, the preset's holds; `more`
-    are other values of the matrix.
+    Under `set` a preset may say what its set shall be like. `given` are values of the set and of the matrix; where one
+    is None, the preset's holds.
     """
     tree = read_tree(name, kind="eval")
     tree.pop("paper", None)  # numbers of a paper's own protocol, which a matrix does not have
     wanted: dict[str, Any] = tree.pop("set", {})
     split = SplitConfig(**wanted.pop("split", {}))
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in given.items() if value is not None}
+    of_set = {key: given.pop(key) for key in list(given) if key in SetConfig.model_fields}
+    faces = open_set(data, **{key: of_set[key] for key in ("layout", "labels", "identity") if key in of_set})
     total = split.background + split.attacker + split.test
-    faces = open_set(data, layout=layout, labels=labels, identity=identity)
     limit = max(2, min(people or total, total, faces.identities))
-    one = {
-        "name": faces.name,
-        "path": str(data),
-        "layout": layout,
-        "labels": labels and str(labels),
-        "identity": identity,
-        "limit_people": limit,
-        "size": size or wanted.get("size", 128),
-        "aligned": aligned,
-        "split": scaled(split, limit).model_dump(),
-    }
-    given = {"recognisers": list(judges) or None, "detector": detector, "attributes": attributes and str(attributes)}
-    given = {key: value for key, value in {**given, **more}.items() if value is not None}
-    config = check(MatrixConfig, {**tree, "sets": [wanted | one], **given}, where=name)
-    get_scenarios(config.scenarios)
-    return config
+    one = {"name": faces.name, "path": str(data), "limit_people": limit, "split": scaled(split, limit).model_dump()}
+    given |= {"recognisers": list(judges)} if judges else {}
+    return check(MatrixConfig, {**tree, "sets": [{**wanted, **of_set, **one}], **given}, where=name)
 
 
 def scaled(split: SplitConfig, people: int) -> SplitConfig:
@@ -153,72 +129,55 @@ def scaled(split: SplitConfig, people: int) -> SplitConfig:
     return split.model_copy(update={"background": background, "test": test, "attacker": attacker})
 
 
-@dataclass(frozen=True)
-class FaceTreatment:
-    """What was done to faces before an attacker sees them."""
-
-    label: str
-    anonymizer: Anonymizer
-
-    @classmethod
-    def of(cls, text: str, label: str = "") -> FaceTreatment:
-        """An anonymiser as NAME or NAME:PARAMETER=VALUE,…; `label` is for tables."""
-        name, parameters = parse_spec(text)
-        return cls(label or text, ANONYMIZERS.make(name, **parameters))
-
-
-def treated(bench: Bench, how: FaceTreatment, rows: Rows) -> Faces:
-    """Rows of the set after the treatment, the square that is replaced alone; kept in the bench's store."""
-    needs_background = "background" in how.anonymizer.traits.needs  # the split decides who that is
+def treated(bench: Bench, anonymizer: Anonymizer, rows: Rows) -> Faces:
+    """Rows of the set, anonymised by themselves, the square that is replaced alone; kept in the bench's store."""
+    needs_background = "background" in anonymizer.traits.needs  # the split decides who that is
     origin = bench.digest if needs_background else bench.prepared.digest
-    ready = anonymiser_for(bench, how.anonymizer)
-    images = Subject(bench, ready).made(ready, bench.part(rows), origin)
-    return bench.prepared.faces.take(rows).with_images(images)
+    images = Subject(bench, anonymizer).made(bench.part(rows), origin)
+    return bench.clear(rows).with_images(images)
 
 
 def attack_on(
-    bench: Bench, spec: str, how: FaceTreatment, rows: Rows, *, label: str, say: Callable[[str], None]
+    bench: Bench, spec: str, anonymizer: Anonymizer, rows: Rows, *, label: str, say: Callable[[str], None]
 ) -> TrainedAttacker:
-    """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows` in a treatment."""
+    """An attacker, NAME or NAME:PARAMETER=VALUE,…, to be trained on the images at `rows`, anonymised."""
     reverser = reverser_of(spec)
     pairs = None
     if "pairs" in reverser.traits.knowledge:
-        seen = bench.part(rows, treated(bench, how, rows).images)
-        pairs = Pairs(seen.regions(), bench.part(rows).regions())
+        pairs = bench.pairs(rows, treated(bench, anonymizer, rows).images)
     return TrainedAttacker(label, reverser, pairs, bench, say)
 
 
 def transfer(
     bench: Bench,
     attacker: str,
-    trained_on: Sequence[FaceTreatment],
-    tested_on: Sequence[FaceTreatment],
+    trained_on: Mapping[str, Anonymizer],
+    tested_on: Mapping[str, Anonymizer],
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",
     progress: Progress | None = None,
 ) -> list[Trial]:
-    """An attacker trained on each of some treatments, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
+    """An attacker trained on each of some methods by name, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
     report, total, out = progress or unheard, len(trained_on), list[Trial]()
-    for number, learnt in enumerate(trained_on):
-        say, label = partial(report, number, total), f"{attacker} on {learnt.label}"
-        attack = attack_on(bench, attacker, learnt, bench.split.attacker, label=label, say=say)
-        for shown in tested_on:
-            say(f"{label} against {shown.label}")
-            guesses = attack.restored(treated(bench, shown, rows), rows)
-            out += read_trials(bench, guesses, rows, method=shown.label, attacker=learnt.label, scenario=scenario)
+    for number, (learnt, anonymizer) in enumerate(trained_on.items()):
+        say, label = partial(report, number, total), f"{attacker} on {learnt}"
+        attack = attack_on(bench, attacker, anonymizer, bench.split.attacker, label=label, say=say)
+        for met, other in tested_on.items():
+            say(f"{label} against {met}")
+            out += read_trials(bench, attack.restored(treated(bench, other, rows), rows), rows, met, learnt, scenario)
     return out
 
 
 def read_trials(
-    bench: Bench, guesses: Faces, rows: Rows, *, method: str, attacker: str, scenario: str = "transfer"
+    bench: Bench, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str = "transfer"
 ) -> list[Trial]:
     """A trial for each judge of guesses at the images at `rows`, identified against the clear gallery."""
     pixels, people = fidelity_figures(bench, rows, guesses), bench.people[rows]
-    gallery = bench.prepared.faces.take(bench.split.gallery)
+    gallery = bench.clear(bench.split.gallery)
     out = []
     for reader in bench.readers:
         identity = [Figure("IRA", None, unit="images", note="none of these people is enrolled")]
@@ -234,8 +193,8 @@ def read_trials(
 
 def distance(bench: Bench, reader: Reader, guesses: Faces, rows: Rows) -> Figure:
     """IDD of guesses at the images at `rows`; a note marks judges whose angles mean something else than ArcFace's."""
-    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.prepared.faces.take(rows)))
-    idd = identity_distance(seen, source, bench.sample(rows))
+    seen, source = (bench.embed(reader, faces) for faces in (guesses, bench.clear(rows)))
+    idd = bench.sample(rows).mean("IDD", angles(seen, source))
     return idd if reader.metric == "cosine" else replace(idd, note=NOT_ANGULAR)
 
 
@@ -244,12 +203,13 @@ def identified(scores: Scores, note: str, bootstrap: Bootstrap) -> Figure:
     return Sample(scores.people, bootstrap).share("IRA", hits(scores, 1), note)
 
 
-def shade(axes: Any, points: Mapping[int, Figure], style: str, label: str, colour: str) -> None:
-    """A line of figures, and their intervals behind it where all have one."""
-    if not points:
+def shade(axes: Any, points: Mapping[int, Figure | None], style: str, label: str, colour: str) -> None:
+    """A line of the figures that have a value, and their intervals behind it where all have one."""
+    known = sorted((x, found) for x, found in points.items() if found is not None and found.value is not None)
+    if not known:
         return
-    at = sorted(points)
-    axes.plot(at, [points[x].value for x in at], style, color=colour, label=label, markersize=4)
-    low, high = [points[x].low for x in at], [points[x].high for x in at]
+    at = [x for x, _ in known]
+    axes.plot(at, [found.value for _, found in known], style, color=colour, label=label, markersize=4)
+    low, high = [found.low for _, found in known], [found.high for _, found in known]
     if None not in (*low, *high):
         axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)

@@ -12,8 +12,8 @@ from ficgan.errors import Progress, UsageError
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import open_bench
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, SetConfig
-from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, FaceTreatment, Row, table, text, transfer, with_data
-from ficgan.lab.report.tables import controls, figure, spelled
+from ficgan.lab.papers import FANTOMAS, FANTOMAS_CLAIMS, Row, table, text, transfer, with_data
+from ficgan.lab.report.tables import above, controls, rank_of, spelled, strongest
 from ficgan.lab.results import Figure, Results, Trial, slug
 
 # Configuration → the side that its parameters in pixels are meant for
@@ -66,8 +66,6 @@ def fantomas_matrix(
     factor = config.sets[0].size / PRESETS[preset]
     known = [_sized(method, factor) for method in config.methods]
     chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
-    for method in chosen:
-        method.make()
     tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
     return check(MatrixConfig, tree, where=preset)
 
@@ -99,12 +97,11 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
 def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
-    met = [FaceTreatment.of(LEARNT[MET], MET)]
-    learnt = [FaceTreatment.of(spec, label) for label, spec in LEARNT.items()]
+    learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in LEARNT.items()}
     trials: list[Trial] = []
     for spec in config.general:
         if "pairs" in reverser_of(spec).traits.knowledge:
-            trials += transfer(bench, spec, learnt, met, scenario=f"transfer: {spec}", progress=progress)
+            trials += transfer(bench, spec, learnt, {MET: learnt[MET]}, scenario=f"transfer: {spec}", progress=progress)
     return trials
 
 
@@ -141,23 +138,21 @@ def verdicts(results: Results) -> list[MethodVerdict]:
 
 def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
-    naive, parrot = (_best(own, scenario)[0] for scenario in ("naive", "parrot-enrol"))
-    best, trial = _best(own, *REVERSED)
-    found = _above(best, naive)
-    why = lacking
-    if not lacking and found is None:
+    naive, best = rank_of(_best(own, "naive")), _best(own, *REVERSED)
+    reversible, why = above(rank_of(best), naive), lacking
+    if not lacking and reversible is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
     return MethodVerdict(
         name,
         method,
         judge,
-        _best(trials, "clear")[0],
+        rank_of(_best(trials, "clear")),
         naive,
-        parrot,
-        best,
-        trial.attacker if trial else "",
-        figure(trial.figures, "reversibility") if trial else None,
-        None if lacking else found,
+        rank_of(_best(own, "parrot-enrol")),
+        rank_of(best),
+        best.attacker if best else "",
+        best.figure("reversibility") if best else None,
+        None if lacking else reversible,
         why,
     )
 
@@ -174,23 +169,13 @@ def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> st
     if method is None:
         return "the positive control, block permutation, was not run"
     own = [trial for trial in trials if trial.method == method]
-    if _above(_best(own, *REVERSED)[0], _best(own, "naive")[0]):
+    if above(rank_of(_best(own, *REVERSED)), rank_of(_best(own, "naive"))):
         return ""
     return f"the positive control, {method}, was not reversed: these attackers prove nothing here"
 
 
-def _rank(trial: Trial) -> Figure | None:
-    return figure(trial.figures, "rank-1")
-
-
-def _best(trials: Iterable[Trial], *scenarios: str) -> tuple[Figure | None, Trial | None]:
-    ranks = [(found, trial) for trial in trials if trial.scenario in scenarios and (found := _rank(trial)) is not None]
-    known = [(found, trial) for found, trial in ranks if found.value is not None]
-    return max(known, key=lambda pair: pair[0].value or 0.0, default=(None, None))
-
-
-def _above(a: Figure | None, b: Figure | None) -> bool | None:
-    return None if a is None or b is None or a.low is None or b.high is None else a.low > b.high
+def _best(trials: Iterable[Trial], *scenarios: str) -> Trial | None:
+    return strongest([trial for trial in trials if trial.scenario in scenarios])
 
 
 def _yes(value: bool | None, unknown: str = "undecided") -> str:
@@ -275,47 +260,36 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
     """Every attacker by method, and E2.2, E3.1 and E3.2."""
     columns = dict.fromkeys(_column(trial) for trial in results.trials if trial.scenario in REVERSED and trial.attacker)
     missing = {column: "not made for it" if column.startswith("(") else "not run" for column in columns}
-    every: list[Row] = []
-    layer: list[Row] = []
-    parrots: list[Row] = []
-    special: list[Row] = []
+    tables: dict[str, list[Row]] = {key: [] for key in ("attackers", "layer", "parrots", "special")}
     for verdict in found:
-        head, own = (
-            _head(verdict),
-            [
-                trial
-                for trial in results.trials
-                if (trial.set, trial.method, trial.recogniser) == (verdict.set, verdict.method, verdict.judge)
-            ],
-        )
-        cells = {_column(trial): spelled(_rank(trial)) for trial in own if trial.scenario in REVERSED}
+        head, whose = _head(verdict), (verdict.set, verdict.method, verdict.judge)
+        own = [trial for trial in results.trials if (trial.set, trial.method, trial.recogniser) == whose]
+        cells = {_column(trial): spelled(rank_of(trial)) for trial in own if trial.scenario in REVERSED}
         seen = {"naive": spelled(verdict.naive) or "not run", "parrot": spelled(verdict.parrot) or "not run"}
-        every.append(head | seen | missing | cells)
+        tables["attackers"].append(head | seen | missing | cells)
 
-        ranks = {attacker_kind(trial): _rank(trial) for trial in own if trial.scenario == GENERAL}
+        ranks = {attacker_kind(trial): rank_of(trial) for trial in own if trial.scenario == GENERAL}
         far = results.methods[verdict.method]["name"] in (POSITIVE, "pixel-relocation")
-        row = head | {"moves pixels far": _yes(far)}
-        row |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
+        layer: Row = {"moves pixels far": _yes(far)}
+        layer |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
         for kind in (_PIX2PIX, _CONV):
-            row[f"auto-encoder better than {NAMES[kind]}?"] = _yes(_above(ranks.get(_MODEL), ranks.get(kind)))
-        layer.append(row)
+            layer[f"auto-encoder better than {NAMES[kind]}?"] = _yes(above(ranks.get(_MODEL), ranks.get(kind)))
+        tables["layer"].append(head | layer)
 
-        best = {"best reversal": spelled(verdict.best), "by": verdict.attacker}
-        above = {"above naive?": _yes(_above(verdict.best, verdict.naive))}
-        parrots.append(head | seen | best | above | {"above the parrot?": _yes(_above(verdict.best, verdict.parrot))})
+        parrots = {"best reversal": spelled(verdict.best), "by": verdict.attacker}
+        parrots["above naive?"] = _yes(above(verdict.best, verdict.naive))
+        parrots["above the parrot?"] = _yes(above(verdict.best, verdict.parrot))
+        tables["parrots"].append(head | seen | parrots)
 
-        (a, made), (b, general) = _best(own, SPECIALISED), _best(own, GENERAL)
+        made, general = _best(own, SPECIALISED), _best(own, GENERAL)
         if made is not None:
-            both = {"best made for it": spelled(a), "which": made.attacker}
-            both |= {"best general": spelled(b) or "not run", "which general": general.attacker if general else "–"}
-            answers = {"made for it is better?": _yes(_above(a, b)), "general is better?": _yes(_above(b, a))}
-            special.append(head | both | answers)
-    return [
-        table(FANTOMAS, "attackers", every),
-        table(FANTOMAS, "layer", sorted(layer, key=lambda row: row["moves pixels far"] != "yes")),
-        table(FANTOMAS, "parrots", parrots),
-        table(FANTOMAS, "special", special),
-    ]
+            a, b = rank_of(made), rank_of(general)
+            special = {"best made for it": spelled(a), "which": made.attacker}
+            special |= {"best general": spelled(b) or "not run", "which general": general.attacker if general else "–"}
+            answers = {"made for it is better?": _yes(above(a, b)), "general is better?": _yes(above(b, a))}
+            tables["special"].append(head | special | answers)
+    tables["layer"].sort(key=lambda row: row["moves pixels far"] != "yes")
+    return [table(FANTOMAS, key, rows) for key, rows in tables.items()]
 
 
 def attacker_kind(trial: Trial) -> str:
@@ -339,7 +313,7 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
             "learnt": trial.attacker,
             "met": trial.method,
             "judge": trial.recogniser,
-            **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "IDD", "SSIM")},
+            **{name: spelled(trial.figure(name)) for name in ("rank-1", "IDD", "SSIM")},
         }
         for trial in trials
     ]
@@ -352,13 +326,13 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
     def identity(trial: Trial, attacker: str) -> tuple[str, ...]:
         return (trial.set, trial.method, trial.scenario, trial.recogniser, attacker)
 
-    at_home = {identity(trial, trial.attacker): _rank(trial) for trial in results.trials}
+    at_home = {identity(trial, trial.attacker): rank_of(trial) for trial in results.trials}
     rows = []
     for trial in [] if elsewhere is None else elsewhere.trials:
         attacker, learnt, source = trial.attacker.partition(": learnt on ")
         if trial.scenario != GENERAL or not learnt:
             continue
-        here, there = at_home.get(identity(trial, attacker)), _rank(trial)
+        here, there = at_home.get(identity(trial, attacker)), rank_of(trial)
         values = [found.value for found in (here, there) if found is not None and found.value is not None]
         rows.append(
             {

@@ -16,7 +16,7 @@ from ficgan.device import model_folders, onnx_session
 from ficgan.errors import InputError, Progress
 from ficgan.faces import MediaPipeMesh, find_meshes
 from ficgan.identity.kind import ETHNICITIES, kind_reader
-from ficgan.lab.bench import Subject, anonymiser_for, content, open_bench
+from ficgan.lab.bench import Subject, content, open_bench
 from ficgan.lab.matrix_config import MatrixConfig
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import FANTOMAS, Row, table
@@ -89,11 +89,11 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     """
     bench = open_bench(config, config.sets[0], out)
     rows, distances = bench.split.probe, {}
-    clear, read = bench.prepared.faces.take(rows), AppearanceReader()
+    clear, read = bench.clear(rows), AppearanceReader()
     for done, method in enumerate(config.methods):
         if progress:
             progress(done, len(config.methods), f"Figure 16: {method.title}")
-        shown = Subject(bench, anonymiser_for(bench, method.make())).anonymised(rows)
+        shown = Subject(bench, method.make()).anonymised(rows)
         key = ["figure 16", content(shown), content(clear), read.description, read.reader.digest]
         distances[method.title] = bench.store.kept(key, partial(read.distances, clear, shown))
     found: Rated = {title: {} for title in distances}

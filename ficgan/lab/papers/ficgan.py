@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table,
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
-from ficgan.lab.results import Figure, Results, Trial, Utility, notes, origin
+from ficgan.lab.results import Figure, Measured, Results, Trial, Utility, notes, origin
 from ficgan.lab.run import Run, Say, Task, digest, fingerprint
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
@@ -69,19 +70,19 @@ class FicganPaper(FacesSettings):
         return self
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One way to run the model ("FICGAN", or an ablation): a code of `CODES` and the layer index i."""
 
-    label: str
+    model: str
     code: str
     layer: int
-    model: str
-    anonymizer: Ficgan
+
+    @property
+    def label(self) -> str:
+        return f"{self.model} {self.code}, i = {self.layer}"
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Shares of images with an attribute, and without, as read in the source, where it is still so; None: of none."""
 
     there: float | None
@@ -90,15 +91,12 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class SettingFigures:
+class SettingFigures(Measured):
     """What was measured of a setting: figures by judge, utility figures and "mse", and how attributes fared."""
 
     judges: dict[str, tuple[Figure, Figure]]
     figures: tuple[Figure, ...]
-    attributes: dict[str, Kept] = field(default_factory=dict)
-
-    def figure(self, metric: str) -> Figure | None:
-        return next((figure for figure in self.figures if figure.metric == metric and figure.value is not None), None)
+    attributes: dict[str, Kept]
 
 
 @dataclass(frozen=True)
@@ -112,13 +110,9 @@ class FicganRun:
     layers: tuple[int, ...]
     num_layers: int
 
-    @property
-    def main(self) -> dict[Setting, SettingFigures]:
-        return {setting: measured for setting, measured in self.found.items() if setting.model == "FICGAN"}
-
     def by_layer(self, code: str) -> dict[int, SettingFigures]:
         """i → figures of the model itself with a code."""
-        return {setting.layer: measured for setting, measured in self.main.items() if setting.code == code}
+        return {one.layer: measured for one, measured in self.found.items() if one[:2] == ("FICGAN", code)}
 
 
 def setting_figures(
@@ -159,33 +153,48 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     judges.detector = judges.age_gender = None  # the paper has no figures of them
     names = () if judges.attributes is None else judges.attributes.names
     mixed = prepared.part(generator(config.seed, "order").permutation(len(prepared)))
-    labels = label_matrix(names, mixed.attributes)
-    bootstrap = Bootstrap(max(1, config.resamples), config.seed)
-    context = [None if config.attributes is None else file_digest(config.attributes), bool(names), asdict(bootstrap)]
+    faces, bootstrap = mixed.faces, Bootstrap(max(1, config.resamples), config.seed)
     bench = MeasuredSet(mixed, get_readers(config.judges), judges, bootstrap)
+    same = {key: getattr(config, key) for key in ("k", "seed", "device")}
     deid = Deidentifier.from_pretrained(
-        config.checkpoint or None,
-        config.bank or None,
-        verify=False,
-        k=config.k,
-        layer=0,
-        psi=0,
-        seed=config.seed,
-        detector=config.detector,
-        device=config.device,
+        config.checkpoint or None, config.bank or None, layer=0, psi=0, verify=False, detector=config.detector, **same
     )
-    count = deid.model.num_layers
-    layers = tuple(sorted(set(config.layers))) or tuple(range(count))
+    layers = tuple(sorted(set(config.layers))) or tuple(range(deid.model.num_layers))
     deid.face_model.check_layer(layers[-1])
-    settings = list(_settings(config, layers))
-    tasks = _tasks(bench, labels, context, deid, settings)
-    run.total = len(tasks)
-    found = run.results(tasks)
+    settings: dict[Setting, Ficgan] = {}
+    models = [("FICGAN", config.checkpoint, config.bank, layers), *((*ablation, (0,)) for ablation in config.ablations)]
+    for model, checkpoint, bank, shown in models:
+        for (code, (alpha, psi)), layer in itertools.product(CODES.items(), shown):
+            made = Ficgan(layer=layer, psi=psi, alpha=alpha, checkpoint=checkpoint, bank=bank, **same)
+            settings[Setting(model, code, layer)] = made
+
+    inside = _aligned(bench, deid)
+    # Title, what an output depends on besides the faces, what it is compared with, and what makes it
+    jobs: list[tuple[str, Any, MeasuredSet, Callable[[], Images]]] = [
+        ("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
+        ("reconstruction", deid.digests.get("checkpoint"), inside, lambda: reconstruct(deid, inside.faces.images)),
+    ]
+    for setting, made in settings.items():
+        jobs.append((setting.label, fingerprint(made), bench, partial(anonymised, made, faces)))
+    readers, classifier = (
+        [reader.digest for reader in bench.readers],
+        config.attributes and file_digest(config.attributes),
+    )
+    context = [classifier, bool(names), asdict(bootstrap)]
+    mark = digest([content(faces), mixed.people.tolist(), readers, judges.missing, context])
+    labels = label_matrix(names, mixed.attributes)
+    run.total = len(jobs)
+    found = run.results(
+        [
+            Task(title, ["paper ficgan", mark, title, key], setting_figures, (of, labels, make))
+            for title, key, of, make in jobs
+        ]
+    )
     run.check()
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
-    by_setting = dict(zip(settings, rest, strict=True))
-    results = _results(config, prepared, by_setting, time.monotonic() - began)
-    return FicganRun(results, by_setting, strangers, rebuilt, layers, count)
+    results = _results(config, prepared, settings, rest)
+    results.provenance = origin(config.model_dump(), time.monotonic() - began)
+    return FicganRun(results, dict(zip(settings, rest, strict=True)), strangers, rebuilt, layers, deid.model.num_layers)
 
 
 def _faces(config: FicganPaper, out: Path) -> Prepared:
@@ -202,69 +211,35 @@ def _faces(config: FicganPaper, out: Path) -> Prepared:
     return prepared
 
 
-def _tasks(
-    bench: MeasuredSet, labels: NDArray[np.uint8] | None, context: Any, deid: Deidentifier, settings: Sequence[Setting]
-) -> list[Task]:
-    """Strangers, the reconstruction, and every setting."""
-    faces, readers = bench.faces, [reader.digest for reader in bench.readers]
-    aligned = _aligned(faces, deid)
-    inside = replace(bench, prepared=replace(bench.prepared, faces=aligned))
-    # Title, what an output depends on besides the faces, what it is compared with, and what makes it
-    jobs: list[tuple[str, Any, MeasuredSet, Callable[[], Images]]] = [
-        ("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
-        ("reconstruction", deid.digests.get("checkpoint"), inside, lambda: reconstruct(deid, aligned.images)),
-    ]
-    for setting in settings:
-        make = partial(anonymised, setting.anonymizer, faces)
-        jobs.append((setting.label, fingerprint(setting.anonymizer), bench, make))
-    mark = digest([content(faces), bench.prepared.people.tolist(), readers, bench.judges.missing, context])
-    return [
-        Task(title, ["paper ficgan", mark, title, key], setting_figures, (of, labels, make))
-        for title, key, of, make in jobs
-    ]
-
-
-def _settings(config: FicganPaper, layers: Sequence[int]) -> Iterator[Setting]:
-    base = Ficgan(k=config.k, seed=config.seed, device=config.device, checkpoint=config.checkpoint, bank=config.bank)
-    for code, (alpha, psi) in CODES.items():
-        for layer in layers:
-            model = replace(base, layer=layer, alpha=alpha, psi=psi)
-            yield Setting(f"FICGAN {code}, i = {layer}", code, layer, "FICGAN", model)
-    for name, checkpoint, bank in config.ablations:
-        for code, (alpha, psi) in CODES.items():
-            model = replace(base, checkpoint=checkpoint, bank=bank, layer=0, alpha=alpha, psi=psi)
-            yield Setting(f"{name} {code}, i = 0", code, 0, name, model)
-
-
-def _aligned(faces: Faces, deid: Deidentifier) -> Faces:
+def _aligned(bench: MeasuredSet, deid: Deidentifier) -> MeasuredSet:
     """The crops aligned as the model's own."""
-    size = faces.images.shape[1]
+    faces, size = bench.faces, bench.faces.images.shape[1]
     matrices = [deid.alignment.matrix(marks, size) for marks in faces.landmarks]
     images = np.stack([crop(image, m, size) for image, m in zip(faces.images, matrices, strict=True)])
     marks = np.stack([transform_points(m, p) for m, p in zip(matrices, faces.landmarks, strict=True)])
-    return Faces(images, faces.names, marks.astype(np.float32), faces.people)
+    aligned = Faces(images, faces.names, marks.astype(np.float32), faces.people)
+    return replace(bench, prepared=replace(bench.prepared, faces=aligned))
 
 
-def _results(config: FicganPaper, prepared: Prepared, found: dict[Setting, SettingFigures], seconds: float) -> Results:
-    facts, faces = prepared.facts(), prepared.faces
-    name = str(facts["name"])
+def _results(
+    config: FicganPaper, prepared: Prepared, settings: dict[Setting, Ficgan], found: Sequence[SettingFigures]
+) -> Results:
+    facts, count = prepared.facts(), len(prepared)
+    name, missed = str(facts["name"]), len(facts["failures_to_acquire"])
     nobody = {"people": 0, "images": 0}
-    tested = {"people": facts["people"] or len(faces), "images": len(faces)}
-    parts = {"background": nobody, "attacker": nobody, "probe": tested}
+    tested = {"people": facts["people"] or count, "images": count}
+    facts["split"] = {"parts": {"background": nobody, "attacker": nobody, "probe": tested}}
     results = Results(
-        "FICGAN: tables and figures of the paper",
-        sets={name: {**facts, "size": config.size, "context": 1.0, "split": {"parts": parts}}},
-        provenance=origin(config.model_dump(), seconds),
+        "FICGAN: tables and figures of the paper", sets={name: {**facts, "size": config.size, "context": 1.0}}
     )
-    for setting, measured in found.items():
-        results.methods[setting.label] = described(setting.anonymizer)
+    for (setting, made), measured in zip(settings.items(), found, strict=True):
+        results.methods[setting.label] = described(made)
         results.trials += [
             Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in measured.judges.items()
         ]
         results.utilities.append(Utility(name, setting.label, measured.figures))
-    missed = len(facts["failures_to_acquire"])
-    values = {"name": name, "images": len(faces), "missed": missed, "all": missed + len(faces)}
-    holds = {"few": len(faces) < FEW, "missed": missed > 0, "same": True, "crops": True}
+    values = {"name": name, "images": count, "missed": missed, "all": missed + count}
+    holds = {"few": count < FEW, "missed": missed > 0, "same": True, "crops": True}
     results.caveats += [text(FICGAN, FICGAN.caveats[key], **values) for key, true in holds.items() if true]
     results.caveats += notes("evaluation", {"ficgan": True, "only faces": True})
     return results
@@ -297,9 +272,8 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     titles = {"mse": "MSE", "lpips": "LPIPS"}
     scores = {key: value for key, value in scores_of(run.reconstruction).items() if key.startswith("ID")}
     rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
-    layers = [
-        {"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in run.main.items()
-    ]
+    main = {setting: measured for setting, measured in run.found.items() if setting.model == "FICGAN"}
+    layers = [{"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in main.items()]
     tables = [
         table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
         table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
@@ -307,7 +281,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     ]
     if controllable := _controllable(run, chosen):
         tables.append(table(FICGAN, "controllable", controllable))
-    if len(run.main) < len(run.found):
+    if len(main) < len(run.found):
         ablated = [
             {"method": setting.model + _ABLATED[setting.code], "i": 0, **scores_of(measured)}
             for setting, measured in run.found.items()
@@ -359,21 +333,15 @@ def _scores(measured: SettingFigures, strangers: SettingFigures) -> Row:
 
 def _calibrated(similarity: Figure, strangers: Figure) -> Figure:
     """A similarity on a scale where strangers have 0 and the photo itself 1: judges differ in where strangers lie."""
-    if strangers.value is None:
-        return replace(similarity, value=None, low=None, high=None)
-    zero = strangers.value
-
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else (value - zero) / (1 - zero)
-
-    low, high = scaled(similarity.low), scaled(similarity.high)
-    return replace(similarity, value=scaled(similarity.value), low=low, high=high)
+    zero, ends = strangers.value, (similarity.value, similarity.low, similarity.high)
+    value, low, high = (None if zero is None or end is None else (end - zero) / (1 - zero) for end in ends)
+    return replace(similarity, value=value, low=low, high=high)
 
 
 def _numbers(measured: SettingFigures, titles: dict[str, str], factor: float = 1.0) -> Row:
-    found = {title: measured.figure(metric) for metric, title in titles.items()}
+    known = {figure.metric: figure for figure in measured.figures if figure.value is not None}
     digits = 3 if factor == 1 else 1
-    return {title: spelled(each, factor=factor, digits=digits) or "–" for title, each in found.items()}
+    return {title: spelled(known.get(metric), factor=factor, digits=digits) or "–" for metric, title in titles.items()}
 
 
 def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
@@ -405,13 +373,10 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
 def _attributes(run: FicganRun, every: Any, single: Any) -> None:
     for code, style, title in _CODES:
         for number, (metric, what) in enumerate((("attributes", "as read"), ("attributes-accuracy", "as labelled"))):
-            points = {
-                i: found for i, measured in run.by_layer(code).items() if (found := measured.figure(metric)) is not None
-            }
+            points = {i: measured.figure(metric) for i, measured in run.by_layer(code).items()}
             shade(every, points, style, f"{title}, {what}", f"C{number}")
     every.set(ylabel="share of attributes kept", title="(b)")
     for number, name in enumerate(name for name in _SINGLE if name in run.strangers.attributes):
-        shares = {i: measured.attributes[name].there for i, measured in run.by_layer("w_m").items()}
-        points = {i: Figure(name, share) for i, share in shares.items() if share is not None}
-        shade(single, points, "o-", name, f"C{number}")
+        shares = {i: Figure(name, measured.attributes[name].there) for i, measured in run.by_layer("w_m").items()}
+        shade(single, shares, "o-", name, f"C{number}")
     single.set(ylabel="share kept of the images that have it", title="(c) k-same, w_m", ylim=(-0.02, 1.02))

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ficgan.anonymizers import Defended, Faces, GaussianBlur, generator
+from ficgan.anonymizers import Anonymizer, Defended, Faces, GaussianBlur, generator
 from ficgan.anonymizers.basic import scaled_kernel
 from ficgan.config import check, override, read_tree
 from ficgan.errors import FicganError, InputError, Progress, UsageError
-from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn
-from ficgan.lab.attacks import REVERSERS, Pairs, reverser_of
+from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, in_region, unturned
+from ficgan.lab.attacks import REVERSERS, reverser_of
 from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.revelio import Revelio, choose_threshold, ood_curve, retrieve
@@ -29,7 +29,6 @@ from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.papers import (
     REVELIO,
     FacesSettings,
-    FaceTreatment,
     Rows,
     attack_on,
     distance,
@@ -38,7 +37,7 @@ from ficgan.lab.papers import (
     transfer,
     treated,
 )
-from ficgan.lab.readers import Reader, get_readers, retrain_head
+from ficgan.lab.readers import RETRAINED, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared, Split, written
@@ -183,26 +182,30 @@ class RevelioStudy:
     world: RevelioWorld
     run: Run
 
-    def blur(self, level: str) -> FaceTreatment:
+    def kernel(self, kernel: int) -> GaussianBlur:
+        """A blur that is to the face what this kernel is to one of 256 pixels."""
+        return scaled_blur(GaussianBlur(kernel=kernel), self.paper.size)
+
+    def blur(self, level: str) -> GaussianBlur:
         """ "light" or "heavy", in the set's pixels."""
         return self.kernel(BLURS[level])
 
-    def kernel(self, kernel: int) -> FaceTreatment:
-        """A blur that is to the face what this kernel is to one of 256 pixels."""
-        return FaceTreatment(f"K {kernel}", scaled_blur(GaussianBlur(kernel=kernel), self.paper.size))
-
-    def attack(self, label: str, spec: str, how: FaceTreatment) -> TrainedAttacker:
+    def attack(self, label: str, spec: str, how: Anonymizer) -> TrainedAttacker:
         return attack_on(self.bench, spec, how, self.world.reference, label=label, say=self.run.say)
 
-    def restorer(self, how: FaceTreatment) -> TrainedAttacker:
+    def restorer(self, how: Anonymizer) -> TrainedAttacker:
         return self.attack(*self.paper.restorer, how)
 
-    def seen(self, how: FaceTreatment, rows: Rows) -> Faces:
+    def reads(self, attack: TrainedAttacker, seen: Faces, rows: Rows, turn: Turn = unturned) -> dict[str, Read]:
+        """What each judge reads in all guesses at the images at `rows`, and in the reference."""
+        return attack.reads(seen, rows, self.world.reference, self.paper.candidates, turn)
+
+    def seen(self, how: Anonymizer, rows: Rows) -> Faces:
         """Rows as the attacker sees them."""
         return treated(self.bench, how, rows)
 
-    def clear(self, rows: Rows) -> Faces:
-        return self.bench.prepared.faces.take(rows)
+    def judged(self, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
+        return read_trials(self.bench, guesses, rows, method, attacker, scenario)
 
 
 def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None) -> RevelioStudy:
@@ -262,34 +265,30 @@ def base(study: RevelioStudy) -> PartOutcome:
     for level in BLURS:
         how = study.blur(level)
         study.run.say(f"{level} blur: the judges read the reference and the blurred faces")
-        out.trials += _judged(study, study.seen(how, rows), rows, level, NAMES["identity"], BASE)
+        out.trials += study.judged(study.seen(how, rows), rows, level, NAMES["identity"], BASE)
         out.trials += _controls(study, level)
         out.trials += [trial for reader in study.bench.readers for trial in _parrots(study, how, level, reader)]
         for label, spec in paper.named:
             study.run.say(f"{label} against {level} blur")
             attack = study.attack(label, spec, how)
             guesses = attack.restored(study.seen(how, rows), rows)
-            out.trials += _judged(study, guesses, rows, level, label, BASE)
-            out.facts["training"][f"{label}, {how.label}"] = attack.training
+            out.trials += study.judged(guesses, rows, level, label, BASE)
+            out.facts["training"][f"{label}, K {BLURS[level]}"] = attack.training
     return out
-
-
-def _judged(study: RevelioStudy, guesses: Faces, rows: Rows, method: str, attacker: str, scenario: str) -> list[Trial]:
-    return read_trials(study.bench, guesses, rows, method=method, attacker=attacker, scenario=scenario)
 
 
 def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     bench, world = study.bench, study.world
-    clear = study.clear(world.closed)
+    clear = study.bench.clear(world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
     share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
     chance = Figure("chance", share, n=len(people), unit="images", note=note)
     blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
-    mean = sum(study.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
+    mean = sum(study.bench.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
     pictures = (clear.images, np.broadcast_to(np.rint(mean).astype(np.uint8), clear.images.shape).copy())
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative"), pictures, strict=True):
-        found = _judged(study, clear.with_images(images), world.closed, level, name, BASE)
+        found = study.judged(clear.with_images(images), world.closed, level, name, BASE)
         out += [replace(trial, control=kind, figures=(*trial.figures, chance)) for trial in found]
     rng = generator(study.paper.seed, "apart")
     same = [rng.choice(world.reference[enrolled == person]) for person in people]
@@ -298,12 +297,12 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
         ira = replace(chance, metric="IRA")
         out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
         for name, photos in zip(APART, (same, other), strict=True):
-            idd = distance(bench, reader, study.clear(np.array(photos, np.int64)), world.closed)
+            idd = distance(bench, reader, study.bench.clear(np.array(photos, np.int64)), world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
 
 
-def _parrots(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader) -> list[Trial]:
+def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -> list[Trial]:
     """The judge after learning blurred faces: its network trained on, where it is one, and a linear head."""
     bench, epochs, seed = study.bench, study.paper.parrot_epochs, study.paper.seed
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
@@ -316,8 +315,8 @@ def _parrots(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader
         found.append((PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on"))
     head = f"{PARROT}, linear head" if found else PARROT
     try:
-        change, learnt = retrain_head(codes[0], known(reference))
-        found.append((head, [change(each) for each in codes], "cosine", f". {learnt}"))
+        change = retrain_head(codes[0], known(reference))
+        found.append((head, [change(each) for each in codes], "cosine", f". {RETRAINED}"))
     except FicganError as error:
         found.append((head, codes, reader.metric, f", the judge as it is: {error}"))
     out = []
@@ -328,16 +327,12 @@ def _parrots(study: RevelioStudy, how: FaceTreatment, level: str, reader: Reader
     return out
 
 
-def _reads(study: RevelioStudy, attack: TrainedAttacker, seen: Faces, rows: Rows) -> dict[str, Read]:
-    return attack.reads(seen, rows, study.world.reference, study.paper.candidates)
-
-
 def retrieval(study: RevelioStudy) -> PartOutcome:
     """Table 1, the attack as the paper has it: n guesses at each face of the closed world."""
     out, rows = PartOutcome(), study.world.closed
     for level in BLURS:
         how = study.blur(level)
-        for judge, read in _reads(study, study.restorer(how), study.seen(how, rows), rows).items():
+        for judge, read in study.reads(study.restorer(how), study.seen(how, rows), rows).items():
             figures = _vote(study, read)
             out.trials.append(Trial(study.bench.name, level, VOTED, judge, study.paper.restorer[0], figures))
     return out
@@ -354,8 +349,8 @@ def _voted(
 ) -> list[Trial]:
     """Trials of one guess at each face, its IRA that of all guesses; judges read what `turn` makes of them."""
     rows, out = study.world.closed, list[Trial]()
-    reads = attack.reads(seen, rows, study.world.reference, study.paper.candidates, turn)
-    for trial in _judged(study, turn(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
+    reads = study.reads(attack, seen, rows, turn)
+    for trial in study.judged(turn(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
         rest = (figure for figure in trial.figures if figure.metric != "IRA")
         out.append(replace(trial, figures=(*_vote(study, reads[trial.recogniser]), *rest)))
     return out
@@ -365,7 +360,7 @@ def ood(study: RevelioStudy) -> PartOutcome:
     """Figure 7 and Table 5: strangers and people of the reference, by the smallest distance, heavy blur."""
     out, how, bench = PartOutcome(), study.blur("heavy"), study.bench
     attack, inside, outside = study.restorer(how), study.world.closed, study.world.outside
-    near, far = (_reads(study, attack, study.seen(how, rows), rows) for rows in (inside, outside))
+    near, far = (study.reads(attack, study.seen(how, rows), rows) for rows in (inside, outside))
     curves: dict[str, Any] = {}
     for reader in bench.readers:
         trials, curves[reader.name] = _strangers(study, reader, near[reader.name], far[reader.name])
@@ -380,7 +375,7 @@ def ood(study: RevelioStudy) -> PartOutcome:
     for name, rows in groups.items():
         if len(rows):
             guesses = attack.restored(study.seen(how, rows), rows)
-            out.trials += _judged(study, guesses, rows, "heavy", name, OPEN)
+            out.trials += study.judged(guesses, rows, "heavy", name, OPEN)
     out.facts = {"curves": curves}
     return out
 
@@ -436,17 +431,17 @@ def fine_tuning(study: RevelioStudy) -> PartOutcome:
         return out  # only the attention blocks of a diffusion are fine-tuned
     winners, tuned = fine_tuned(study, attack, how)
     for name, guesses in (("base", attack.restored(study.seen(how, rows), rows)), ("fine-tuned", tuned)):
-        out.trials += _judged(study, guesses, rows, "heavy", name, FINE)
+        out.trials += study.judged(guesses, rows, "heavy", name, FINE)
     out.facts = {"photos": len(rows), "right identity": int((study.bench.people[rows] == winners).sum())}
     return out
 
 
-def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment) -> tuple[Rows, Faces]:
+def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: Anonymizer) -> tuple[Rows, Faces]:
     """The identities [N] retrieved for the first photos of the closed world, and guesses by models tuned for them."""
     bench, paper, reference = study.bench, study.paper, study.world.reference
     rows = study.world.closed[: paper.fine_tuned]
     seen = study.seen(how, rows)
-    winners = _reads(study, attack, seen, rows)[bench.readers[0].name].names()
+    winners = study.reads(attack, seen, rows)[bench.readers[0].name].names()
     made: Any = attack.reverser
     tuning: dict[str, Any] = {"steps": paper.tune_steps, "lr": _SLOWER * made.lr, "which": "attention"}
     out = seen.images.copy()
@@ -458,11 +453,10 @@ def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: FaceTreatment)
     return winners, seen.with_images(out)
 
 
-def _tuned(study: RevelioStudy, base: TrainedAttacker, how: FaceTreatment, own: Rows, **tuning: Any) -> TunedAttacker:
+def _tuned(study: RevelioStudy, base: TrainedAttacker, how: Anonymizer, own: Rows, **tuning: Any) -> TunedAttacker:
     """An attacker to be trained on with the reference photos `own`, treated."""
-    bench = study.bench
-    pairs = Pairs(bench.part(own, study.seen(how, own).images).regions(), bench.part(own).regions())
-    made = (f"{base.title}, adapted", base.reverser, pairs, bench, base.say)
+    pairs = study.bench.pairs(own, study.seen(how, own).images)
+    made = (f"{base.title}, adapted", base.reverser, pairs, study.bench, base.say)
     return TunedAttacker(*made, base=base, tuning={**tuning, "seed": study.paper.seed})
 
 
@@ -471,7 +465,7 @@ def kernel(study: RevelioStudy) -> PartOutcome:
     from ficgan.lab.attacks.networks import KernelEstimator
 
     size, paper = study.paper.size, study.paper
-    parts = [study.clear(rows) for rows in _people_apart(study)]
+    parts = [study.bench.clear(rows) for rows in _people_apart(study)]
     learnt, chosen, tested = (part.images for part in parts)
     kernels = tuple(range(1, max(3, scaled_kernel(REVELIO.largest_kernel, size)) + 1, 2))
     estimator = KernelEstimator.train(
@@ -515,7 +509,7 @@ def _unknown_kernel(study: RevelioStudy, estimator: Any, level: str, out: PartOu
         some = np.flatnonzero(chosen == index)
         attack = study.restorer(study.blur(levels[index]))
         images[some] = attack.restored(seen.take(some), rows[some]).images
-    out.trials += _judged(study, seen.with_images(images), rows, level, UNKNOWN_KERNEL, ESTIMATED)
+    out.trials += study.judged(seen.with_images(images), rows, level, UNKNOWN_KERNEL, ESTIMATED)
 
 
 def _people_apart(study: RevelioStudy) -> list[Rows]:
@@ -533,13 +527,13 @@ def _people_apart(study: RevelioStudy) -> list[Rows]:
 def sweep(study: RevelioStudy) -> PartOutcome:
     """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
     bench, rows = study.bench, study.world.closed[: study.paper.sweep]
-    spec, heavy = study.paper.restorer[1], study.blur("heavy")
-    near = [study.kernel(kernel) for kernel in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)]
-    others = [FaceTreatment(label, blur) for label, blur in transfers(study.paper.size).items()]
-    trials = transfer(bench, spec, [heavy], near, probes=rows, scenario=SWEPT)
-    for bound, seen in zip(BOUNDS, (study.clear(rows), study.seen(heavy, rows)), strict=True):
-        trials += _judged(study, seen, rows, heavy.label, bound, SWEPT)
-    return PartOutcome(trials + transfer(bench, spec, [study.blur("light")], others, probes=rows, scenario=TRANSFERRED))
+    spec, trained = study.paper.restorer[1], f"K {BLURS['heavy']}"
+    near = {f"K {k}": study.kernel(k) for k in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)}
+    trials = transfer(bench, spec, {trained: near[trained]}, near, probes=rows, scenario=SWEPT)
+    for bound, seen in zip(BOUNDS, (study.bench.clear(rows), study.seen(near[trained], rows)), strict=True):
+        trials += study.judged(seen, rows, trained, bound, SWEPT)
+    light, others = {f"K {BLURS['light']}": study.blur("light")}, transfers(study.paper.size)
+    return PartOutcome(trials + transfer(bench, spec, light, others, probes=rows, scenario=TRANSFERRED))
 
 
 def defences(study: RevelioStudy) -> PartOutcome:
@@ -551,32 +545,29 @@ def defences(study: RevelioStudy) -> PartOutcome:
         met = defended(study, name, PUBLISHER)
         seen, turn = study.seen(met, rows), partial(upright, study, how=met)
         out.trials += _voted(study, attack, seen, name, DEFENDED, turn)
-        out.trials += _judged(study, turn(seen, rows), rows, name, BARE, DEFENDED)
+        out.trials += study.judged(turn(seen, rows), rows, name, BARE, DEFENDED)
         if name in study.paper.adapted:
             study.run.say(f"{attack.title} adapts to the defence {name}")
             # It has learnt upright faces from turned ones: nothing is turned back.
             adapted = _adapted(study, attack, defended(study, name, ATTACKER))
-            out.trials += _voted(study, adapted, seen, name, ADAPTED, lambda faces, rows: faces)
+            out.trials += _voted(study, adapted, seen, name, ADAPTED, unturned)
     return out
 
 
-def defended(study: RevelioStudy, name: str, key: str) -> FaceTreatment:
+def defended(study: RevelioStudy, name: str, key: str) -> Anonymizer:
     """Light blur and a defence drawn by a key (Revelio, §6, appendix D)."""
-    blur, defence = study.blur("light").anonymizer, DEFENCES[name]
-    return FaceTreatment(name, Defended(method=blur, defence=defence, key=key) if defence else blur)
+    blur, defence = study.blur("light"), DEFENCES[name]
+    return Defended(method=blur, defence=defence, key=key) if defence else blur
 
 
-def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: FaceTreatment) -> Faces:
+def upright(study: RevelioStudy, pictures: Faces, rows: Rows, how: Anonymizer) -> Faces:
     """Pictures that a treatment turned, turned upright."""
-    step = how.anonymizer
-    if not isinstance(step, Defended):
+    if not isinstance(how, Defended):
         return pictures
-    part = study.bench.part(rows, pictures.images)
-    inner = part.regions()
-    return part.with_regions(step.upright(inner.images, inner.names))
+    return in_region(study.bench, rows, pictures, lambda inner: how.upright(inner.images, inner.names))
 
 
-def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: FaceTreatment) -> TrainedAttacker:
+def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -> TrainedAttacker:
     reference, reverser = study.world.reference, attack.reverser
     if not isinstance(reverser, Revelio):
         return replace(study.restorer(learnt), title=f"{attack.title}, trained anew")

@@ -21,8 +21,8 @@ from ficgan.lab.metrics import wilson
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
 from ficgan.lab.papers.revelio import PartOutcome, RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
-from ficgan.lab.report.tables import figure, filled, spelled
-from ficgan.lab.results import Figure, Results, Trial, origin, png, without_folder
+from ficgan.lab.report.tables import filled, spelled
+from ficgan.lab.results import Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
 
 Outcomes = Mapping[str, PartOutcome]
@@ -62,37 +62,25 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
     shares = [{**row, **{level: counted(row[level]) for level in revelio.BLURS}} for row in REVELIO.ira.rows]
     ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
-    open_trials, detecting = trials("ood", revelio.OPEN), (revelio.STRANGERS, revelio.AT_PAPER)
+    detecting = [t for t in trials("ood", revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
+    restored = [t for t in trials("ood", revelio.OPEN) if t not in detecting]
+    likeness = (*MEASURES, "IRA")
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
         "ira": merged("method", ira, shares),
-        **{
-            level: rows((trial for trial in guessed if trial.method == level), printed.rows, by_attacker, *MEASURES)
-            for level, printed in (("light", REVELIO.light), ("heavy", REVELIO.heavy))
-        },
-        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, by_attacker, *MEASURES),
+        "light": rows([t for t in guessed if t.method == "light"], REVELIO.light.rows, *MEASURES),
+        "heavy": rows([t for t in guessed if t.method == "heavy"], REVELIO.heavy.rows, *MEASURES),
+        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
         "kernel": [
             *facts.get("kernel", {}).get("rows", []),
             {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
         ],
-        "sweep": rows(
-            trials("sweep", revelio.SWEPT), (), lambda trial: f"{trial.method}, {trial.attacker}", *MEASURES, "IRA"
-        ),
-        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), by_method, *MEASURES, "IRA"),
-        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, by_method, *MEASURES, "IRA"),
-        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, by_method, *MEASURES, "IRA"),
-        "detection": rows(
-            (trial for trial in open_trials if trial.attacker in detecting),
-            [{"name": "paper", **REVELIO.detection}],
-            by_attacker,
-            *_DETECTION,
-        ),
-        "open_world": rows(
-            (trial for trial in open_trials if trial.attacker not in detecting),
-            REVELIO.open_world.rows,
-            by_attacker,
-            *MEASURES,
-        ),
+        "sweep": rows(trials("sweep", revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
+        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), *likeness, name=by_method),
+        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
+        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
+        "detection": rows(detecting, [{"name": "paper", **REVELIO.detection}], *_DETECTION),
+        "open_world": rows(restored, REVELIO.open_world.rows, *MEASURES),
     }
     tuned = facts.get("fine-tuning", {})
     trainings = facts.get("base", {}).get("training", {})
@@ -105,15 +93,16 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     return [table(REVELIO, key, some, **values) for key, some in tables.items()]
 
 
-def rows(found: Iterable[Trial], printed: Sequence[Row], name: Callable[[Trial], str], *metrics: str) -> list[Row]:
+def rows(
+    found: Iterable[Trial],
+    printed: Sequence[Row],
+    *metrics: str,
+    name: Callable[[Trial], str] = lambda trial: trial.attacker,
+) -> list[Row]:
     """A row for each trial, named by a function of it, with these metrics; printed rows below."""
     first = next(iter(printed[0])) if printed else "name"
     cells = [(name(trial), trial.recogniser, {metric: cell(trial, metric) for metric in metrics}) for trial in found]
     return merged(first, cells, printed)
-
-
-def by_attacker(trial: Trial) -> str:
-    return trial.attacker
 
 
 def by_method(trial: Trial) -> str:
@@ -134,16 +123,10 @@ def merged(first: str, cells: Iterable[tuple[str, str, Row]], printed: Sequence[
 
 def cell(trial: Trial, metric: str) -> str:
     """A figure as text; * marks what cannot be compared with the paper's."""
-    found = measured(trial, metric)
-    if found is None:
+    found = trial.figure(metric)
+    if found is None or found.value is None:
         return "–"
     return f"{found.value:.3g}" if metric == "threshold" else spelled(found) + "*" * (found.note == NOT_ANGULAR)
-
-
-def measured(trial: Trial, metric: str) -> Figure | None:
-    """The figure of the metric; None where it has no value."""
-    found = figure(trial.figures, metric)
-    return None if found is None or found.value is None else found
 
 
 def counted(share: float) -> str:
@@ -179,7 +162,7 @@ def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
     for level in revelio.BLURS:
         how = study.blur(level)
         seen = study.seen(how, rows)
-        columns: dict[str, NDArray[np.uint8]] = {"clear": study.clear(rows).images, "blurred": seen.images}
+        columns: dict[str, NDArray[np.uint8]] = {"clear": study.bench.clear(rows).images, "blurred": seen.images}
         for label, spec in study.paper.named:
             attack = study.attack(label, spec, how)
             columns[label] = attack.restored(seen, rows).images
@@ -227,12 +210,12 @@ def _sweep(outcome: PartOutcome, canvas: Any) -> None:
         by_judge = name in ("IRA", "IDD")
         for judge, colour in zip(judges if by_judge else judges[:1], COLOURS, strict=False):
             mine = [trial for trial in trials if trial.recogniser == judge and trial.attacker not in revelio.BOUNDS]
-            points = {int(trial.method.removeprefix("K ")): found for trial in mine if (found := measured(trial, name))}
+            points = {int(trial.method.removeprefix("K ")): trial.figure(name) for trial in mine}
             shade(axes, points, "o-", judge if by_judge else "restored", colour)
         for bound, style in zip(revelio.BOUNDS, ("--", ":"), strict=True):
             some = [trial for trial in trials if (trial.attacker, trial.recogniser) == (bound, judges[0])]
-            if some and (found := measured(some[0], name)) is not None:
-                axes.axhline(found.value, color="0.4", linewidth=1, linestyle=style, label=bound)
+            if some and (value := some[0].value(name)) is not None:
+                axes.axhline(value, color="0.4", linewidth=1, linestyle=style, label=bound)
         axes.axvline(REVELIO.sweep["trained"], color="0.8", linewidth=1)
         axes.set(xlabel="kernel, px of 256", title=name)
         axes.grid(alpha=0.3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,90 +66,62 @@ class _Shown:
         return shown
 
 
-# One column of a sheet: its title, and its picture in each row.
-Column = tuple[str, list[Image]]
+# One column of a sheet: its title, the layer index, and controls of the model; None: what the controls say.
+Column = tuple[str, int | None, dict[str, Any]]
+# Name → title of the column of other people, for sheets that show some
+OTHERS = {"exemplar": "w_t", "swaps": "x_t"}
 
 
-def _columns(deid: Deidentifier, title: str, photos: Sequence[_Shown], layer: int | None = None) -> Column:
-    return title, [shown.cut(deid(shown.photo, layer=layer).image) for shown in photos]
-
-
-def _degrees(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
-    deid = options.deidentifier()
-    return [_columns(deid, f"i = {layer}", photos, layer) for layer in reversed(range(deid.model.num_layers))]
-
-
-def _exemplars(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
-    rows: dict[float, list[Image]] = {alpha: [] for alpha in ALPHAS}
-    for shown, other in zip(photos, others, strict=True):
-        for alpha in ALPHAS:
-            deid = options.deidentifier(exemplar=other.photo, alpha=alpha)
-            rows[alpha].append(shown.cut(deid(shown.photo).image))
-    return [_of(others, "w_t"), *((f"alpha = {alpha:g}", images) for alpha, images in rows.items())]
-
-
-def _attributes(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
-    if not options.attributes:
-        raise UsageError("name the groups of the sheet, such as --group Male; `ficgan bank show` lists them")
-    made = [options.deidentifier(attributes=group) for group in options.attributes]
-    named = zip(options.attributes, made, strict=True)
-    return [_columns(options.deidentifier(), "any", photos), *(_columns(deid, name, photos) for name, deid in named)]
-
-
-def _swaps(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
-    made = [
-        shown.cut(options.deidentifier(exemplar=other.photo, swap=True)(shown.photo).image)
-        for shown, other in zip(photos, others, strict=True)
-    ]
-    return [_of(others, "x_t"), ("swap", made)]
-
-
-def _bands(options: SheetOptions, photos: Sequence[_Shown], others: Sequence[_Shown]) -> list[Column]:
-    deid = options.deidentifier()
-    layers = deid.model.num_layers
+def _columns(name: str, options: SheetOptions, layers: int) -> list[Column]:
+    """Of Figures 3, 5, 6, 9 and A of the paper, for a model of so many layers."""
+    if name == "degrees":
+        return [(f"i = {layer}", layer, {}) for layer in reversed(range(layers))]
+    if name == "exemplar":
+        return [(f"alpha = {alpha:g}", None, {"alpha": alpha}) for alpha in ALPHAS]
+    if name == "attributes":
+        return [("any", None, {}), *((group, None, {"attributes": group}) for group in options.attributes)]
+    if name == "swaps":
+        return [("swap", None, {"swap": True})]
     ends = [round(part * layers / 3) for part in range(4)]
-    thirds = [(f"layers {a + 1}-{b}", f"{a + 1}-{b}") for a, b in itertools.pairwise(ends)]
-    parts = [_columns(options.deidentifier(band=band), title, photos) for title, band in thirds]
-    return [_columns(deid, f"layers 1-{layers}", photos), *parts]
-
-
-def _of(photos: Sequence[_Shown], title: str) -> Column:
-    return title, [shown.cut(shown.photo) for shown in photos]
-
-
-# Name → what makes its columns. They are Figures 3, 5, 6, 9 and A of the paper.
-SHEETS: dict[str, Callable[[SheetOptions, Sequence[_Shown], Sequence[_Shown]], list[Column]]] = {
-    "degrees": _degrees,
-    "exemplar": _exemplars,
-    "attributes": _attributes,
-    "swaps": _swaps,
-    "bands": _bands,
-}
+    bands = [f"{a + 1}-{b}" for a, b in itertools.pairwise(ends)]
+    return [(f"layers 1-{layers}", None, {}), *((f"layers {band}", None, {"band": band}) for band in bands)]
 
 
 def control_sheet(name: str, photos: Sequence[Path], options: SheetOptions, progress: Progress | None = None) -> Image:
-    """A sheet of `SHEETS`, uint8 [H,W,3]: a row for each photo, the source first."""
-    needs_other = name in ("exemplar", "swaps")
-    if needs_other and not options.exemplars and len(photos) < 2:
+    """A sheet, uint8 [H,W,3]: a row for each photo, the source first. `name`: as of `ficgan-eval sheet`."""
+    if name in OTHERS and not options.exemplars and len(photos) < 2:
         raise UsageError(f"the sheet {name} shows two people; give a second photo, or --exemplar")
+    if name == "attributes" and not options.attributes:
+        raise UsageError("name the groups of the sheet, such as --group Male; `ficgan bank show` lists them")
     detector = get_detector("auto")
     sources = [_Shown.read(path, detector) for path in photos]
     given = [_Shown.read(path, detector) for path in options.exemplars] or [*sources[1:], sources[0]]
     others = [given[row % len(given)] for row in range(len(sources))]
     if progress is not None:
         progress(0, len(sources), f"the sheet {name}")
-    return _laid_out([_of(sources, "source"), *SHEETS[name](options, sources, others)])
+    plain = None if name in OTHERS else options.deidentifier()
+    layers = 0 if plain is None else plain.model.num_layers
+    columns = {"source": [shown.cut(shown.photo) for shown in sources]}
+    if name in OTHERS:
+        columns[OTHERS[name]] = [shown.cut(shown.photo) for shown in others]
+    for title, layer, controls in _columns(name, options, layers):
+        made = options.deidentifier(**controls) if plain and controls else plain
+        columns[title] = []
+        for shown, other in zip(sources, others, strict=True):
+            deid = made or options.deidentifier(**controls, exemplar=other.photo)
+            columns[title].append(shown.cut(deid(shown.photo, layer=layer).image))
+    return _laid_out(columns)
 
 
-def _laid_out(columns: Sequence[Column]) -> Image:
+def _laid_out(columns: Mapping[str, Sequence[Image]]) -> Image:
     """The columns side by side under their titles."""
     from PIL import Image as Pillow
     from PIL import ImageDraw, ImageFont
 
-    rows = len(columns[0][1])
+    rows = len(columns["source"])
     sheet = Pillow.new("RGB", (SIDE * len(columns), TITLE + SIDE * rows), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
-    for number, (title, images) in enumerate(columns):
+    for number, (title, images) in enumerate(columns.items()):
         draw.text((SIDE * number + SIDE // 2, TITLE // 2), title, "black", font, anchor="mm")
         for row, image in enumerate(images):
             sheet.paste(Pillow.fromarray(image), (SIDE * number, TITLE + SIDE * row))

@@ -6,12 +6,13 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ficgan.errors import InputError, UsageError
 from ficgan.lab.report import tables
-from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled, value_of
+from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled
 from ficgan.lab.results import Results, Trial, data_url, slug
 from ficgan.lab.run import write_file
 
@@ -19,11 +20,8 @@ COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
 TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
 
 
-def write_report(
-    results: Results, out: Path, *, pictures: Sequence[Path] = (), published: Sequence[dict[str, Any]] = ()
-) -> list[Path]:
+def write_report(results: Results, out: Path, *, published: Sequence[dict[str, Any]] = ()) -> list[Path]:
     """Write the page, its plots, tables and JSON; returns the files, `report.html` first."""
-    shown = sheets(results, pictures or [out])
     heads = headlines(results)
     plots = draw_all(results, heads, out / "figures")
     rows = {
@@ -41,11 +39,10 @@ def write_report(
         given_back=rows["given-back"],
         utility=_utility_tables(results),
         groups=_group_tables(heads),
-        controls=[{**vars(control), "value": f"{control.value:.3f}"} for control in controls(results)],
+        controls=[{**each._asdict(), "value": f"{each.value:.3f}"} for each in controls(results)],
         data=_sets(results),
         methods=_methods(results),
         plots=inlined(plots),
-        sheets=shown,
         published=published,
         spelt=lambda value: "" if value is None else value,
         refused=[row for row in rows["privacy"] if row["value"] is None],
@@ -83,49 +80,11 @@ def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
     return {caption: data_url("image/png", paths[0].read_bytes()) for caption, paths in plots.items()}
 
 
-def sheets(results: Results, folders: Sequence[Path]) -> dict[str, list[str]]:
-    """Label → the results' pictures as data URLs."""
-    out: dict[str, list[str]] = {}
-    for label, names in results.pictures.items():
-        for name in names:
-            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
-            if found is None:
-                raise InputError(f"the picture {name} of {label} is not beside the results; run the evaluation again")
-            out.setdefault(label, []).append(data_url("image/png", found.read_bytes()))
-    return out
-
-
-def merge(several: Sequence[Results]) -> Results:
-    """Several evaluations as one, side by side; refused where one name means different sets or methods."""
-    first, *others = several
-    if not others:
-        return first
-    whole = Results(first.title, provenance={"parts": [part.provenance for part in several]})
-    trials: dict[tuple[str, ...], Trial] = {}
-    for part in several:
-        found = {(t.set, t.method, t.scenario, t.recogniser, t.attacker): t for t in part.trials}
-        pairs: list[tuple[dict[Any, Any], dict[Any, Any]]] = [(whole.sets, part.sets), (whole.methods, part.methods)]
-        for mine, theirs in (*pairs, (trials, found)):
-            if clash := [name for name in theirs if name in mine and mine[name] != theirs[name]]:
-                raise UsageError(f"two evaluations mean different things by {clash[0]!r}; rename a set or a method")
-            mine |= theirs
-        used = {(use.set, use.method) for use in whole.utilities}
-        whole.utilities += [use for use in part.utilities if (use.set, use.method) not in used]
-        whole.caveats += [caveat for caveat in part.caveats if caveat not in whole.caveats]
-        for label, shown in part.pictures.items():
-            whole.pictures.setdefault(label, []).extend(shown)
-    whole.trials = list(trials.values())
-    return whole
-
-
 # -- tables of the page -----------------------------------------------------------------------------------------------
 
 
 def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    out: dict[str, list[Row]] = {}
-    for row in rows:
-        out.setdefault(row["set"], []).append(row)
-    return out
+    return {name: list(some) for name, some in groupby(rows, key=itemgetter("set"))}
 
 
 def _sets(results: Results) -> list[Row]:
@@ -174,7 +133,7 @@ def _matrix(results: Results) -> list[dict[str, Any]]:
     cells = (
         (trial.set, trial.method, f"{attacker(trial)}, {trial.recogniser}", spelled(found, interval=False))
         for trial in results.trials
-        if (found := figure(trial.figures, IDENTIFIES)) is not None and found.value is not None
+        if (found := trial.figure(IDENTIFIES)) is not None and found.value is not None
     )
     return _pivoted(cells, "method")
 
@@ -237,7 +196,7 @@ def _legend(axes: Any, grid: str = "both") -> None:
 
 def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
     order = [head.method for head in heads]
-    known = [(trial, value) for trial in trials if (value := value_of(trial.figures, IDENTIFIES)) is not None]
+    known = [(trial, value) for trial in trials if (value := trial.value(IDENTIFIES)) is not None]
     points = [(trial, value) for trial, value in known if trial.method in order and not trial.control]
     if not points:
         return False
@@ -257,12 +216,10 @@ def _attackers(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) 
 
 
 def _trade_off(trials: Sequence[Trial], heads: Sequence[Headline], canvas: Any) -> bool:
-    known = [(h.method, h.utility.figures, h.region.value) for h in heads if h.utility and h.region]
-    metric = next((m for m in TRADED if any(value_of(figures, m) is not None for _, figures, _ in known)), "")
+    known = [(h.method, h.utility, h.region.value) for h in heads if h.utility and h.region]
+    metric = next((m for m in TRADED if any(use.value(m) is not None for _, use, _ in known)), "")
     points = [
-        (method, x, found)
-        for method, figures, found in known
-        if (x := value_of(figures, metric)) is not None and found is not None
+        (method, x, found) for method, use, found in known if (x := use.value(metric)) is not None and found is not None
     ]
     if not points:
         return False

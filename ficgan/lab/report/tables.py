@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ficgan.lab.metrics import METRICS
 from ficgan.lab.metrics.privacy import WITHIN_KIND
@@ -58,15 +58,14 @@ class Headline:
 
     @property
     def figure(self) -> Figure | None:
-        return _of(self.trial)
+        return rank_of(self.trial)
 
     @property
     def region(self) -> Figure | None:
-        return _of(self.region_trial)
+        return rank_of(self.region_trial)
 
 
-@dataclass(frozen=True)
-class Control:
+class Control(NamedTuple):
     """A trial whose outcome is known beforehand: the rank-1 found, the expected one in words, whether it holds."""
 
     set: str
@@ -79,41 +78,52 @@ class Control:
 
 def headlines(results: Results) -> list[Headline]:
     """Of every method on every set, the best protected first."""
-    out = []
-    utilities = {(use.set, use.method): use for use in results.utilities}
-    for name in results.sets:
-        surroundings = [t for t in results.trials if (t.set, t.scenario) == (name, "background-only")]
-        whole = bool(surroundings) and all(_rank(trial) is None for trial in surroundings)  # Crops without surroundings
-        for method in results.methods:
-            mine = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
-            if not mine:
-                continue  # A method of another evaluation that stands beside this one
-            attempts = [trial for trial in mine if _attempts(trial)]
-            seeing = [trial for trial in mine if _sees_region(trial, surroundings)]
-            region = _strongest(seeing or attempts)
-            head = Headline(
-                name,
-                method,
-                _strongest(attempts),
-                region,
-                not seeing and not whole,
-                None if region is None else _alone(region, surroundings),
-                _strongest((trial for trial in mine if trial.scenario == "naive"), WITHIN_KIND),
-                utilities.get((name, method)),
-            )
+    return [head for name in results.sets for head in _ranked([_headline(results, name, m) for m in results.methods])]
+
+
+def _headline(results: Results, name: str, method: str) -> Headline:
+    surroundings = {t.recogniser: t for t in results.trials if (t.set, t.scenario) == (name, "background-only")}
+    # Crops without surroundings
+    whole = bool(surroundings) and all(trial.value(IDENTIFIES) is None for trial in surroundings.values())
+    mine = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
+    attempts = [trial for trial in mine if _attempts(trial)]
+    seeing = [trial for trial in mine if _sees_region(trial, surroundings.get(trial.recogniser))]
+    region = strongest(seeing or attempts)
+    return Headline(
+        name,
+        method,
+        strongest(attempts),
+        region,
+        not seeing and not whole,
+        None if region is None else rank_of(surroundings.get(region.recogniser)),
+        strongest([trial for trial in mine if trial.scenario == "naive"], WITHIN_KIND),
+        next((use for use in results.utilities if (use.set, use.method) == (name, method)), None),
+    )
+
+
+def _ranked(heads: Sequence[Headline]) -> list[Headline]:
+    """Methods on one set with their ranks, the best first; who overlaps the first of a rank shares it."""
+    rank, reach, out = 0, -1.0, list[Headline]()  # The present rank, and up to where its first one's interval goes
+    for place, head in enumerate(sorted(heads, key=lambda head: (_known(head.region), _known(head.figure))), 1):
+        found = head.region
+        if found is None or found.value is None:
             out.append(head)
-    order = list(results.sets)
-    out.sort(key=lambda head: (order.index(head.set), _known(head.region), _known(head.figure)))
-    out = [replace(head, rank=rank) for head, rank in zip(out, _ranks(out), strict=True)]
-    return sorted(out, key=lambda head: (order.index(head.set), head.rank or len(out) + 1, _kin(head)))
+            continue
+        if (found.value if found.low is None else found.low) > reach:
+            rank, reach = place, found.value if found.high is None else found.high
+        out.append(replace(head, rank=rank))
+
+    # Within a rank by the AUC within kind; where it is not known, a method comes last.
+    def place_of(head: Headline) -> tuple[int, float]:
+        kin = None if head.within_kind is None else head.within_kind.figure(WITHIN_KIND)
+        return head.rank or len(out) + 1, _known(kin)
+
+    return sorted(out, key=place_of)
 
 
-def _of(trial: Trial | None) -> Figure | None:
-    return None if trial is None else figure(trial.figures, IDENTIFIES)
-
-
-def _rank(trial: Trial) -> float | None:
-    return value_of(trial.figures, IDENTIFIES)
+def rank_of(trial: Trial | None) -> Figure | None:
+    """Its rank-1."""
+    return None if trial is None else trial.figure(IDENTIFIES)
 
 
 def _known(found: Figure | None) -> float:
@@ -121,72 +131,46 @@ def _known(found: Figure | None) -> float:
     return float("inf") if found is None else found.value or 0.0
 
 
-def _kin(head: Headline) -> float:
-    """What orders methods of one rank: the AUC within kind; where it is not known, a method comes last."""
-    return float("inf") if head.within_kind is None else _known(figure(head.within_kind.figures, WITHIN_KIND))
-
-
-def _strongest(trials: Iterable[Trial], metric: str = IDENTIFIES) -> Trial | None:
-    known = [(value, trial) for trial in trials if (value := value_of(trial.figures, metric)) is not None]
-    return max(known, key=lambda pair: pair[0])[1] if known else None
-
-
-def _alone(trial: Trial, surroundings: Sequence[Trial]) -> Figure | None:
-    """What the surroundings alone give the judge of a trial."""
-    return next((_of(other) for other in surroundings if other.recogniser == trial.recogniser), None)
+def strongest(trials: Iterable[Trial], metric: str = IDENTIFIES) -> Trial | None:
+    """The trial whose figure is the highest; None where none has one."""
+    return max((t for t in trials if t.value(metric) is not None), key=lambda t: t.value(metric) or 0.0, default=None)
 
 
 def _attempts(trial: Trial) -> bool:
     open_world = trial.scenario not in LEFT_OUT and trial.attacker != "right key" and trial.control != "codes"
-    return open_world and _rank(trial) is not None
+    return open_world and trial.value(IDENTIFIES) is not None
 
 
-def _sees_region(trial: Trial, surroundings: Sequence[Trial]) -> bool:
+def _sees_region(trial: Trial, surroundings: Trial | None) -> bool:
     """Whether it looks at nothing but the region, or finds clearly more than the surroundings give its judge."""
     if trial.scenario == "parrot-inside":
-        return _rank(trial) is not None
-    found, alone = _of(trial), _alone(trial, surroundings)
-    if not _attempts(trial) or found is None or found.low is None or alone is None or alone.high is None:
-        return False
-    return found.low > alone.high
+        return trial.value(IDENTIFIES) is not None
+    return _attempts(trial) and bool(above(rank_of(trial), rank_of(surroundings)))
 
 
-def _ranks(heads: Sequence[Headline]) -> list[int | None]:
-    """Ranks of sorted headlines within their sets; who overlaps the first of a rank shares it. None: nothing known."""
-    ranks: list[int | None] = []
-    place, rank, reach = 0, 0, -1.0  # Within the set; the present rank, and up to where its first one's interval goes
-    for number, head in enumerate(heads):
-        if number == 0 or head.set != heads[number - 1].set:
-            place, rank, reach = 0, 0, -1.0
-        place += 1
-        found = head.region
-        if found is None or found.value is None:
-            ranks.append(None)
-            continue
-        if (found.value if found.low is None else found.low) > reach:
-            rank, reach = place, found.value if found.high is None else found.high
-        ranks.append(rank)
-    return ranks
+def above(a: Figure | None, b: Figure | None) -> bool | None:
+    """Whether the whole interval of a lies above b's; None where one has none."""
+    return None if a is None or b is None or a.low is None or b.high is None else a.low > b.high
 
 
 def controls(results: Results) -> list[Control]:
     """Ceilings, negative controls and right keys, and whether they came out as they must."""
     out = []
-    ceilings = {(t.set, t.recogniser): _rank(t) for t in results.trials if t.scenario == "clear"}
+    ceilings = {(t.set, t.recogniser): t.value(IDENTIFIES) for t in results.trials if t.scenario == "clear"}
     for trial in results.trials:
-        found, chance = _of(trial), value_of(trial.figures, "chance")
+        found, chance = rank_of(trial), trial.value("chance")
         if found is None or found.value is None:
             continue
-        value = found.value
-        ceiling = ceilings.get((trial.set, trial.recogniser))
+        value, low = found.value, found.low
         name = trial.scenario if trial.method == "clear" else f"{trial.scenario}: {trial.method}"
+        ceiling = ceilings.get((trial.set, trial.recogniser))
         expected, holds = "the ceiling", ceiling is not None and value >= 0.95 * ceiling
         if trial.control == "ceiling":
-            above = found.low is None or chance is None or found.low > chance
-            expected, holds = "at least ½, above chance", value >= 0.5 and above
+            expected = "at least ½, above chance"
+            holds = value >= 0.5 and (low is None or chance is None or low > chance)
         elif trial.control == "negative":
-            reaches = found.low is not None and chance is not None and found.low <= chance
-            expected, holds = "chance", chance is None or abs(value - chance) < 1e-9 or reaches
+            expected = "chance"
+            holds = chance is None or abs(value - chance) < 1e-9 or (low is not None and low <= chance)
         elif trial.control != "positive":
             # An attacker that cannot undo a permutation was not competent to show that anything is irreversible.
             permutes = results.methods.get(trial.method, {}).get("name") == "block-permutation"
@@ -203,22 +187,22 @@ def controls(results: Results) -> list[Control]:
 
 def ranking(heads: Sequence[Headline]) -> list[Row]:
     """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
-    useful = [m for m in SHOWN if any(h.utility and value_of(h.utility.figures, m) is not None for h in heads)]
+    useful = [m for m in SHOWN if any(head.utility and head.utility.value(m) is not None for head in heads)]
     rows = []
     for head in heads:
         region, kin = head.region_trial, head.within_kind
         if region is None and kin is None and head.trial is None:  # nobody attacked it
             continue
         row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
-        if kin is not None and (found := figure(kin.figures, WITHIN_KIND)) is not None:
-            naive = f"naive rank-1: {spelled(_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
+        if kin is not None and (found := kin.figure(WITHIN_KIND)) is not None:
+            naive = f"naive rank-1: {spelled(rank_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
             row["within kind"] = (spelled(found), f"{kin.recogniser}, n = {found.n} images", naive)
         value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
         row["replaced region"] = (value, _by(region), "" if head.region is None else f"n = {head.region.n}")
         row["surroundings alone"] = spelled(head.surroundings)
         row["whole picture"] = (spelled(head.figure), _by(head.trial))
-        useful_here = {} if head.utility is None else {m: figure(head.utility.figures, m) for m in useful}
-        rows.append(row | {name: spelled(each, interval=False) for name, each in useful_here.items() if each})
+        left = {} if head.utility is None else {metric: head.utility.figure(metric) for metric in useful}
+        rows.append(row | {metric: spelled(each, interval=False) for metric, each in left.items() if each})
     return rows
 
 
@@ -248,7 +232,7 @@ def every_figure(results: Results) -> dict[str, list[Row]]:
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    found = [(trial, {m: figure(trial.figures, m) for m in METRICS["reversal"]}) for trial in results.trials]
+    found = [(trial, {metric: trial.figure(metric) for metric in METRICS["reversal"]}) for trial in results.trials]
     return [
         {**_trial_cells(trial), **{name: spelled(each) for name, each in figures.items() if each is not None}}
         for trial, figures in found

@@ -22,7 +22,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import FaceDetector
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, anonymiser_for, divide, known, prepared_set
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader, paired
@@ -256,13 +256,13 @@ def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None])
     """The probes of a bench under a condition."""
     rows = bench.split.probe
     if condition.method is None:
-        return Subject(bench, None).clear(rows)
-    method = anonymiser_for(bench, condition.method.make())
-    subject = Subject(dataclasses.replace(bench, specialised=(condition.attacker,)), method, say=say)
+        return bench.clear(rows)
+    tried = dataclasses.replace(bench, specialised=(condition.attacker,))
+    subject = Subject(tried, condition.method.make(), say=say)
     if not condition.attacker:
         return subject.anonymised(rows)
     try:
-        (faces,) = attacked(subject.bench, subject, SCENARIOS["reversed-specialised"], rows).values()
+        (faces,) = attacked(subject, SCENARIOS["reversed-specialised"], rows).values()
     except (NotApplicable, Refused) as error:
         raise UsageError(f"{condition.label}: {error}") from error
     return faces

@@ -1,4 +1,4 @@
-"""A few made people and judges that look at pixels alone, shared by the tests of the bars."""
+"""A few made people and judges that look at pixels alone."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def reader(**settings: Any) -> Reader:
     return Reader(Blocks(**settings), settings.get("name", "blocks"), "blocks-1")
 
 
-def people(count: int = 6, each: int = 2, seed: int = 0, side: int = SIDE, spread: float = 40) -> Faces:
-    """`each` images of `count` people: a texture of 4×4 blocks per person, noise per image."""
-    rng = np.random.default_rng(seed)
-    images, names, who = [], [], []
-    for person in range(count):
-        texture = rng.normal(size=(4, 4, 3)).repeat(side // 4, 0).repeat(side // 4, 1) * spread
-        for index in range(each):
-            pixels = 127 + texture + rng.normal(size=(side, side, 3)) * 10
-            images.append(pixels.clip(0, 255).astype(np.uint8))
-            names.append(f"{person}-{index}.png")
-            who.append(person)
-    return Faces(np.stack(images), tuple(names), people=np.array(who))
+def people(count: int = 6, each: int = 2, side: int = SIDE, spread: float = 40, blocks: int = 4) -> Faces:
+    """`each` images of `count` people: a texture of blocks × blocks per person, noise per image."""
+    rng, step = np.random.default_rng(0), side // blocks
+    who = np.arange(count).repeat(each)
+    texture = rng.normal(size=(count, blocks, blocks, 3)).repeat(step, 1).repeat(step, 2)[who] * spread
+    images = (127 + texture + rng.normal(size=texture.shape) * 10).clip(0, 255).astype(np.uint8)
+    return Faces(images, tuple(f"{n}.png" for n in range(len(who))), people=who)
+
+
+def prepared(faces: Faces, region: tuple[int, int, int, int] | None = None, **more: Any) -> Prepared:
+    side = faces.images.shape[1]
+    return Prepared(faces, region or (0, 0, side, side), np.arange(len(faces)), source={"name": "made"}, **more)
 
 
 def bench(
@@ -61,12 +61,10 @@ def bench(
     judges: Judges | None = None,
     readers: tuple[Reader, ...] | None = None,
     groups: dict[str, tuple[str, ...]] | None = None,
-    region: tuple[int, int, int, int] = (0, 0, SIDE, SIDE),
 ) -> MeasuredSet:
     """Faces, and who judges them."""
-    faces = people() if faces is None else faces
-    prepared = Prepared(faces, region, np.arange(len(faces)), groups=groups or {}, source={"name": "made"})
-    return MeasuredSet(prepared, (reader(),) if readers is None else readers, judges or Judges(), Bootstrap(200))
+    some = prepared(people() if faces is None else faces, groups=groups or {})
+    return MeasuredSet(some, (reader(),) if readers is None else readers, judges or Judges(), Bootstrap(200))
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
