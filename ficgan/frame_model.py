@@ -84,7 +84,7 @@ class FrameModel(FaceModel):
         for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
             rows = list(group)
             photo = pairs[rows[0]][0]
-            for n, mesh in zip(rows, find_meshes(self.mesh, photo, [pairs[n][1] for n in rows]), strict=True):
+            for n, mesh in zip(rows, find_meshes(self.mesh, photo, [pairs[n][1].landmarks for n in rows]), strict=True):
                 meshes[n] = mesh
         return meshes
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from clips import make_clip
+from clips import frames_of, make_clip
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
@@ -19,7 +19,6 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces.covers import ObjectDetector
 from ficgan.video.project import Project
-from ficgan.video.read import open_video
 
 RED, GREY = (250, 10, 10), (90, 100, 95)
 
@@ -203,11 +202,6 @@ def drive(path: Path) -> list[np.ndarray]:
         pictures.append(image)
     make_clip(path, FRAMES, size=(320, 240), pictures=pictures)
     return pictures
-
-
-def frames_of(path: Path) -> list[np.ndarray]:
-    with open_video(path) as film:
-        return [frame.image.copy() for frame in film.frames()]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from stand_ins import Fixed, face
 
 from ficgan.config import ModelConfig
-from ficgan.deidentify import Checking, Deidentifier, Finding, Hiding, Identity
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, ModelInfo
 from ficgan.faces import DETECTORS, Alignment, Face, detector_missing, get_detector
 from ficgan.identity import IdentityBank
 from ficgan.models import FICGAN, CheckpointHeader
+from ficgan.options import grouped
 from ficgan.policy import Policy
 
 CONFIG = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
@@ -67,28 +68,13 @@ def photo() -> Image:
     return np.random.default_rng(1).integers(0, 256, (160, 220, 3), dtype=np.uint8)
 
 
-# Options that belong to the model.
-CONTROLS = ("k", "band", "seed", "alpha", "attributes", "add", "swap")
-
-
-def grouped(**given: Any) -> dict[str, Any]:
-    """Options of `Deidentifier` by name, in their groups; what belongs to none is passed on."""
-    groups = {"identity": Identity, "hiding": Hiding, "finding": Finding, "checking": Checking}
-    out: dict[str, Any] = {}
-    for name, group in groups.items():
-        inside = {each.name for each in fields(group)} & set(given)
-        out[name] = group(**{key: given.pop(key) for key in inside})
-    return {**out, **given}
-
-
 def build(parts: tuple[FICGAN, CheckpointHeader, IdentityBank], faces: list[Face], **options: Any) -> Deidentifier:
     given = {"k": 30, "layer": 2, "seed": 0, "recognizer": Gate(), "detector": Fixed(faces), **options}
-    controls = {name: given[name] for name in CONTROLS if name in given}
-    rest = {name: value for name, value in given.items() if name not in CONTROLS or name == "seed"}
-    model, header, bank = parts
+    groups = grouped({}, given)
+    device, (model, header, bank) = groups.pop("computing").device, parts
     info = ModelInfo(header.alignment, header.data, header.training)
-    made = CropModel(model, info, bank, **controls)
-    return Deidentifier(made, info=info, **grouped(**rest))
+    made = CropModel(model, info, bank, **groups["identity"].controls)
+    return Deidentifier(made, info=info, device=device, **groups)
 
 
 def test_only_the_mask_changes_and_the_input_never(parts, photo) -> None:
@@ -176,6 +162,12 @@ def test_aligned_crops_keep_their_size_and_follow_the_policy(parts) -> None:
     assert out.shape == crops.shape and len(faces) == 3
     out, faces = build(parts, [], recognizer=Gate(99)).aligned(crops[:1])
     assert faces[0].action == "masked" and (out == 127).all()
+
+
+def test_controls_hold_for_films_too(parts) -> None:
+    other = build(parts, [], psi=0.6).with_controls(psi=0.2, layer=1, fallback="blur")
+    tools = other.video_tools(other.video_settings())
+    assert (tools.psi, tools.layer) == (0.2, 1)
 
 
 def test_swap_uses_the_exemplar_and_not_the_bank(parts, photo) -> None:

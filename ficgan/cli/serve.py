@@ -144,12 +144,12 @@ def ui(
         raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     opts.share_processors()
     from ficgan.ui import Review
-    from ficgan.ui.server import make_app, open_socket, serve
+    from ficgan.ui.server import make_app, serve
     from ficgan.ui.session import Session
 
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
-    listener, token = open_socket(port), secrets.token_urlsafe(24)
+    listener, token = _bound("127.0.0.1", port), secrets.token_urlsafe(24)
     review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
     is_new = not review.output.exists()
     try:
@@ -158,6 +158,7 @@ def ui(
         raise InputError(f"{review.output}: cannot be made ({error.strerror}); choose another -o") from None
     limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
     session = Session(review, partial(_make_engine, given), partial(Workers, limits=limits))
+    listener.listen(128)  # whoever reads the address may be faster than the server
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
         session.open_folder()

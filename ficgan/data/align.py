@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ficgan.faces import Alignment, Face, FaceDetector
 
 COLUMNS = ("file", "source", "face", "box", "score", ALIGNMENT)
-Put = Callable[[str, bytes], None]
+TABLE = "faces.csv"
 
 
 @dataclass
@@ -82,7 +81,7 @@ def align_photos(
     placed = alignment_name(alignment)
     rows: list[tuple[object, ...]] = []
     used: set[str] = set()
-    with _output(out) as put:
+    with _output(out) as folder:
         for name, where in photos:
             report.photos += 1
             try:
@@ -95,7 +94,8 @@ def align_photos(
                 for number, face in enumerate(large if every_face else large[:1]):
                     data = _encode(crop(image, alignment.matrix(face.landmarks, resolution), resolution), format)
                     file = _name(name, number, format, used)
-                    put(file, data)
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / file).write_bytes(data)
                     box = " ".join(f"{value:.1f}" for value in face.box)
                     person = (PurePosixPath(name).parent.as_posix().removeprefix("."),) if person_folders else ()
                     rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}", placed, *person))
@@ -113,7 +113,7 @@ def align_photos(
             )
         table = io.StringIO()
         csv.writer(table, lineterminator="\n").writerows([(*COLUMNS, *(("person",) if person_folders else ())), *rows])
-        put("", table.getvalue().encode())
+        (folder / TABLE).write_text(table.getvalue(), "utf-8")
     return report
 
 
@@ -150,42 +150,30 @@ def _name(photo: str, number: int, format: str, used: set[str]) -> str:
 
 
 @contextmanager
-def _output(out: Path) -> Iterator[Put]:
-    """Gives a function that writes a crop by name, or without a name the table; nothing appears before the end."""
+def _output(out: Path) -> Iterator[Path]:
+    """A folder for the crops and their table, which becomes the folder or tar that was asked for at the end."""
     is_tar = out.suffix.lower() == ".tar"
     for taken in (out, out.with_suffix(".csv")) if is_tar else (out,):
         if taken.exists() and (is_tar or not taken.is_dir() or any(taken.iterdir())):
             raise InputError(f"{taken} exists already; choose another output, nothing is overwritten.")
-    temporary = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-        if is_tar:
-            with tarfile.open(temporary / "set.tar", "w") as archive:
-
-                def add(name: str, data: bytes) -> None:
-                    if not name:
-                        (temporary / "set.csv").write_bytes(data)
-                        return
-                    info = tarfile.TarInfo(name)  # without times and owners: the same photos give the same bytes
-                    info.size = len(data)
-                    archive.addfile(info, io.BytesIO(data))
-
-                yield add
-            (temporary / "set.csv").replace(out.with_suffix(".csv"))
-            (temporary / "set.tar").replace(out)
-        else:
-
-            def put(name: str, data: bytes) -> None:
-                path = temporary / (name or "faces.csv")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-
-            yield put
-            temporary.chmod(0o755)
-            temporary.replace(out)  # onto nothing, or onto an empty folder
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as temporary:
+            folder, archive = Path(temporary, "set"), Path(temporary, "set.tar")
+            folder.mkdir()
+            yield folder
+            if is_tar:
+                table = (folder / TABLE).replace(Path(temporary, TABLE))
+                with tarfile.open(archive, "w") as packed:
+                    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+                        # Without times and owners: the same photos give the same bytes.
+                        info = tarfile.TarInfo(path.relative_to(folder).as_posix())
+                        info.size = path.stat().st_size
+                        with path.open("rb") as file:
+                            packed.addfile(info, file)
+                table.replace(out.with_suffix(".csv"))
+                archive.replace(out)
+            else:
+                folder.replace(out)  # onto nothing, or onto an empty folder
     except OSError as error:
         raise InputError(f"{out} cannot be written ({error.strerror}); choose another output.") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)

@@ -35,7 +35,6 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
     from ficgan.anonymizers.modes import Methods
-    from ficgan.faces.covers import ObjectDetector
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
@@ -135,7 +134,7 @@ class Deidentifier:
             self.psi,
             info,
             self.digests,
-            objects=_objects(finding.cover_also, sessions),
+            objects=load_objects(finding.cover_also, device=sessions),
         )
         if model is not None and model.swap and identity.exemplar is None:
             raise UsageError("an identity swap needs an exemplar image; give one, or leave the swap out")
@@ -194,7 +193,8 @@ class Deidentifier:
             raise UsageError("only a Deidentifier of from_pretrained can be pickled; make this one in each process")
         model = self.photos.model
         seed = self.methods.seed if model is None else model.seed  # also a random one: all processes draw alike
-        return _again, (type(self), {**self._given, "identity": replace(self._given["identity"], seed=seed)})
+        groups = {**self._given, "identity": replace(self._given["identity"], seed=seed)}
+        return partial(type(self).from_pretrained, **groups), ()
 
     @cached_property
     def methods(self) -> Methods:
@@ -242,7 +242,7 @@ class Deidentifier:
             psi=photos.psi if psi is None else psi,
             hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
         )
-        other.layer = self.layer if layer is None else model.check_layer(layer)
+        other.psi, other.layer = other.photos.psi, self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
 
@@ -520,14 +520,6 @@ def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: s
     return [get_recognizer(judge, device=device) if isinstance(judge, str) else judge for judge in names]
 
 
-def _objects(given: Sequence[str | ObjectDetector], device: str) -> tuple[ObjectDetector, ...]:
-    """The detectors of what is no face."""
-    if not given:
-        return ()
-
-    return load_objects(given, device=device)
-
-
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
     """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
 
@@ -541,11 +533,6 @@ def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
         path = str(insightface_file(*INSIGHTFACE_FILES) or "")
     if trainer and kind in ("onnx", "insightface") and Path(path).is_file() and file_digest(path) == trainer:
         raise UsageError(f"recogniser {recognizer} is the network this model was trained against; take another one")
-
-
-def _again(kind: type[Deidentifier], given: Mapping[str, Any]) -> Deidentifier:
-    """A Deidentifier of the arguments of another one, see `Deidentifier.__reduce__`."""
-    return kind.from_pretrained(**given)
 
 
 def _keys_of(images: Sequence[Image] | NDArray[np.uint8], keys: Sequence[str] | None) -> Sequence[str]:

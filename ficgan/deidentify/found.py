@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -13,20 +13,10 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading
-from ficgan.faces import (
-    Face,
-    FaceDetector,
-    Paste,
-    Recognizer,
-    blur_face,
-    get_recognizer,
-    mosaic_face,
-    plain_mask,
-    solid_mask,
-)
+from ficgan.faces import Face, FaceDetector, Recognizer, cover_face, get_recognizer
 from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.recognition import embed_largest
-from ficgan.options import COVERS, Box, Finding, parse_cover_also
+from ficgan.options import Box, Finding, parse_cover_also
 from ficgan.policy import FaceResult, Result
 
 Image = NDArray[np.uint8]
@@ -265,8 +255,6 @@ class Exemptions:
 
 # The finds of each detector in a photo.
 FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
-_MASKS: tuple[Callable[..., Paste], ...] = (plain_mask, solid_mask, blur_face, mosaic_face)
-_COVERS = dict(zip(COVERS, _MASKS, strict=True))
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:
@@ -298,7 +286,7 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
         for face in faces:
             kept = is_inside(face.box, keep)
             if not kept:
-                paste = _COVERS[detector.cover](result.image, face, mask_scale=max(1.0, mask_scale))
+                paste = cover_face(result.image, face, detector.cover, mask_scale=max(1.0, mask_scale))
                 paste.onto(result.image, result.mask)
             entries.append(
                 {

@@ -13,21 +13,8 @@ from numpy.typing import NDArray
 from ficgan.deidentify.found import Exemptions, FaceJob, FoundObjects, Image, Linked, cover_objects, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, read_kinds
-from ficgan.faces import (
-    Alignment,
-    DlibRecognizer,
-    Face,
-    FaceDetector,
-    Paste,
-    Recognizer,
-    blur_face,
-    matching,
-    mosaic_face,
-    plain_mask,
-    public_name,
-    solid_mask,
-)
-from ficgan.faces.detection import detect_and_doubt
+from ficgan.faces import Alignment, DlibRecognizer, Face, FaceDetector, Recognizer, cover_face, matching, public_name
+from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.options import OPAQUE, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
@@ -38,14 +25,8 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.float32]
 
-# What covers a face, and the action that its record states.
-_COVERS: dict[str, tuple[Callable[..., Paste], str]] = {
-    "plain": (plain_mask, "plain"),
-    "black": (solid_mask, "black"),
-    "solid": (solid_mask, "solid"),
-    "blur": (blur_face, "blurred"),
-    "mosaic": (mosaic_face, "mosaic"),
-}
+# What the record states of a cover, where that is not its name.
+_ACTIONS = {"blur": "blurred"}
 
 
 @dataclass(eq=False)
@@ -144,7 +125,7 @@ class Photos:
 
         for job in jobs:
             if job.by_hand:
-                job.result.action = _COVERS[job.fallback][1]
+                job.result.action = _ACTIONS.get(job.fallback, job.fallback)
             elif self.finding.strict and job.result.doubt:
                 job.result.mask(f"doubtful find ({job.result.doubt})")
             elif not job.live:
@@ -153,8 +134,7 @@ class Photos:
                 job.result.note = job.reading.note
         self._read(image, jobs)
         pending, changed = [job for job in jobs if job.live], jobs
-        for job, kind in zip(pending, self.kinds(image, pending), strict=True):
-            job.kind = kind
+        self._read_kinds(image, pending)
         if self.linked is not None:
             self.linked.meet(image, pending)
         for job in pending:
@@ -201,7 +181,7 @@ class Photos:
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for job in sorted(jobs, key=lambda job: float(np.ptp(job.face.landmarks[:, 0]))):
             if job.generated is None or job.reading is None:
-                paste = _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale))
+                paste = cover_face(out, job.face, job.fallback, mask_scale=max(1.0, self.hiding.mask_scale))
             else:
                 paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.hiding.mask_scale)
             paste.onto(out, mask, kept=[face.box for face in kept])
@@ -212,10 +192,9 @@ class Photos:
         self._read(image, jobs)
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         if self.method is None:
-            effect, action = _COVERS[self.mode]
             for job in jobs:
-                effect(out, job.face, mask_scale=self.hiding.mask_scale).onto(out, mask)
-                job.result.action = action
+                cover_face(out, job.face, self.mode, mask_scale=self.hiding.mask_scale).onto(out, mask)
+                job.result.action = _ACTIONS.get(self.mode, self.mode)
         else:
             self._apply(self.method, out, mask, jobs)
         self._judge(out, mask, jobs)
@@ -246,7 +225,7 @@ class Photos:
             if job.result.note or not self._covers(mask, job):
                 job.result.mask(job.result.note)
                 job.fallback = _opaque(job.fallback)
-                _COVERS[job.fallback][0](out, job.face, mask_scale=max(1.0, self.hiding.mask_scale)).onto(out, mask)
+                cover_face(out, job.face, job.fallback, mask_scale=max(1.0, self.hiding.mask_scale)).onto(out, mask)
 
     def _covers(self, mask: Mask, job: FaceJob) -> bool:
         outline = job.reading.outline if job.reading is not None and job.generated is not None else None
@@ -259,18 +238,15 @@ class Photos:
             for job, embedding in zip(readable, self.recognizer.embed(image, marks), strict=True):
                 job.source = embedding
 
-    def kinds(self, image: Image, jobs: Sequence[FaceJob]) -> Sequence[NDArray[np.float32] | None]:
-        """Readings [9] of the kinds of faces, None each where none is kept."""
-        keeping = [(self.face_model if job.own is None else job.own[0]).keeps_kind for job in jobs]
-        if not all(keeping):
-            read = iter(self.kinds(image, [job for job, keeps in zip(jobs, keeping, strict=True) if keeps]))
-            return [next(read) if keeps else None for keeps in keeping]
-        if not jobs:
-            return []
+    def _read_kinds(self, image: Image, jobs: Sequence[FaceJob]) -> None:
+        """Read the kinds of faces of which something of it is kept."""
+        jobs = [job for job in jobs if (self.face_model if job.own is None else job.own[0]).keeps_kind]
         sources = [job.source for job in jobs if job.source is not None]
-        known = isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(jobs)
+        known = sources and isinstance(self.recognizer, DlibRecognizer) and len(sources) == len(jobs)
         marks = [job.face.landmarks for job in jobs]
-        return read_kinds([image] * len(jobs), marks, np.stack(sources) if known else None)
+        kinds = read_kinds([image] * len(jobs), marks, np.stack(sources) if known else None)
+        for job, kind in zip(jobs, kinds, strict=True):
+            job.kind = kind
 
     def _judge(self, out: Image, mask: Mask, jobs: list[FaceJob]) -> None:
         """Whether each face of the composite is covered, and whether the gate still knows it."""
@@ -357,19 +333,16 @@ def _next_wider_attempt(attempts: Sequence[Attempt], step: int) -> int:
 
 def _near(changed: Sequence[FaceJob], jobs: Sequence[FaceJob]) -> list[FaceJob]:
     """The faces that changed, and those whose surroundings they may reach into."""
+
+    def reach(jobs: Sequence[FaceJob]) -> NDArray[np.float32]:
+        boxes = np.stack([job.face.box for job in jobs])
+        margins = 0.5 * np.max(boxes[:, 2:] - boxes[:, :2], axis=1, keepdims=True)
+        return boxes + margins * np.array([-1, -1, 1, 1], np.float32)
+
     if len(changed) == len(jobs):
         return list(jobs)
-
-    def reach(job: FaceJob) -> NDArray[np.float32]:
-        margin = 0.5 * float(np.ptp(job.face.box.reshape(2, 2), axis=0).max())
-        return job.face.box + np.array([-margin, -margin, margin, margin], np.float32)
-
-    boxes = [reach(job) for job in changed]
-    return [
-        job
-        for job in jobs
-        if any((np.maximum(a[:2], b[:2]) <= np.minimum(a[2:], b[2:])).all() for a in [reach(job)] for b in boxes)
-    ]
+    meeting = overlaps(reach(jobs), reach(changed))
+    return [job for job, shares in zip(jobs, meeting, strict=True) if shares.any()]
 
 
 def _notes(faces: Sequence[FaceResult]) -> list[str]:

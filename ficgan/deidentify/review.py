@@ -1,4 +1,4 @@
-"""A photo that a person reviews: its faces are found and read once, then decided on one by one.
+"""A photo that a person reviews: its faces are read once, then decided on one by one.
 
 `ficgan ui` exports what was decided as a file, and `ficgan-deid --decisions` applies it.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, field_validator
 
 from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.found import NOWHERE, FaceJob, FoundObjects, Image, NewIdentity, checked_faces, doubts
+from ficgan.deidentify.found import NOWHERE, FaceJob, Image, NewIdentity, checked_faces, doubts
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceReading
 from ficgan.faces import Face
-from ficgan.faces.detection import PyramidDetector, detect_and_doubt, overlaps
+from ficgan.faces.detection import PyramidDetector, overlaps
 from ficgan.files import content_key
 from ficgan.folders import Box, Strict, Text, check_schema, checked, read_json
 from ficgan.options import HIDING, OPAQUE
@@ -34,171 +34,34 @@ CHOICES = (*HIDING, "keep")
 ENGINES_KEPT = 8
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The decision on one face.
-
-    Args:
-        mode: "ficgan": a new face; "keep"; or a cover: "plain", "black" (or "solid"), "blur", "mosaic".
-        draw: number of the draw; another one gives another face.
-        drawing: how its new face is drawn; None: as those of the photo.
-        person: number of somebody who has one new face in all photos; 0: in this photo alone.
-    """
-
-    mode: str = "ficgan"
-    draw: int = 0
-    drawing: Drawing | None = None
-    person: int = 0
-
-    def __post_init__(self) -> None:
-        if self.mode not in CHOICES:
-            raise UsageError(f"a face cannot be given the mode {self.mode!r}; use {', '.join(CHOICES)}")
-
-
-class Retouch:
-    """The faces of one photo. Drawing them again costs a fraction of the first time.
-
-    Args:
-        engine: of mode ficgan; finds and reads the faces.
-        image: uint8 [H,W,3] RGB.
-        key: names the photo in the keyed draw; None: a hash of the pixels.
-        faces: known from before; None: they are looked for.
-        objects: what is no face and is covered; None: it is looked for.
-        people: how people who are in several photos were drawn, by `person_key`; new ones are added.
-    """
-
-    def __init__(
-        self,
-        engine: Deidentifier,
-        image: Image,
-        *,
-        key: str | None = None,
-        faces: Sequence[Face] | None = None,
-        objects: FoundObjects | None = None,
-        people: dict[str, NewIdentity] | None = None,
-    ) -> None:
-        if engine.mode != "ficgan":
-            raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
-        self.engine, self.image = engine, image
-        self.key = content_key(image) if key is None else key
-        found, possible = detect_and_doubt(engine.detector, image) if faces is None else (faces, [])
-        self._objects = engine.photos.objects_in(image) if objects is None else objects
-        self.faces = checked_faces(found, image.shape, engine.detector.name)
-        self.possible = checked_faces(possible, image.shape, engine.detector.name)  # weak finds, which stay as they are
-        self.people: dict[str, NewIdentity] = {} if people is None else people
-        self._readings: dict[int, FaceReading] = {}
-        self._sources: dict[int, NDArray[np.float32]] = {}
-        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
-
-    def add(self, box: tuple[float, float, float, float], *, search: bool = True) -> int:
-        """Take a box that a person drew for a face, and return its number.
-
-        Where the detector finds a face in the box on a closer look (`search`), a new face can take its place. Otherwise
-        it can only be covered, and its score is 0.
-        """
-        height, width = self.image.shape[:2]
-        corners = np.asarray(box, np.float64).clip(0, (width, height) * 2).astype(np.float32)
-        if not (corners[2:] - corners[:2] >= 4).all():
-            raise InputError("the box lies outside of the photo or is smaller than 4 pixels; draw a larger one")
-        found = self._closer(corners) if search else None
-        self.faces.append(found or Face(corners, NOWHERE, 0.0))
-        return len(self.faces) - 1
-
-    def forget(self, number: int) -> None:
-        """Let go of the faces from a number on."""
-        del self.faces[number:]
-        for known in (self._readings, self._sources):
-            for n in [n for n in known if n >= number]:
-                del known[n]
-
-    def _closer(self, box: NDArray[np.float32]) -> Face | None:
-        """A face in an enlarged cut-out around a box; None where there is none."""
-        import cv2
-
-        height, width = self.image.shape[:2]
-        margin = float((box[2:] - box[:2]).max())
-        x0, y0 = (int(v) for v in np.floor(box[:2] - margin).clip(0))
-        x1, y1 = (int(v) for v in np.ceil(box[2:] + margin).clip(0, (width, height)))
-        factor = min(8.0, max(1.0, 160 / float((box[2:] - box[:2]).min())))
-        size = round((x1 - x0) * factor), round((y1 - y0) * factor)
-        cut = np.ascontiguousarray(cv2.resize(self.image[y0:y1, x0:x1], size, interpolation=cv2.INTER_CUBIC))
-        shift = np.array([x0, y0], np.float32)
-        detector = self.engine.detector
-        for face in (detector.once() if isinstance(detector, PyramidDetector) else detector).detect(cut):
-            place = face.box / np.float32(factor) + np.tile(shift, 2)
-            if overlaps(place, box)[0, 0] >= 0.3:
-                return replace(face, box=place, landmarks=face.landmarks / np.float32(factor) + shift)
-        return None
-
-    def render(self, choices: Sequence[Choice], engine: Deidentifier | None = None) -> Result:
-        """The photo with all faces as chosen, one choice each, verified as ever.
-
-        `engine` was made by `with_controls` of the first one; None: the first one.
-        """
-        engine = engine or self.engine
-        if len(choices) != len(self.faces):
-            raise UsageError(f"there are {len(self.faces)} faces and {len(choices)} choices")
-        jobs = [self._job(engine, number, choice) for number, choice in enumerate(choices)]
-        shown = [n for n, job in enumerate(jobs) if not (job.kept or job.by_hand) and job.readable]
-        new = [n for n in shown if n not in self._readings]
-        self._readings |= zip(new, engine.face_model.see([(self.image, self.faces[n]) for n in new]), strict=True)
-        for n in shown:
-            jobs[n].take(self._readings[n])
-        result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
-        self._sources |= {n: job.source for n, job in enumerate(jobs) if job.source is not None}
-        for job, choice in zip(jobs, choices, strict=True):
-            if choice.person and job.reading is not None and job.generated is not None:
-                identity = NewIdentity(job.reading.z_id, job.kind, job.step)
-                self.people.setdefault(person_key(choice.person, choice.draw, choice.drawing), identity)
-        return result
-
-    def _job(self, engine: Deidentifier, number: int, choice: Choice) -> FaceJob:
-        face, cover = self.faces[number], choice.mode not in ("ficgan", "keep")
-        own = None
-        if choice.drawing is not None:
-            engine = self._engines(choice.drawing)
-            own = engine.face_model, engine.layer
-        name = f"person {choice.person}" if choice.person else f"{self.key}/{number}"
-        key = name + (f"~{choice.draw}" if choice.draw else "")
-        psi = engine.photos.auto_psi(2 if choice.person else len(self.faces))
-        job = FaceJob(
-            face,
-            key,
-            max(psi, 0.6) if choice.draw else psi,  # with the plain mean all draws are one face
-            engine.alignment.fits(face.landmarks) and choice.mode not in (*OPAQUE, "solid"),
-            choice.mode if cover else engine.photos.hiding.fallback,
-            doubt="" if face.score == 0 else doubts(face, self.image.shape, self.engine.detector.name),
-            kept="chosen by hand" if choice.mode == "keep" else "",
-            by_hand=cover,
-        )
-        job.source, job.own = self._sources.get(number), own
-        if choice.person:
-            job.identity = self.people.get(person_key(choice.person, choice.draw, choice.drawing))
-        return job
-
-
-def person_key(person: int, draw: int, drawing: Drawing | None) -> str:
-    """What names a new face of a person who is in several photos."""
-    return f"{person}~{draw} {'' if drawing is None else drawing.model_dump_json()}".strip()
-
-
-# -- decisions as a file ----------------------------------------------------------------------------------------------
-
-
-class ReviewedFace(Strict):
-    """A face of a photo, and what was decided on it.
-
-    Args:
-        score: 0 for a box that a person drew where no face was found.
-        mode: one of `CHOICES`; "": as all others.
-        draw: number of the draw. It gives the same face again only with the seed of the review.
-        drawing: how its new face is drawn; None: as those of the photo.
-        person: as of `Choice`.
-    """
+class Find(Strict):
+    """A face of a photo as it was found; `score`: 0 for a box that a person drew where no face was."""
 
     box: Box
     landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
     score: float = Field(ge=0, le=1)
+
+    @property
+    def face(self) -> Face:
+        """As a detector gives it."""
+        return Face(np.array(self.box, np.float32), np.array(self.landmarks, np.float32), self.score)
+
+    @property
+    def place(self) -> Any:
+        """Where it is."""
+        return self.box, self.landmarks
+
+
+class ReviewedFace(Find):
+    """A face of a photo, and what was decided on it.
+
+    Args:
+        mode: one of `CHOICES`; "": as all others.
+        draw: number of the draw. It gives the same face again only with the seed of the review.
+        drawing: how its new face is drawn; None: as those of the photo.
+        person: number of somebody who has one new face in all photos; 0: in this photo alone.
+    """
+
     mode: str = ""
     draw: NonNegativeInt = 0
     drawing: Drawing | None = None
@@ -210,6 +73,129 @@ class ReviewedFace(Strict):
         if mode and mode not in CHOICES:
             raise ValueError(f"a face of a photo cannot be given {mode!r}; use {', '.join(CHOICES)}")
         return mode
+
+    @property
+    def decided(self) -> Any:
+        """All that its drawing depends on."""
+        return self.place, self.mode, self.draw, self.drawing, self.person
+
+    @property
+    def identity(self) -> str:
+        """Names the new face of a person who is in several photos."""
+        drawing = "" if self.drawing is None else self.drawing.model_dump_json()
+        return f"{self.person}~{self.draw} {drawing}".strip()
+
+
+class Retouch:
+    """The faces of one photo. Drawing them again costs a fraction of the first time.
+
+    Args:
+        engine: of mode ficgan; finds and reads the faces.
+        image: uint8 [H,W,3] RGB.
+        key: names the photo in the keyed draw; None: a hash of the pixels.
+        people: how people who are in several photos were drawn, by `ReviewedFace.identity`; new ones are added.
+    """
+
+    def __init__(
+        self,
+        engine: Deidentifier,
+        image: Image,
+        *,
+        key: str | None = None,
+        people: dict[str, NewIdentity] | None = None,
+    ) -> None:
+        if engine.mode != "ficgan":
+            raise UsageError(f"a photo is retouched with a Deidentifier of mode ficgan, not {engine.mode}")
+        self.engine, self.image = engine, image
+        self.key = content_key(image) if key is None else key
+        self.people: dict[str, NewIdentity] = {} if people is None else people
+        self._objects = engine.photos.objects_in(image)
+        # By places of faces.
+        self._readings: dict[Any, FaceReading] = {}
+        self._sources: dict[Any, NDArray[np.float32]] = {}
+        self._last: tuple[Any, Result] | None = None  # what was drawn last, and from what
+        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
+
+    def closer(self, box: Sequence[float]) -> Face:
+        """The face in a box that a person drew, if the detector finds one on a closer look; else the box, of score 0.
+
+        An InputError where the box shows nothing of the photo.
+        """
+        import cv2
+
+        height, width = self.image.shape[:2]
+        corners = np.asarray(box, np.float64).clip(0, (width, height) * 2).astype(np.float32)
+        if not (corners[2:] - corners[:2] >= 4).all():
+            raise InputError("the box lies outside of the photo or is smaller than 4 pixels; draw a larger one")
+        margin = float((corners[2:] - corners[:2]).max())
+        x0, y0 = (int(v) for v in np.floor(corners[:2] - margin).clip(0))
+        x1, y1 = (int(v) for v in np.ceil(corners[2:] + margin).clip(0, (width, height)))
+        factor = min(8.0, max(1.0, 160 / float((corners[2:] - corners[:2]).min())))
+        size = round((x1 - x0) * factor), round((y1 - y0) * factor)
+        cut = np.ascontiguousarray(cv2.resize(self.image[y0:y1, x0:x1], size, interpolation=cv2.INTER_CUBIC))
+        shift = np.array([x0, y0], np.float32)
+        detector = self.engine.detector
+        for face in (detector.once() if isinstance(detector, PyramidDetector) else detector).detect(cut):
+            place = face.box / np.float32(factor) + np.tile(shift, 2)
+            if overlaps(place, corners)[0, 0] >= 0.3:
+                return replace(face, box=place, landmarks=face.landmarks / np.float32(factor) + shift)
+        return Face(corners, NOWHERE, 0.0)
+
+    def render(
+        self, faces: Sequence[ReviewedFace], engine: Deidentifier | None = None, default: str = "ficgan"
+    ) -> Result:
+        """The photo with all its faces as decided, verified as ever.
+
+        Args:
+            engine: made by `with_controls` of the first one; None: the first one.
+            default: mode of faces without one of their own.
+        """
+        engine = engine or self.engine
+        basis = engine, default, [face.decided for face in faces]
+        if self._last is not None and self._last[0] == basis:
+            return self._last[1]
+        jobs = [self._job(engine, faces, number, default) for number in range(len(faces))]
+        shown = [n for n, job in enumerate(jobs) if not (job.kept or job.by_hand) and job.readable]
+        new = [n for n in shown if faces[n].place not in self._readings]
+        readings = engine.face_model.see([(self.image, jobs[n].face) for n in new])
+        self._readings |= zip([faces[n].place for n in new], readings, strict=True)
+        for n in shown:
+            jobs[n].take(self._readings[faces[n].place])
+        result = engine.photos.finish(self.image, jobs, engine.layer, self._objects)
+        for face, job in zip(faces, jobs, strict=True):
+            if job.source is not None:
+                self._sources[face.place] = job.source
+            if face.person and job.reading is not None and job.generated is not None:
+                self.people.setdefault(face.identity, NewIdentity(job.reading.z_id, job.kind, job.step))
+        self._last = basis, result
+        return result
+
+    def _job(self, engine: Deidentifier, faces: Sequence[ReviewedFace], number: int, default: str) -> FaceJob:
+        face, detector = faces[number], self.engine.detector.name
+        mode, own = face.mode or default, None
+        (find,) = checked_faces([face.face], self.image.shape, detector)
+        if face.drawing is not None:
+            engine = self._engines(face.drawing)
+            own = engine.face_model, engine.layer
+        name = f"person {face.person}" if face.person else f"{self.key}/{number}"
+        psi = engine.photos.auto_psi(2 if face.person else len(faces))
+        cover = mode not in ("ficgan", "keep")
+        return FaceJob(
+            find,
+            name + (f"~{face.draw}" if face.draw else ""),
+            max(psi, 0.6) if face.draw else psi,  # with the plain mean all draws are one face
+            engine.alignment.fits(find.landmarks) and mode not in (*OPAQUE, "solid"),
+            mode if cover else engine.photos.hiding.fallback,
+            doubt="" if face.score == 0 else doubts(find, self.image.shape, detector),
+            kept="chosen by hand" if mode == "keep" else "",
+            by_hand=cover,
+            source=self._sources.get(face.place),
+            identity=self.people.get(face.identity) if face.person else None,
+            own=own,
+        )
+
+
+# -- decisions as a file ----------------------------------------------------------------------------------------------
 
 
 class PhotoDecisions(Strict):
@@ -261,11 +247,7 @@ def deciding(engine: Deidentifier, decisions: Mapping[str, PhotoDecisions]) -> C
             raise InputError("nothing was decided on this photo, or its pixels changed; review it and export again")
         if photo.drawing is not None and photo.drawing not in engines:
             engines[photo.drawing] = photo.drawing.applied(engine)
-        faces = [
-            Face(np.array(face.box, np.float32), np.array(face.landmarks, np.float32), face.score)
-            for face in photo.faces
-        ]
-        choices = [Choice(face.mode or photo.default, face.draw, face.drawing, face.person) for face in photo.faces]
-        return Retouch(engine, image, key=key, faces=faces, people=people).render(choices, engines[photo.drawing])
+        retouch = Retouch(engine, image, key=key, people=people)
+        return retouch.render(photo.faces, engines[photo.drawing], photo.default)
 
     return decide

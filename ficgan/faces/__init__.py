@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ficgan.faces.covers import blur_face, colour_beside, mosaic_face, plain_mask, solid_mask
+from ficgan.faces.covers import colour_beside, cover_face
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment, Paste, crop, invert, paste_back, similarity, transform_points
 from ficgan.faces.detection import DETECTORS, DetectAt, Face, FaceDetector, detector_missing, get_detector
 from ficgan.faces.mesh import MediaPipeMesh, Mesh, find_meshes, five_points
@@ -30,8 +30,8 @@ __all__ = [
     "Mesh",
     "Paste",
     "Recognizer",
-    "blur_face",
     "colour_beside",
+    "cover_face",
     "crop",
     "detector_missing",
     "find_meshes",
@@ -41,12 +41,9 @@ __all__ = [
     "invert",
     "make_gate",
     "matching",
-    "mosaic_face",
     "paste_back",
-    "plain_mask",
     "public_name",
     "recognizer_missing",
     "similarity",
-    "solid_mask",
     "transform_points",
 ]

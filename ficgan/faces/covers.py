@@ -31,10 +31,26 @@ _BLUR, _BLOCKS = 0.12, 8
 _SIGMA = 4.0
 
 
-def plain_mask(image: Image, face: Face, *, colour: Colour | None = None, mask_scale: float = 1.0) -> Paste:
-    """As `solid_mask`, in the shape of a head and an RGB colour; None: that of `colour_beside` the face."""
-    colour = colour_beside([(image, face)]) if colour is None else colour
-    return _cover(image, face, lambda region, side: np.full_like(region, colour), mask_scale, head=True)
+def cover_face(
+    image: Image, face: Face, mode: str, *, colour: Colour | None = None, blur: float = _BLUR, mask_scale: float = 1.0
+) -> Paste:
+    """A photo [H, W, 3] with a face covered: the box and landmarks beyond it, times 1.3 and `mask_scale`.
+
+    Args:
+        mode: "plain", one colour in the shape of a head; "black" or "solid"; "blur" or "mosaic", which can be reversed.
+        colour: RGB of a plain cover; None: that of `colour_beside` the face.
+        blur: standard deviation of a blur, for the box's longer side.
+    """
+    plain = mode == "plain"
+    if plain and colour is None:
+        colour = colour_beside([(image, face)])
+
+    def fill(region: Image, side: float) -> Image:
+        if mode == "blur":
+            return _blurred(region, max(blur * side, 0.5))
+        return _in_blocks(region, side) if mode == "mosaic" else np.full_like(region, colour if plain else 0)
+
+    return _cover(image, face, fill, mask_scale, head=plain)
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
@@ -83,31 +99,6 @@ def _like_skin(pixels: Image) -> NDArray[np.bool_]:
     return np.asarray((cb >= 77) & (cb <= 127) & (cr >= 133) & (cr <= 173))
 
 
-def solid_mask(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    """A photo [H, W, 3] with a face covered in black: the box and landmarks beyond it, times 1.3 and `mask_scale`."""
-    return _cover(image, face, lambda region, side: np.zeros_like(region), mask_scale)
-
-
-def blur_face(image: Image, face: Face, *, strength: float = _BLUR, mask_scale: float = 1.0) -> Paste:
-    """As `solid_mask`, with a blur of standard deviation `strength` times the box's longer side; it is reversible."""
-    return _cover(image, face, lambda region, side: _blurred(region, max(strength * side, 0.5)), mask_scale)
-
-
-def mosaic_face(image: Image, face: Face, *, mask_scale: float = 1.0) -> Paste:
-    """As `solid_mask`, with eight blocks of their mean colour along the box's longer side; it is reversible."""
-    import cv2
-
-    def fill(region: Image, side: float) -> Image:
-        height, width = region.shape[:2]
-        block = max(1.0, side / _BLOCKS)
-        size = max(1, round(width / block)), max(1, round(height / block))
-        small = cv2.resize(region, size, interpolation=cv2.INTER_AREA)
-        blocky: Any = cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST)
-        return blocky
-
-    return _cover(image, face, fill, mask_scale)
-
-
 def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Corners of what a cover hides, which is the box and landmarks beyond it, and the landmarks [n, 2]."""
     box, marks = np.asarray(face.box, dtype=np.float64), np.asarray(face.landmarks, dtype=np.float64)
@@ -116,9 +107,7 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
     return np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0), marks
 
 
-def _cover(
-    image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool = False
-) -> Paste:
+def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool) -> Paste:
     """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
     image = check_image(image)
     check_mask_scale(mask_scale)
@@ -143,6 +132,17 @@ def _cover(
     ramp = ((1 + edge - radius) / edge).clip(0, 1)
     weight = ramp * ramp * (3 - 2 * ramp)
     return mix(image, x0, y0, fill(image[y0:y1, x0:x1], float(sides.max())), weight)
+
+
+def _in_blocks(region: Image, side: float) -> Image:
+    """Eight blocks of their mean colour along a side."""
+    import cv2
+
+    height, width = region.shape[:2]
+    block = max(1.0, side / _BLOCKS)
+    size = max(1, round(width / block)), max(1, round(height / block))
+    small = cv2.resize(region, size, interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST))
 
 
 def _blurred(region: Image, sigma: float) -> Image:
@@ -212,25 +212,18 @@ class ObjectDetector:
     def _check(self) -> None:
         """Refuse a network of another kind, by what it says of itself and what it makes of a grey picture."""
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        shape = inputs[0].shape if inputs else []
-        if len(inputs) != 1 or len(shape) != 4 or inputs[0].type not in _TYPES or shape[1] not in (3, None):
-            self._refuse("its input is not one picture [1, 3, H, W] of floats")
-        if len(outputs) != 1:
-            self._refuse(f"it has {len(outputs)} outputs, and one is read")
         task = self._session.get_modelmeta().custom_metadata_map.get("task", "detect")
-        if task != "detect":
-            self._refuse(f"it says that it was made to {task}, and not to detect")
-        self._type = _TYPES[inputs[0].type]
-        self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in shape[2:])
-        trial = np.full((*(side or usual for side, usual in zip(self._sides, TRIAL, strict=True)), 3), GREY, np.uint8)
+        if len(inputs) != 1 or len(outputs) != 1 or task != "detect":
+            self._refuse(f"it has {len(inputs)} inputs and {len(outputs)} outputs, and was made to {task}")
         try:
-            made = self._run(trial)
+            self._type = _TYPES[inputs[0].type]
+            self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in inputs[0].shape[2:])
+            sides = (side or usual for side, usual in zip(self._sides, TRIAL, strict=True))
+            made = self._run(np.full((*sides, 3), GREY, np.uint8))
         except Exception as error:  # onnxruntime raises many private classes
-            self._refuse(f"it cannot look at a picture ({reason(error)[:120]})")
-        if made.ndim != 3 or made.shape[0] != 1:
-            self._refuse(f"its output has the shape {list(made.shape)}")
-        self._end_to_end = made.shape[2] == _END_TO_END
-        if not self._end_to_end and not _FEWEST <= made.shape[1] < made.shape[2]:
+            self._refuse(f"it cannot look at a picture [1, 3, H, W] of floats ({reason(error)[:120]})")
+        self._end_to_end = made.shape[2:] == (_END_TO_END,)
+        if made.ndim != 3 or len(made) != 1 or not (self._end_to_end or _FEWEST <= made.shape[1] < made.shape[2]):
             self._refuse(f"its output has the shape {list(made.shape)}")
         scores = made[0, :, 4] if self._end_to_end else made[0, 4:]
         if scores.size and not (scores.min() >= -1e-3 and scores.max() <= 1.001):  # also false for NaN

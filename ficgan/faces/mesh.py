@@ -11,7 +11,7 @@ those of MediaPipe's face mesh, in its order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -100,10 +100,10 @@ class MediaPipeMesh:
         return points, presence
 
 
-def find_meshes(mesh: MediaPipeMesh, photo: Image, faces: Sequence[Face] | ArrayLike) -> list[Mesh]:
-    """The meshes of the faces of a photo [H, W, 3], found by a detector or given by landmarks [N, 5, 2], in order."""
+def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike]) -> list[Mesh]:
+    """The meshes of the faces of a photo [H, W, 3] with these landmarks [N, 5, 2], in order."""
     photo = check_image(photo)
-    matrices = [similarity(landmark, _TEMPLATE) for landmark in _landmarks(faces)]
+    matrices = [similarity(face, _TEMPLATE) for face in landmarks]
     points, presence = _read(mesh, photo, matrices)
     second = {}
     for index, matrix in enumerate(matrices):
@@ -124,7 +124,7 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
     YuNet's are nearly upright on a head that is tilted by 40 degrees. With them recogniser A takes 40 % of the pairs of
     245 strangers for one person, with the mesh's .1 %: a crop beside the face holds what all such crops hold.
     """
-    meshes = find_meshes(_embedded(), photo, faces)
+    meshes = find_meshes(_embedded(), photo, [face.landmarks for face in faces])
     rows = zip(meshes, faces, strict=True)
     return np.stack(
         [five_points(mesh.points) if mesh.presence >= GOOD_PRESENCE else face.landmarks for mesh, face in rows]
@@ -141,18 +141,6 @@ def five_points(points: ArrayLike) -> NDArray[Any]:
     points = np.asarray(points)
     eyes = [points[..., eye, :2].mean(-2) for eye in (LEFT_EYE, RIGHT_EYE)]
     return np.stack([*eyes, points[..., NOSE_TIP, :2], *(points[..., corner, :2] for corner in MOUTH_CORNERS)], axis=-2)
-
-
-def _landmarks(faces: Sequence[Face] | ArrayLike) -> NDArray[np.float64]:
-    given: Any = faces
-    if isinstance(faces, Sequence):
-        given = [face.landmarks if isinstance(face, Face) else face for face in faces]
-    marks = np.asarray(given, dtype=np.float64)
-    if marks.size == 0:
-        return np.zeros((0, 5, 2))
-    if marks.ndim != 3 or marks.shape[1:] != (5, 2):
-        raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
-    return marks
 
 
 def _read(mesh: MediaPipeMesh, photo: Image, matrices: list[Matrix]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -203,51 +191,31 @@ class SmoothConfig:
 
 def smooth_landmarks(landmarks: ArrayLike, rate: float, config: SmoothConfig | None = None) -> Floats:
     """Smoothed landmarks float64 [n,5,2] of consecutive frames at `rate` a second; nothing is delayed."""
-    config = config or SmoothConfig()
-    marks = np.asarray(landmarks, np.float64)
-    reach = config.frames(rate)
+    config, marks = config or SmoothConfig(), np.asarray(landmarks, np.float64)
+    reach, limits = config.frames(rate), config.bound * _eyes(marks)
     fitted = marks.copy()
-    for row in range(min(reach, len(marks))):  # near the ends the window is cut off
-        for at in {row, len(marks) - 1 - row}:
-            window = marks[max(0, at - reach) : at + reach + 1]
-            fitted[at] = _fit(window, at - max(0, at - reach))
-    if len(marks) > 2 * reach:
-        weights = _weights(2 * reach + 1, reach)
-        windows = np.lib.stride_tricks.sliding_window_view(marks, 2 * reach + 1, axis=0)  # [n-2r,5,2,2r+1]
-        fitted[reach:-reach] = windows @ weights
-    return _bounded(fitted, marks, config.bound)
+    for row, limit in enumerate(limits):  # near the ends the window is cut off
+        fitted[row] = smooth_middle(marks[max(0, row - reach) : row + reach + 1], min(row, reach), float(limit))
+    return fitted
 
 
 def smooth_middle(window: ArrayLike, at: int, limit: float) -> Floats:
     """Row `at` of a window [m,...,D] of consecutive frames, smoothed and moved by `limit` at most, in its own unit."""
     rows = np.asarray(window, np.float64)
-    move = _fit(rows, at) - rows[at]
+    move = np.tensordot(_weights(len(rows), at), rows, 1) - rows[at]
     far = np.linalg.norm(move, axis=-1, keepdims=True)
     moved: Floats = rows[at] + move * np.minimum(1.0, limit / np.maximum(far, 1e-12))
     return moved
 
 
-def _fit(window: Floats, at: int) -> Floats:
-    """The parabola through a window [m,...], at one of its rows; a line where only few rows are there."""
-    return np.tensordot(_weights(len(window), at), window, 1)
-
-
 @lru_cache(maxsize=256)
 def _weights(count: int, at: int) -> Floats:
-    """Weights [count] of the rows in the fitted value at row `at`."""
+    """Weights [count] of the rows in the value of a fitted parabola at row `at`; of a line where few rows are there."""
     # A parabola at the end of a short window follows the noise.
     edge = min(at, count - 1 - at)
     degree = min(2 if edge >= 2 else 1, count - 1)
     powers = np.vander(np.arange(count) - at, degree + 1, increasing=True).astype(np.float64)
     return np.linalg.pinv(powers)[0]
-
-
-def _bounded(fitted: Floats, marks: Floats, bound: float) -> Floats:
-    """No point farther from where it was measured than `bound` eye distances: [n,5,2]."""
-    move = fitted - marks
-    far = np.linalg.norm(move, axis=-1, keepdims=True)
-    limit = bound * _eyes(marks)[:, None, None]
-    return marks + move * np.minimum(1.0, limit / np.maximum(far, 1e-12))
 
 
 def _eyes(marks: Floats) -> Floats:

@@ -13,7 +13,7 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.deidentify import load_face_model
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import read_kinds
-from ficgan.faces import Face, solid_mask
+from ficgan.faces import Face, cover_face
 from ficgan.policy import Attempt
 from ficgan.registry import param
 
@@ -93,7 +93,7 @@ class Ficgan(Anonymizer):
         pastes = dict(zip(rows, made, strict=True))
         for n, (image, face) in enumerate(zip(out, _faces(faces), strict=True)):
             # A face that the model cannot make is covered.
-            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else solid_mask(image, face)
+            paste = model.paste(image, readings[n], pastes[n]) if n in pastes else cover_face(image, face, "black")
             paste.onto(image)
         return out
 

@@ -21,18 +21,20 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, field_validator
 
-from ficgan.deidentify.review import Drawing, ReviewedFace
+from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.folders import Box, Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
+from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
 from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
 
-ITEM_SCHEMA = "ficgan-ui-item/1"
+SCHEMA, ITEM_SCHEMA = "ficgan-ui-project/1", "ficgan-ui-item/1"
+# Steps of undo that a file keeps.
+STEPS = 200
 # What may happen to a face of a photo.
 MODES = ("ficgan", "keep", *COVERS)
 
@@ -76,29 +78,20 @@ class FaceEntry(ReviewedFace):
     matched: bool = False
     distance: float | None = None
 
-    @property
-    def decided(self) -> tuple[Any, ...]:
-        """What was decided on it."""
-        return self.box, self.mode, self.draw, self.drawing, self.person
 
-
-class PossibleFace(Strict):
+class PossibleFace(Find):
     """A find that is too weak for a face; `open`: the last drawing left it as it was."""
 
-    box: Box
-    landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
-    score: float = Field(ge=0, le=1)
     open: bool = True
 
 
 class Step(Strict):
-    """What one step of undo or redo gives a file back.
+    """What one step of undo or redo gives back.
 
     Args:
-        number: of the action that it belongs to; files that were changed together share it.
+        number: of the action that it belongs to; what was changed together shares it.
         at, drop: which entries of `faces` go: from where, and how many.
         faces: what comes in their place.
-        controls, reviewed: of the file.
         film: what goes back to a film's project, in the form of its decisions.json; None: nothing.
     """
 
@@ -111,20 +104,43 @@ class Step(Strict):
     film: dict[str, Any] | None = None
 
 
-class Item(Strict):
+class Entry(Strict):
+    """What can be decided, and undone: on a file, or, as the settings of the review, on all.
+
+    Args:
+        controls: of a file: None: those of the review.
+        reviewed: a person looked at it and is content.
+        past, future: steps of undo and redo, the next one last.
+    """
+
+    controls: Controls | None = None
+    faces: tuple[FaceEntry, ...] = ()
+    reviewed: bool = False
+    past: tuple[Step, ...] = ()
+    future: tuple[Step, ...] = ()
+
+
+class Settings(Entry):
+    """Those of the review; `seed` is of all draws, and as private as the folder."""
+
+    schema_: str = Field(SCHEMA, alias="schema")
+    seed: int
+    root: Text | None = None
+    output: Text = ""
+    controls: Controls = Controls()
+
+
+class Item(Entry):
     """A photo or film of the review.
 
     Args:
         name: of the file, for people.
         place: below the opened folder; None: it was dropped into the page, and is kept as `upload`.
         stamp: size and time of the file whose faces these are.
-        controls: None: those of the review.
         people: of a film.
         draws: of a film, the numbers of the new faces that were shown, by person, or by "-track" where none is known.
         saved: name of the last result.
         changed: whether something was decided after that.
-        reviewed: a person looked at it and is content.
-        past, future: steps of undo and redo, the next one last.
     """
 
     schema_: str = Field(ITEM_SCHEMA, alias="schema")
@@ -138,73 +154,52 @@ class Item(Strict):
     stamp: str = ""
     width: NonNegativeInt = 0
     height: NonNegativeInt = 0
-    controls: Controls | None = None
-    faces: tuple[FaceEntry, ...] = ()
     notes: tuple[Text, ...] = ()
     people: NonNegativeInt = 0
     draws: dict[str, tuple[NonNegativeInt, ...]] = Field(default_factory=dict)
     saved: Text = ""
     changed: bool = False
     possible: tuple[PossibleFace, ...] = ()
-    reviewed: bool = False
-    past: tuple[Step, ...] = ()
-    future: tuple[Step, ...] = ()
 
 
-def back_to(item: Item, values: Mapping[str, Any], number: int, film: Mapping[str, Any] | None = None) -> Step:
-    """The step that leads from changed values (`faces`, `controls`, `reviewed`) back to a file as it is; `film` is that
-    of the step."""
-    old: Sequence[FaceEntry] = item.faces
-    new: Sequence[FaceEntry] = values.get("faces", old)
-    few = min(len(old), len(new))
-    same = [one.decided == other.decided for one, other in zip(old, new, strict=False)]
-    at = same.index(False) if False in same else few
-    same = [one.decided == other.decided for one, other in zip(old[at:][::-1], new[at:][::-1], strict=False)]
-    tail = same.index(False) if False in same else few - at
+E = TypeVar("E", bound=Entry)
+
+
+def _alike(one: Sequence[FaceEntry], other: Sequence[FaceEntry]) -> int:
+    """How many faces from the beginning are decided alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a.decided != b.decided), min(len(one), len(other)))
+
+
+def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: Mapping[str, Any] | None) -> Step:
+    """The step that leads from changed values back to an entry as it is."""
+    old, new = entry.faces, values.get("faces", entry.faces)
+    at = _alike(old, new)
+    tail = min(_alike(old[::-1], new[::-1]), len(old) - at, len(new) - at)
     return Step(
         number=number,
         at=at,
         drop=len(new) - at - tail,
-        faces=tuple(old[at : len(old) - tail]),
-        controls=item.controls,
-        reviewed=item.reviewed,
+        faces=old[at : len(old) - tail],
+        controls=entry.controls,
+        reviewed=entry.reviewed,
         film=None if film is None else dict(film),
     )
 
 
-def restored(item: Item, step: Step) -> dict[str, Any]:
-    """The values of a file that a step gives back. Faces that were drawn meanwhile stay at hand."""
-    shown = {face.box: face.draws for face in item.faces[step.at : step.at + step.drop]}
+def _restored(entry: Entry, step: Step) -> dict[str, Any]:
+    """The values that a step gives back. Faces that were drawn meanwhile stay at hand."""
+    end = step.at + step.drop
+    shown = {face.box: face.draws for face in entry.faces[step.at : end]}
     faces = [
         face.model_copy(update={"draws": tuple(dict.fromkeys((*face.draws, *shown.get(face.box, ()))))})
         for face in step.faces
     ]
-    after = item.faces[step.at + step.drop :]
-    return {"faces": (*item.faces[: step.at], *faces, *after), "controls": step.controls, "reviewed": step.reviewed}
+    faces = [*entry.faces[: step.at], *faces, *entry.faces[end:]]
+    return {"faces": tuple(faces), "controls": step.controls, "reviewed": step.reviewed}
 
 
 # -- the folder --------------------------------------------------------------------------------------------------------
-
-SCHEMA = "ficgan-ui-project/1"
-# Steps of undo that a file keeps.
-STEPS = 200
-
-
-class _OldControls(Strict):
-    """Settings for all files that a step of undo or redo gives back; `number` as of a `Step`."""
-
-    number: NonNegativeInt
-    controls: Controls
-
-
-class _ReviewSettings(Strict):
-    schema_: str = Field(SCHEMA, alias="schema")
-    seed: int
-    root: Text | None = None
-    output: Text = ""
-    controls: Controls = Controls()
-    past: tuple[_OldControls, ...] = ()
-    future: tuple[_OldControls, ...] = ()
 
 
 class Review:
@@ -225,8 +220,7 @@ class Review:
         make_private_folder(folder, "ui")
         self._held.enter_context(hold(folder))
         try:
-            self._settings = self._load()
-            self.seed = self._settings.seed  # of all draws; as private as the folder
+            self.settings = self._load()
             self._items: dict[str, Item] = {}
             for path in sorted(folder.glob("item-*.json")):
                 tree = check_schema(read_json(path), ITEM_SCHEMA, str(path))
@@ -235,20 +229,19 @@ class Review:
         except BaseException:
             self._held.close()
             raise
-        holders: list[_ReviewSettings | Item] = [self._settings, *self._items.values()]
-        self._steps = max((step.number for one in holders for step in (*one.past, *one.future)), default=0)
+        self._steps = max((step.number for entry in self._entries for step in (*entry.past, *entry.future)), default=0)
         # Changes the project of a film by its number, and returns what leads back.
         self.change_film: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda number, film: {}
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
-    def _load(self) -> _ReviewSettings:
+    def _load(self) -> Settings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            settings = _ReviewSettings(seed=secrets.randbits(64), root=root, output=str(self.output))
+            settings = Settings(seed=secrets.randbits(64), root=root, output=str(self.output))
             self._write("ui.json", settings)
             return settings
-        found = checked(_ReviewSettings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
+        found = checked(Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
             raise InputError(
                 f"{self.folder}: is the review of {found.root or 'dropped files'}; choose another --project"
@@ -260,109 +253,80 @@ class Review:
         self._held.close()
 
     @property
-    def controls(self) -> Controls:
-        """For files without controls of their own."""
-        return self._settings.controls
+    def _entries(self) -> list[Settings | Item]:
+        return [self.settings, *self._items.values()]
 
     def controls_of(self, item: Item) -> Controls:
         """Those of the file, else those of the review."""
-        return item.controls or self.controls
-
-    def set_controls(self, controls: Controls) -> int:
-        """For all files; those of their own are dropped. Returns the number of the action."""
-        with self.lock:
-            number = self.next_step()
-            old = _OldControls(number=number, controls=self.controls)
-            self._set(controls=controls, past=(*self._settings.past, old)[-STEPS:], future=())
-            for item in self.items():
-                if item.controls is not None:
-                    self.decide(item.id, number, controls=None)
-            return number
-
-    def _set(self, **values: Any) -> None:
-        settings = self._settings.model_copy(update=values)
-        self._write("ui.json", settings)
-        self._settings = settings
-        self.revision += 1
+        return item.controls or self.settings.controls
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def next_step(self) -> int:
-        """The number of an action that changes several files, for `decide`."""
+        """The number of an action, for `decide`."""
         with self.lock:
             self._steps += 1
             return self._steps
 
     def decide(
         self, number: str, step: int | None = None, film: Mapping[str, Any] | None = None, **values: Any
-    ) -> Item:
-        """Change `faces`, `controls` or `reviewed` of a file so that it can be undone; `film` as of a `Step`.
+    ) -> None:
+        """Change `faces`, `controls` or `reviewed` so that it can be undone: of a file, or ("") of the settings.
+
+        Args:
+            step: number of the action, where it changes more than this.
+            film: as of a `Step`.
 
         Raises:
-            InputError: it cannot be written; the entry is as it was.
+            InputError: it cannot be written; all is as it was.
         """
         with self.lock:
-            item = self[number]
-            past = (*item.past, back_to(item, values, self.next_step() if step is None else step, film))[-STEPS:]
-            changed = item.changed or set(values) != {"reviewed"}
-            return self.change(number, **values, past=past, future=(), changed=changed)
+            entry = self[number] if number else self.settings
+            past = (*entry.past, _step_to(entry, values, self.next_step() if step is None else step, film))[-STEPS:]
+            if number and set(values) != {"reviewed"}:
+                values["changed"] = True
+            self._change(entry, values | {"past": past, "future": ()})
 
-    def undo(self, number: str, *, redo: bool = False) -> Item:
-        """Take back the last decision on a file, or (`redo`) do again what was undone last."""
-        with self.lock:
-            item = self[number]
-            source, target = (item.future, item.past) if redo else (item.past, item.future)
-            if not source:
-                raise InputError(f"{item.name}: there is nothing to {'redo' if redo else 'undo'}")
-            step, values = source[-1], restored(item, source[-1])
-            film = None if step.film is None else self.change_film(number, step.film)
-            stacks = source[:-1], (*target, back_to(item, values, step.number, film))
-            past, future = stacks[::-1] if redo else stacks
-            changed = bool(step.drop or step.faces or step.film) or values["controls"] != item.controls
-            changed = changed or item.changed
-            return self.change(number, **values, past=past, future=future, changed=changed)
-
-    def undo_step(self, number: str, *, redo: bool = False) -> list[str]:
-        """`undo` of a file, and of the files that the same action changed and nothing else since; returns them all."""
-        with self.lock:
-            source = "future" if redo else "past"
-            steps = getattr(self[number], source)
-            step = steps[-1].number if steps else None
-            others = [item.id for item in self.items() if (s := getattr(item, source)) and s[-1].number == step]
-            for one in [number, *(other for other in others if other != number)]:
-                self.undo(one, redo=redo)
-            return others
-
-    def undoable(self, *, redo: bool = False) -> int | None:
-        """The number of the action that `undo_all` takes back next; None where there is none.
+    def undoable(self, number: str | None = None, *, redo: bool = False) -> int | None:
+        """The number of the action that `undo` takes back next; None where there is none.
 
         What was undone is redone in its order, until something else is decided.
         """
         with self.lock:
-            holders: list[_ReviewSettings | Item] = [self._settings, *self._items.values()]
-            last = max((one.past[-1].number for one in holders if one.past), default=None)
+            entries = self._entries if number is None else [self[number]]
+            last = max((entry.past[-1].number for entry in entries if entry.past), default=None)
             if not redo:
                 return last
-            first = min((one.future[-1].number for one in holders if one.future), default=None)
+            first = min((entry.future[-1].number for entry in entries if entry.future), default=None)
             return None if first is None or (last is not None and first < last) else first
 
-    def undo_all(self, *, redo: bool = False) -> list[str]:
-        """Take back the last action on whatever files it changed, or do it again; returns the files."""
+    def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
+        """Take back the last action on a file, or (None) the last one on whatever files; or do it again.
+
+        All that the same action changed, and nothing else since, goes back. Returns these files, "" for the settings.
+        """
         with self.lock:
-            number = self.undoable(redo=redo)
-            if number is None:
-                raise InputError(f"there is nothing to {'redo' if redo else 'undo'}")
-            old, source = self._settings, "future" if redo else "past"
-            steps, target = getattr(old, source), "past" if redo else "future"
-            everywhere = bool(steps) and steps[-1].number == number
-            if everywhere:
-                now = _OldControls(number=number, controls=old.controls)
-                back = {source: steps[:-1], target: (*getattr(old, target), now)}
-                self._set(controls=steps[-1].controls, **back)
-            touched = [item.id for item in self.items() if (s := getattr(item, source)) and s[-1].number == number]
-            for one in touched:
-                self.undo(one, redo=redo)
-            return [item.id for item in self.items()] if everywhere else touched
+            step = self.undoable(number, redo=redo)
+            if step is None:
+                name = "" if number is None else f"{self[number].name}: "
+                raise InputError(f"{name}there is nothing to {'redo' if redo else 'undo'}")
+            changed = []
+            for entry in self._entries:
+                while (steps := entry.future if redo else entry.past) and steps[-1].number == step:
+                    entry = self._step_back(entry, redo)
+                    changed.append(_id(entry))
+            return changed
+
+    def _step_back(self, entry: Settings | Item, redo: bool) -> Settings | Item:
+        source, target = (entry.future, entry.past) if redo else (entry.past, entry.future)
+        step, values = source[-1], _restored(entry, source[-1])
+        film = None if step.film is None else self.change_film(_id(entry), step.film)
+        target = *target, _step_to(entry, values, step.number, film)
+        same = (values["faces"], values["controls"]) == (entry.faces, entry.controls)
+        if isinstance(entry, Item) and (step.film or not same):
+            values["changed"] = True
+        past, future = (target, source[:-1]) if redo else (source[:-1], target)
+        return self._change(entry, values | {"past": past, "future": future})
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -373,8 +337,6 @@ class Review:
 
     def __getitem__(self, number: str) -> Item:
         with self.lock:
-            if number not in self._items:
-                raise KeyError(number)
             return self._items[number]
 
     def revision_of(self, number: str) -> int:
@@ -395,12 +357,18 @@ class Review:
             InputError: it cannot be written; the entry is as it was.
         """
         with self.lock:
-            item = _with(self[number], **values)
-            if not quiet:
-                self._write(f"item-{number}.json", item)
-            self._items[number] = item
-            self.touch(number)
-            return item
+            return self._change(self[number], values, quiet)
+
+    def _change(self, entry: E, values: Mapping[str, Any], quiet: bool = False) -> E:
+        new, number = _with(entry, **values), _id(entry)
+        if not quiet:
+            self._write(f"item-{number}.json" if number else "ui.json", new)
+        if isinstance(new, Item):
+            self._items[number] = new
+        elif isinstance(new, Settings):
+            self.settings = new
+        self.touch(number)
+        return new
 
     def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
         """Take files below the root: place, and whether each is a film. Nothing is written for them yet."""
@@ -411,15 +379,10 @@ class Review:
                     self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
 
-    def add_upload(self, number: str, kind: Kind, name: str, upload: str) -> Item:
+    def add_upload(self, number: str, kind: Kind, name: str, upload: str, width: int, height: int) -> Item:
         """Take a file that was dropped and is in the folder already."""
         with self.lock:
-            self._items[number] = Item(id=number, kind=kind, name=name, upload=upload)
-            try:
-                return self.change(number)
-            except InputError:
-                del self._items[number]
-                raise
+            return self._change(Item(id=number, kind=kind, name=name, upload=upload, width=width, height=height), {})
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
@@ -477,9 +440,13 @@ class Review:
             raise InputError(f"{self.folder / name}: cannot be written ({error.strerror})") from error
 
 
-def _with(item: Item, **values: Any) -> Item:
+def _id(entry: Entry) -> str:
+    return entry.id if isinstance(entry, Item) else ""
+
+
+def _with(entry: E, **values: Any) -> E:
     """A changed entry, checked as one that is read."""
-    return checked(Item, {**item.model_dump(by_alias=True), **values}, item.name)
+    return checked(type(entry), {**entry.model_dump(by_alias=True), **values}, _id(entry) or "the settings")
 
 
 def free_name(folder: Path, name: str, suffix: str) -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Films that are kept in memory; that of a long one takes seconds to read.
 FILMS_KEPT = 2
-# Smallest side of a box that is drawn, px.
-SMALLEST = 4
 
 
 class DeskFilms:
@@ -40,10 +38,9 @@ class DeskFilms:
 
     def __init__(self, work: Workplace, pictures: Queue, photos: Queue) -> None:
         self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
-        self.queue = Queue("films", work.changed, work.loaded.wait)
+        self.queue = Queue("films", work.loaded.wait)
         self._cancelled: set[str] = set()
-        self._loaded: OrderedDict[str, tuple[Any, Project]] = OrderedDict()
-        self._plans: dict[str, tuple[VideoSettings, FilmPlan]] = {}
+        self._loaded: dict[str, tuple[Any, Project]] = {}  # by the stamps of their documents, the last one last
         self._asked: dict[str, int] = {}  # the frame of a film that was asked for last, drawn
         self.review.change_film = self._change
 
@@ -53,14 +50,14 @@ class DeskFilms:
         if not (folder / "project.json").exists():
             self._cancelled.discard(number)
             self.review.change(number, quiet=True, state="working", error="")
-            source, mode = self.review.source(item), self.review.controls.mode
+            source, mode = self.review.source(item), self.review.settings.controls.mode
             self._do("analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
         return self.review.change(
             number,
             state="ready",
             error="",
-            people=_count(film),
+            people=sum(not tracks[0].kind for _, tracks in _groups(film)),
             width=film.source.width,
             height=film.source.height,
             stamp=self.work.stamp(item),
@@ -75,10 +72,11 @@ class DeskFilms:
 
         return self.work.do("films", task, progress=follow, **given)
 
-    def cancel(self, number: str) -> None:
-        """Stop the work on a film: when it reports next."""
+    def cancel(self, number: str) -> bool:
+        """Stop the work on a film, if there is any, when it reports next."""
         if number in self.work.progress:
             self._cancelled.add(number)
+        return number in self._cancelled
 
     def load(self, number: str) -> Project:
         """The project of a film; an InputError where it was not analysed yet, or its files are damaged."""
@@ -94,10 +92,10 @@ class DeskFilms:
             return self._loaded[number][1]
 
     def _remember(self, number: str, stamp: Any, film: Project) -> None:
+        self._loaded.pop(number, None)
         self._loaded[number] = stamp, film
-        self._loaded.move_to_end(number)
-        while len(self._loaded) > FILMS_KEPT:
-            self._loaded.popitem(last=False)
+        for old in [*self._loaded][:-FILMS_KEPT]:
+            del self._loaded[old]
 
     def _settings(self, number: str) -> VideoSettings:
         """The numbers of the analysis, with the fallback of the controls."""
@@ -109,13 +107,17 @@ class DeskFilms:
 
     def plan(self, number: str) -> FilmPlan:
         """What happens to each face of a film when it is rendered, the check left out."""
-        from ficgan.video.decided import decide
+        return _plan(self.load(number), self._settings(number))
 
-        film, settings = self.load(number), self._settings(number)
-        known = self._plans.get(number)
-        if known is None or known[0] != settings or known[1].film is not film:
-            known = self._plans[number] = settings, decide(film, settings)
-        return known[1]
+    def _given(self, number: str) -> dict[str, Any]:
+        """A film as decided, for a worker."""
+        item = self.review[number]
+        return {
+            "path": self.review.source(item),
+            "folder": self.review.film_folder(number),
+            "settings": self._settings(number),
+            "controls": self.review.controls_of(item),
+        }
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -133,8 +135,9 @@ class DeskFilms:
                 return
             draws = dict(item.draws)
             for name, sign in (("people", ""), ("tracks", "-")):
-                for who, choice in change.get(name, {}).items():
-                    shown = (choice or {}).get("draw") or 0
+                for who in change.get(name, {}):
+                    choice = getattr(new.decisions, name).get(int(who))
+                    shown = 0 if choice is None else choice.draw or 0
                     draws[sign + who] = tuple(dict.fromkeys((*draws.get(sign + who, (0,)), shown)))
             self.review.decide(number, step, film=_before(film, change), draws=draws)
             try:
@@ -160,30 +163,20 @@ class DeskFilms:
         self._cancelled.discard(number)
         self.review.change(number, quiet=True, state="working", error="")
         self.work.progress[number] = (0, None, "waiting")
-        return self.queue.put(lambda: self.work.run(number, self._render), NOW)
+        return self.queue.put(lambda: self.work.run(number, "preparing to render", self._render), NOW)
 
     def _render(self, number: str) -> Item:
         """The film as decided, into the output folder."""
         from ficgan.folders import work_folder
 
         item = self.review[number]
-        source, controls = self.review.source(item), self.review.controls_of(item)
+        source = self.review.source(item)
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = self._do(
-                "film",
-                number,
-                path=source,
-                folder=self.review.film_folder(number),
-                output=path,
-                place=place,
-                drawing=controls.drawing.model_dump(),
-                numbers=self._numbers(number),
-                audio=controls.audio,
-                options=self.work.options(item),
-            )
+            given = self._given(number) | {"output": path, "place": place, "options": self.work.options(item)}
+            made = self._do("film", number, **given)
             self.work.write_sidecar(path, item, made["sidecar"])
         except (FicganError, OSError) as error:
             if number not in self._cancelled and self.work.stopping.is_set():
@@ -199,11 +192,6 @@ class DeskFilms:
             notes.insert(0, "A source face is still recognised; look at the result before you publish it.")
         return self.review.change(number, state="ready", error="", saved=place, changed=False, notes=tuple(notes))
 
-    def _numbers(self, number: str) -> dict[str, Any]:
-        """The settings, for a worker."""
-        settings = self._settings(number)
-        return {name: getattr(settings, name) for name in ("stride", "pad", "link", "fallback")}
-
     # -- for the page -------------------------------------------------------------------------------------------------
 
     def describe(self, number: str) -> dict[str, Any]:
@@ -217,12 +205,7 @@ class DeskFilms:
             "rate": film.rate,
             "duration": _length(film),
             "default": _shown(film.decisions.default),
-            # Somebody who is not known is decided on track by track.
-            "people": [
-                self._person(number, film, plan, person, group)
-                for person, tracks in film.people.items()
-                for group in ([tracks] if person else [[track] for track in tracks])
-            ],
+            "people": [self._person(number, film, plan, person, tracks) for person, tracks in _groups(film)],
             "regions": [
                 region.model_dump(mode="json") | {"from": float(times[region.first]), "to": float(ends[region.last])}
                 for region in film.regions
@@ -247,23 +230,22 @@ class DeskFilms:
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
             "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [self._track(number, film, ends, track) for track in tracks],
+            "tracks": [
+                {
+                    "id": track.id,
+                    "first": track.first,
+                    "last": track.last,
+                    "notes": track.notes,
+                    "kind": track.kind,
+                    "from": float(film.times[track.first]),
+                    "to": float(ends[track.last]),
+                    "score": round(float(track.scores.max()), 2),
+                    "best": track.first + int(track.scores.argmax()),
+                    "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
+                }
+                for track in tracks
+            ],
             "spans": [span for track in tracks for span in _spans(film, ends, plan, track)],
-        }
-
-    def _track(self, number: str, film: Project, ends: NDArray[np.float64], track: Track) -> dict[str, Any]:
-        return {
-            "id": track.id,
-            "first": track.first,
-            "last": track.last,
-            "notes": track.notes,
-            "kind": track.kind,
-            "from": float(film.times[track.first]),
-            "to": float(ends[track.last]),
-            "score": round(float(track.scores.max()), 2),
-            "best": track.first + int(track.scores.argmax()),
-            "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
-            "after": self.strip(number, track.id, after=True).exists(),
         }
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:
@@ -276,11 +258,11 @@ class DeskFilms:
             for finding in check["findings"] if check else ():
                 yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
 
-    def strip(self, number: str, track: int, *, after: bool) -> Path:
+    def strip(self, number: str, track: int) -> Path:
         """Where the thumbnails of a track are, if they were made."""
         from ficgan.video.project import thumbnail
 
-        return thumbnail(self.review.film_folder(number), track, after)
+        return thumbnail(self.review.film_folder(number), track, False)
 
     def at(self, number: str, *, time: float | None = None, frame: int = 0) -> dict[str, Any]:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
@@ -307,31 +289,28 @@ class DeskFilms:
         ]
         return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
 
-    def _place(self, number: str, at: int) -> dict[str, Any]:
-        """Where a frame is, for a worker."""
+    def frame(self, number: str, at: int, *, result: bool = False) -> Future[Any]:
+        """One frame of a film as it is, or as it was rendered last, as JPEG."""
+        film = self._having(number, at)
+        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
+        place: dict[str, Any] = {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
+        if result:
+            place |= {"path": self.review.result(self.review[number]), "pts": None}  # its clock is its own
+            if place["path"] is None:
+                raise InputError(f"{self.review[number].name}: there is no result; render it")
+        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+
+    def _having(self, number: str, at: int) -> Project:
+        """A film that has this frame."""
         film = self.load(number)
         if not 0 <= at < len(film.pts):
             raise InputError(f"there is no frame {at}; the film has {len(film.pts)}")
-        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
-        start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
-        return {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
-
-    def frame(self, number: str, at: int) -> Future[Any]:
-        """One frame of a film as it is, as JPEG."""
-        place = self._place(number, at)
-        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
-
-    def frame_of_result(self, number: str, at: int) -> Future[Any]:
-        """One frame of the film as it was rendered last."""
-        path = self.review.result(self.review[number])
-        if path is None:
-            raise InputError(f"{self.review[number].name}: there is no result; render it")
-        place = self._place(number, at) | {"path": path, "pts": None}  # its clock is its own
-        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+        return film
 
     def frame_after(self, number: str, at: int) -> Future[Any]:
         """One frame as it will be rendered, as JPEG; the faces in it are kept, to go back to."""
-        self._place(number, at)
+        self._having(number, at)
         self._asked[number] = at
 
         def follow(done: int, total: int | None, stage: str) -> None:
@@ -342,23 +321,14 @@ class DeskFilms:
             if self._asked[number] != at:
                 raise InputError("another frame was asked for meanwhile")
             self.load(number)
-            busy = number in self.work.progress
             present = [(track, self._cut(number, track)) for track, _ in self.plan(number).tracks.at(at)]
-            given = {
-                "path": self.review.source(self.review[number]),
-                "folder": self.review.film_folder(number),
-                "stamp": self._loaded[number][0],
-                "at": at,
-                "numbers": self._numbers(number),
-                "drawing": self.review.controls_of(self.review[number]).drawing.model_dump(),
-                "cuts": [track.id for track, cut in present if not cut.exists()],
-            }
-            try:
-                made = self.work.do("photos", "preview", progress=None if busy else follow, **given)
-            finally:
-                if not busy:
-                    self.work.progress.pop(number, None)
-                    self.review.touch(number)
+            cuts = [track.id for track, cut in present if not cut.exists()]
+            given = self._given(number) | {"stamp": self._loaded[number][0], "at": at, "cuts": cuts}
+            if number in self.work.progress:  # it is being rendered, and the page shows how far that is
+                made = self.work.do("photos", "preview", **given)
+            else:
+                with self.work.stage(number, "drawing this frame"):
+                    made = self.work.do("photos", "preview", progress=follow, **given)
             for track, cut in present:
                 if picture := made["cuts"].get(str(track.id)):
                     self.review.write_file(cut.name, picture)
@@ -382,15 +352,25 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
+@lru_cache(maxsize=FILMS_KEPT)
+def _plan(film: Project, settings: VideoSettings) -> FilmPlan:
+    from ficgan.video.decided import decide
+
+    return decide(film, settings)
+
+
 def _ends(film: Project) -> NDArray[np.float64]:
     """Second at which each frame ends."""
     return np.append(film.times[1:], _length(film))
 
 
-def _count(film: Project) -> int:
-    """How many people a film shows; each face of nobody known is one."""
-    tracks = [track for track in film.tracks if not track.kind]
-    return len({track.person for track in tracks} - {0}) + sum(not track.person for track in tracks)
+def _groups(film: Project) -> list[tuple[int, list[Track]]]:
+    """People and their tracks; 0 with one track for each that is nobody known: it is decided on alone."""
+    return [
+        (person, group)
+        for person, tracks in film.people.items()
+        for group in ([tracks] if person else [[track] for track in tracks])
+    ]
 
 
 def _length(film: Project) -> float:
@@ -399,56 +379,16 @@ def _length(film: Project) -> float:
 
 
 def _completed(film: Project, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A change of decisions with reasons, boxes within the picture, and without rules on people who are nobody now."""
-    from ficgan.video.project import Project
-
+    """A change of decisions, with what it takes from people whom it leaves without a track."""
     change = dict(given)
-    if unknown := set(change) - set(Project.DECIDED):
-        raise InputError(f"a film's decisions have no {', '.join(sorted(unknown))}")
-    for name in ("people", "tracks", "link", "keys"):
-        if not isinstance(change.get(name, {}), dict):
-            raise InputError(f"{name} go by their numbers")
-    for name in ("people", "tracks"):
-        for who, choice in change.get(name, {}).items():
-            tree = {"mode": choice} if isinstance(choice, str) else choice
-            if isinstance(tree, dict):
-                tree = {key: value for key, value in tree.items() if value not in (None, "", 0)}
-                tree = {"reason": "chosen in the review", **tree} if tree.get("mode") else tree
-            change[name] = {**change[name], who: tree or None}
-    size = [film.source.width, film.source.height] * 2
-    if isinstance(change.get("regions"), list):
-        change["regions"] = [_within(region, size) for region in change["regions"]]
-    if "keys" in change:
-        change["keys"] = {who: keys and [_boxed(key, size) for key in keys] for who, keys in change["keys"].items()}
-    if link := change.get("link"):
-        after = {**{str(track.id): track.person for track in film.tracks}, **link}
-        gone = {person for person in film.people if person not in after.values()}
-        change["people"] = {**change.get("people", {}), **dict.fromkeys(map(str, gone & set(film.decisions.people)))}
+    if link := given.get("link"):
+        gone = set(film.people) - {*({str(track.id): track.person for track in film.tracks} | link).values()}
+        rules = map(str, gone & set(film.decisions.people))
+        change["people"] = {**given.get("people", {}), **dict.fromkeys(rules)}
         spans = film.decisions.spans
         if any(span.person in gone for span in spans):
             change["spans"] = [span.model_dump(by_alias=True) for span in spans if span.person not in gone]
     return change
-
-
-def _within(region: Any, size: list[int]) -> Any:
-    """A region with its boxes cut to the picture."""
-    if not isinstance(region, dict):
-        raise InputError("a box is an object with first, last, mode and box or keys")
-    tree = {"reason": "drawn in the review", **{name: value for name, value in region.items() if value is not None}}
-    if isinstance(tree.get("keys"), list):
-        tree["keys"] = [_boxed(key, size) for key in tree["keys"]]
-    return _boxed(tree, size) if "box" in tree else tree
-
-
-def _boxed(tree: Any, size: list[int]) -> Any:
-    """What has a box with it cut to the picture; an InputError where too little is left of it."""
-    try:
-        corners = np.clip(np.asarray(tree["box"], np.float64), 0, size)
-    except (KeyError, TypeError, ValueError):
-        raise InputError("a box is [x0, y0, x1, y1]") from None
-    if corners.shape != (4,) or not (corners[2:] - corners[:2] >= SMALLEST).all():
-        raise InputError(f"the box lies outside of the picture or is smaller than {SMALLEST} pixels; draw a larger one")
-    return {**tree, "box": [round(float(value), 1) for value in corners]}
 
 
 def _before(film: Project, change: Mapping[str, Any]) -> dict[str, Any]:

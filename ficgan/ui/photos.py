@@ -1,11 +1,15 @@
-"""Photos under review: what was decided on each face, drawn at once, and saved."""
+"""Photos under review: what was decided on each face, drawn at once, and saved; who is in several of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -14,14 +18,16 @@ from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
 from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
-from ficgan.ui.tasks import CUT, around, jpeg
-from ficgan.ui.work import NOW, SOON, DeskPeople, Queue, Workplace
+from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
+from ficgan.ui.work import NOW, SOON, Queue, Workplace
 
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
 
 # What was done to a face that got a new one.
 NEW = ("generated", "retried")
+# How the new faces of people who are in several photos were drawn, with identity codes of the sources.
+PEOPLE = "people.json"
 
 
 class DeskPhotos:
@@ -29,29 +35,18 @@ class DeskPhotos:
 
     def __init__(self, work: Workplace, prepare: Callable[[], object]) -> None:
         self.work, self.review = work, work.review
-        self.queue = Queue("photos", work.changed, prepare)
+        self.queue = Queue("photos", prepare)
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
-        self.people = DeskPeople(work, self.queue, self._meet, self.redraw)
+        self._identities: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            self._identities = dict(json.loads((self.review.folder / PEOPLE).read_text()))
 
     def _do(self, task: str, item: Item, **given: Any) -> Any:
         """A task of the worker on a photo as it is decided."""
-        from ficgan.deidentify.review import person_key
-
-        default = self.review.controls_of(item).mode
-        photo: dict[str, Any] = {
-            "id": item.id,
-            "stamp": self.work.stamp(item),
-            "path": self.review.source(item),
-            "places": [_numbers(face) for face in item.faces],
-            "choices": [
-                (face.mode or default, face.draw, face.drawing and face.drawing.model_dump(), face.person)
-                for face in item.faces
-            ],
-            "named": [person_key(face.person, face.draw, face.drawing) for face in item.faces if face.person],
-            "possible": [_numbers(place) for place in item.possible],
-        }
-        known = self.people.identities
-        photo["people"] = {name: known[name] for name in photo["named"] if name in known}
+        more = {"controls": self.review.controls_of(item), "stamp": self.work.stamp(item), "past": (), "future": ()}
+        named = {face.identity for face in item.faces if face.person}
+        known = {name: self._identities[name] for name in named if name in self._identities}
+        photo = PhotoTask(item.model_copy(update=more), self.review.source(item), known)
         return self.work.do("photos", task, photo=photo, **given)
 
     def draw(self, number: str) -> Item:
@@ -59,14 +54,11 @@ class DeskPhotos:
         item, stamp = self.review[number], self.work.stamp(self.review[number])
         if item.stamp != stamp or item.state == "waiting":
             found = self._do("look", item)
-            faces = tuple(_entry(place) for place in found.pop("faces"))
-            found["possible"] = tuple(_possible(place) for place in found["possible"])
+            faces = tuple(FaceEntry(**find) for find in found.pop("faces"))
+            found["possible"] = tuple(PossibleFace(**find) for find in found["possible"])
             # The file is another one, the picture may not be: then what was decided holds.
-            same = {(face.box, face.landmarks) for face in faces} == {
-                (face.box, face.landmarks) for face in item.faces if not (face.drawn or face.possible)
-            }
-            known = bool(item.faces) and same
-            if known:
+            before = {face.place for face in item.faces if not (face.drawn or face.possible)}
+            if item.faces and {face.place for face in faces} == before:
                 found |= {"notes": ()}
             else:
                 found |= {"faces": faces, "past": (), "future": (), "reviewed": False}
@@ -77,8 +69,10 @@ class DeskPhotos:
     def _render(self, number: str, task: str, **given: Any) -> Any:
         item = self.review[number]
         basis = self._from(item)
-        made = self._do(task, item, drawing=self.review.controls_of(item).drawing.model_dump(), **given)
-        self.people.keep(made["people"])
+        made = self._do(task, item, **given)
+        if any(name not in self._identities for name in made["people"]):
+            self._identities = {**made["people"], **self._identities}
+            self.review.write_file(PEOPLE, json.dumps(self._identities).encode())
         for kind in ("after", "result"):
             self.review.write_file(f"{kind}-{number}.jpg", made[kind])
         self._drawn[number] = basis
@@ -102,7 +96,7 @@ class DeskPhotos:
             item = self.review[number]
             return item if self._drawn.get(number) == self._from(item) else self.draw(number)
 
-        return self.queue.put(lambda: self.work.run(number, draw), priority)
+        return self.queue.put(lambda: self.work.run(number, "drawing", draw), priority)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -114,37 +108,28 @@ class DeskPhotos:
         """
         with self.review.lock:
             item = self.ready(number, faces or ())
-            if "draw" in values:
-                self._keep_cuts(item, range(len(item.faces)) if faces is None else faces)
             step = self.review.next_step() if step is None else step
-            changed = [n for n in range(len(item.faces)) if faces is None or n in faces]
-            self._set(item, changed, step, values)
-            people = {item.faces[n].person for n in changed} - {0}
-            for other in self.people.photos_of(people):
+            chosen = range(len(item.faces)) if faces is None else faces
+            self._set(item, chosen, step, values)
+            people = {item.faces[n].person for n in chosen} - {0}
+            for other in self.review.items() if people else ():
                 theirs = [n for n, face in enumerate(other.faces) if face.person in people]
-                if other.id != number:
-                    if "draw" in values:
-                        self._keep_cuts(other, theirs)
+                if theirs and other.id != number:
                     self._set(other, theirs, step, values)
                     self.redraw(other.id, SOON)
         return self.redraw(number)
 
     def _set(self, item: Item, faces: Collection[int], step: int, values: dict[str, Any]) -> None:
+        if "draw" in values:
+            self._keep_cuts(item, faces)
         entries = tuple(_decided(item, entry, values) if n in faces else entry for n, entry in enumerate(item.faces))
         self.review.decide(item.id, step, faces=entries)
-
-    def undo(self, number: str, *, redo: bool = False) -> Future[Any]:
-        """Take back the last decision on a photo, or do it again; also on other files that it changed."""
-        for other in self.review.undo_step(number, redo=redo):
-            if other != number and self.review[other].kind == "photo":
-                self.redraw(other, SOON)
-        return self.redraw(number)
 
     def add_face(self, number: str, box: tuple[float, float, float, float]) -> Future[Any]:
         """Take a box that was drawn over a face that the detector missed."""
 
         def add() -> Item:
-            entry = _entry(self._do("closer", self.ready(number), box=box), drawn=True)
+            entry = FaceEntry(**self._do("closer", self.ready(number), box=box), drawn=True)
             with self.review.lock:
                 self.review.decide(number, faces=(*self.review[number].faces, entry))
             return self.draw(number)
@@ -166,7 +151,8 @@ class DeskPhotos:
             taken = [item.possible[n] for n in sorted(places) if item.possible[n].box not in known]
             if not taken:
                 raise InputError(f"{item.name}: has no place left that may be a face")
-            entries = [_decided(item, _entry(_numbers(place), possible=True), {"mode": mode}) for place in taken]
+            entries = [FaceEntry(**place.model_dump(exclude={"open"}), possible=True) for place in taken]
+            entries = [_decided(item, entry, {"mode": mode}) for entry in entries]
             self.review.decide(number, step, faces=(*item.faces, *entries))
         return self.redraw(number)
 
@@ -195,22 +181,17 @@ class DeskPhotos:
                 raise InputError(f"{item.name}: has no face number {face + 1}")
         return item
 
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
     def whole(self, number: str) -> Future[Any]:
         """A photo as decided, in its full size, as JPEG."""
         item = self.ready(number)
-        drawing = self.review.controls_of(item).drawing.model_dump()
-        return self.queue.put(lambda: self._do("whole", item, drawing=drawing), NOW)
+        return self.queue.put(lambda: self._do("whole", item), NOW)
 
-    def _meet(self, item: Item, first: bool) -> list[int]:
-        """Who the faces of a photo are among those of all photos since the `first`."""
-        return list(self._do("meet", item, first=first))
-
-    def face_picture(self, item: Item, face: int, kind: Literal["before", "after"]) -> bytes:
+    def face_picture(self, item: Item, face: int, *, after: bool) -> bytes:
         """A face of a photo as JPEG."""
-        image = np.asarray(Image.open(self.review.picture(kind, item.id)).convert("RGB"))
+        image = np.asarray(Image.open(self.review.picture("after" if after else "before", item.id)).convert("RGB"))
         return jpeg(around(image, np.array(item.faces[face].box) * image.shape[1] / item.width), CUT)
-
-    # -- pictures of faces that were drawn before ---------------------------------------------------------------------
 
     def cut(self, item: Item, face: int, draw: int) -> Path:
         """Where the picture of a draw of a face is, if it was kept."""
@@ -219,13 +200,10 @@ class DeskPhotos:
 
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
         """Keep the faces as they are drawn now, before others take their place."""
-        if self._drawn.get(item.id) != self._from(item):
-            return
-        after = np.asarray(Image.open(self.review.picture("after", item.id)).convert("RGB"))
-        for n in faces:
+        for n in faces if self._drawn.get(item.id) == self._from(item) else ():
             if item.faces[n].action in NEW:
-                box = np.array(item.faces[n].box) * after.shape[1] / item.width
-                self.review.write_file(self.cut(item, n, item.faces[n].draw).name, jpeg(around(after, box), CUT))
+                name = self.cut(item, n, item.faces[n].draw).name
+                self.review.write_file(name, self.face_picture(item, n, after=True))
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -233,17 +211,13 @@ class DeskPhotos:
         """Write the result of a photo into the output folder, under a name that is free."""
 
         def save() -> Item:
-            self.work.progress[number] = (0, None, "saving")
-            try:
+            with self.work.stage(number, "saving"):
                 item = self.review[number]
                 path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
                 place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
-                made = self._render(number, "save", name=item.name, output=path, place=place, options=options)
+                made = self._render(number, "save", output=path, place=place, options=options)
                 self.work.write_sidecar(path, item, made["sidecar"])
                 return self.review.change(number, saved=place, changed=False)
-            finally:
-                self.work.progress.pop(number, None)
-                self.review.touch(number)
 
         self.work.progress[number] = (0, None, "waiting to be saved")
         return self.queue.put(save, SOON)
@@ -262,20 +236,61 @@ class DeskPhotos:
             faces=tuple(ReviewedFace(**face.model_dump(include=kept)) for face in item.faces),
         )
 
+    # -- people who are in several photos -----------------------------------------------------------------------------
 
-def _entry(place: Sequence[Any], **more: bool) -> FaceEntry:
-    box, landmarks, score = place
-    return FaceEntry(box=box, landmarks=landmarks, score=score, **more)
+    def people(self) -> list[dict[str, Any]]:
+        """All people, with the photos and numbers of their faces."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        for item in self.review.items():
+            for n, face in enumerate(item.faces):
+                if face.person:
+                    shown = face.model_dump(include={"mode", "draw", "draws", "action"})
+                    found.setdefault(face.person, []).append({"id": item.id, "name": item.name, "face": n, **shown})
+        return [{"person": person, "faces": faces} for person, faces in sorted(found.items())]
 
+    def link(self) -> Future[Any]:
+        """Compare the faces of all photos that were looked at; who is in several gets a number. It is one step."""
+        items = [item for item in self.review.items() if item.kind == "photo" and item.state == "ready" and item.faces]
+        if not items:
+            raise InputError("no photo with a face was looked at yet; wait for it")
 
-def _possible(place: Sequence[Any]) -> PossibleFace:
-    box, landmarks, score = place
-    return PossibleFace(box=box, landmarks=landmarks, score=score)
+        def compare() -> int:
+            met = {}
+            for n, item in enumerate(items):
+                with self.work.stage(item.id, "comparing faces"):
+                    met[item.id] = self._do("meet", self.review[item.id], first=n == 0)
+            return self._number(met)
 
+        return self.queue.put(compare, SOON)
 
-def _numbers(face: FaceEntry | PossibleFace) -> list[Any]:
-    """Box, landmarks and score, as a worker takes them."""
-    return [[*face.box], [[x, y] for x, y in face.landmarks], face.score]
+    def _number(self, met: Mapping[str, list[int]]) -> int:
+        """Give the people who were met the numbers that they have; returns how many are in several photos."""
+        with self.review.lock:
+            known = {number: self.review[number].faces for number in met}
+            groups: dict[int, list[int]] = {}
+            for number, people in met.items():
+                for person, face in zip(people, known[number], strict=False):
+                    groups.setdefault(person, []).append(face.person)
+            fresh = itertools.count(1 + max(face.person for faces in known.values() for face in faces))
+            names: dict[int, int] = {}
+            for person, numbers in groups.items():
+                if person and len(numbers) > 1:
+                    had = [n for n, _ in Counter(numbers).most_common() if n and n not in names.values()]
+                    names[person] = had[0] if had else next(fresh)
+            step = self.review.next_step()
+            leaders: dict[int, FaceEntry] = {}
+            for number, people in met.items():
+                entries = list(known[number])
+                for n, (person, face) in enumerate(zip(people, entries, strict=False)):
+                    name = names.get(person, 0)
+                    # One new face; whether it is shown is decided on each as before.
+                    lead = leaders.setdefault(name, face) if name else face
+                    same = {field: getattr(lead, field) for field in ("draw", "drawing", "draws")}
+                    entries[n] = face.model_copy(update={"person": name, **same})
+                if entries != list(known[number]):
+                    self.review.decide(number, step, faces=tuple(entries))
+                    self.redraw(number, SOON)
+            return len(names)
 
 
 def _decided(item: Item, face: FaceEntry, values: dict[str, Any]) -> FaceEntry:

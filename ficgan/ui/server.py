@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from importlib.resources import files
 from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
@@ -22,13 +20,14 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ficgan.deidentify.review import Drawing
 from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
-from ficgan.folders import checked
+from ficgan.folders import Box, Strict, checked
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
 from ficgan.records.risks import CLOSE
 from ficgan.ui import MODES, Controls, Item, Review
@@ -38,21 +37,44 @@ from ficgan.ui.work import sentence
 
 # Bytes of an upload and of a request.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
-_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-PAGES = {
-    "/" if path.name == "index.html" else f"/{path.name}": (path.name, _KINDS[Path(path.name).suffix])
-    for path in files("ficgan.ui").joinpath("page").iterdir()
-    if Path(path.name).suffix in _KINDS
-}
 
-# What a handler may give: a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these.
-Answer = Item | bytes | Path | dict[str, Any] | list[Any] | Response | Future[Any]
-Handler = Callable[..., Answer | Awaitable[Answer]]
+# Gives a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these; None: 404.
+Handler = Callable[..., Any]
+Mode = Literal[MODES]  # type: ignore[valid-type]
 
 
 def make_app(session: Session) -> Starlette:
     """The application without its guard."""
-    return Starlette(routes=_Routes(session).all())
+    page = Mount("/", StaticFiles(packages=[("ficgan.ui", "page")], html=True))
+    return Starlette(routes=[*_Routes(session).all(), page])
+
+
+class _OnFaces(Strict):
+    """What is decided on faces of a photo."""
+
+    mode: str = ""
+    draw: int = 0
+    drawing: Drawing | None = None
+
+
+class _Box(Strict):
+    box: Box
+
+
+class _Places(Strict):
+    """Which places that may be faces are faces, None: all that are open; and what happens to them."""
+
+    places: tuple[int, ...] | None = None
+    mode: str = "plain"
+
+
+class _OnFiles(Strict):
+    """One decision on several files."""
+
+    ids: tuple[str, ...]
+    mode: Mode | Literal[""] = ""
+    possible: Mode = "plain"
+    reviewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,8 +95,18 @@ class _Call:
         return self.request.path_params
 
     @property
+    def numbers(self) -> dict[str, Any]:
+        """What the path names in the file: face, draw, track."""
+        return {name: value for name, value in self.path.items() if name != "id"}
+
+    @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
+
+    def decided(self, model: type[Strict]) -> dict[str, Any]:
+        """What the body states of a model's fields, checked."""
+        made = checked(model, self.given, "the request")
+        return {name: getattr(made, name) for name in made.model_fields_set}
 
 
 class _Routes:
@@ -85,49 +117,41 @@ class _Routes:
         self.photos, self.films = session.photos, session.films
 
     def all(self) -> list[Route]:
-        item, photos, films = "/api/items/{id}", self.photos, self.films
+        item, session, photos, films = "/api/items/{id}", self.session, self.photos, self.films
+        face = item + "/faces/{face:int}"
         table: list[tuple[str, str, Handler]] = [
-            *(("GET", path, self.page) for path in PAGES),
             ("GET", "/api/state", self.state),
             ("POST", "/api/upload", self.upload),
             ("POST", "/api/controls", self.controls),
-            ("POST", "/api/save", lambda call: {"begun": self.session.save_all()}),
+            ("POST", "/api/save", lambda call: {"begun": session.save_all()}),
             ("POST", "/api/items", self.decide_files),
-            ("POST", "/api/undo", lambda call: {"ids": self.session.undo(redo="redo" in call.query)}),
-            ("GET", "/api/decisions.json", self.decisions),
+            ("POST", "/api/undo", lambda call: {"changed": session.undo(redo="redo" in call.query)}),
+            ("GET", "/api/decisions.json", lambda call: _download(session.decisions())),
+            ("GET", "/api/people", lambda call: photos.people()),
+            ("POST", "/api/people", lambda call: {"people": photos.link().result()}),
             ("GET", item, lambda call: call.item),
             ("DELETE", item, self.remove),
             ("POST", f"{item}/look", self.look),
-            ("GET", f"{item}/picture/{{kind}}", self.picture),
+            ("GET", item + "/picture/{kind}", self.picture),
             ("POST", f"{item}/controls", self.controls),
             ("POST", f"{item}/save", self.save),
-            ("POST", f"{item}/cancel", self.cancel),
-            ("POST", f"{item}/faces", lambda call: photos.add_face(call.item.id, _box(call.given))),
-            (
-                "PATCH",
-                f"{item}/faces",
-                lambda call: photos.decide(call.item.id, None, mode=str(call.given.get("mode", ""))),
-            ),
-            ("POST", f"{item}/possible", self.take_possible),
+            ("POST", f"{item}/cancel", lambda call: {"cancelled": films.cancel(call.item.id)}),
             ("POST", f"{item}/undo", self.undo),
-            ("GET", f"{item}/draws/{{face:int}}/{{draw:int}}", self.cut),
-            ("GET", "/api/people", lambda call: photos.people.rows()),
-            ("POST", "/api/people", self.link),
-            ("GET", f"{item}/faces/{{face:int}}/picture", self.face_picture),
-            ("PATCH", f"{item}/faces/{{face:int}}", self.decide),
-            ("DELETE", f"{item}/faces/{{face:int}}", lambda call: photos.remove_face(call.item.id, call.path["face"])),
+            ("GET", f"{item}/decisions.json", lambda call: _download(session.decisions(call.item.id))),
+            ("POST", f"{item}/faces", lambda call: photos.add_face(call.item.id, **call.decided(_Box))),
+            ("PATCH", f"{item}/faces", self.decide),
+            ("PATCH", face, self.decide),
+            ("DELETE", face, lambda call: photos.remove_face(call.item.id, **call.numbers)),
+            ("GET", f"{face}/picture", self.face_picture),
+            ("GET", item + "/draws/{face:int}/{draw:int}", lambda call: photos.cut(call.item, **call.numbers)),
+            ("POST", f"{item}/possible", self.take_possible),
             ("GET", f"{item}/film", lambda call: films.describe(call.item.id)),
             ("PATCH", f"{item}/film", self.edit_film),
-            ("GET", f"{item}/decisions.json", self.decisions),
             ("GET", f"{item}/video", self.video),
             ("GET", f"{item}/at", self.at),
-            ("GET", f"{item}/frame/{{frame:int}}", self.frame),
-            (
-                "GET",
-                f"{item}/track/{{track:int}}",
-                lambda call: films.strip(call.item.id, call.path["track"], after="after" in call.query),
-            ),
-            ("GET", f"{item}/people/{{key}}/{{draw:int}}", self.person_cut),
+            ("GET", item + "/frame/{frame:int}", self.frame),
+            ("GET", item + "/track/{track:int}", lambda call: films.strip(call.item.id, **call.numbers)),
+            ("GET", item + "/people/{key}/{draw:int}", lambda call: films.cut(call.item.id, **call.numbers)),
         ]
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
 
@@ -142,8 +166,8 @@ class _Routes:
                     call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
                     made = await run_in_threadpool(handler, call)
                 return await self._response(request, made)
-            except KeyError:
-                return _sorry("There is no such file in this review.", 404)
+            except LookupError:
+                return _sorry("There is no such file or face in this review.", 404)
             except FicganError as error:
                 return _sorry(sentence(error), 422)
             except OSError as error:
@@ -159,21 +183,18 @@ class _Routes:
             return made
         if isinstance(made, bytes):
             return Response(made, media_type="image/jpeg")
+        if made is None or (isinstance(made, Path) and not made.exists()):
+            return _sorry("There is no such picture, or not yet.", 404)
         if isinstance(made, Path):
-            return FileResponse(made, media_type="image/jpeg") if made.exists() else _sorry("Not drawn yet.", 404)
+            return FileResponse(made)
         return JSONResponse(self._whole(made) if isinstance(made, Item) else made)
 
-    # -- the page, files ----------------------------------------------------------------------------------------------
+    # -- files --------------------------------------------------------------------------------------------------------
 
-    def page(self, call: _Call) -> Answer:
-        name, kind = PAGES[call.request.url.path]
-        return Response(files("ficgan.ui").joinpath("page", name).read_bytes(), media_type=kind)
-
-    def state(self, call: _Call) -> Answer:
+    def state(self, call: _Call) -> Any:
         """What changed since a revision: the page asks again and again."""
-        since, items = int(_float(call.query.get("since", 0))), self.review.items()
-        about = {"folder": str(self.review.root or ""), "project": str(self.review.folder)}
-        about["output"] = str(self.review.output)
+        since, items = int(call.query.get("since", 0)), self.review.items()
+        about = {"project": str(self.review.folder), "output": str(self.review.output)}
         entry: dict[str, Any] = {
             "revision": self.review.revision,
             "model": self.session.model,
@@ -183,7 +204,7 @@ class _Routes:
                 for item in items
                 if self.review.revision_of(item.id) > since or item.id in self.session.progress
             ],
-            "controls": self.review.controls.model_dump(),
+            "controls": self.review.settings.controls.model_dump(),
             "modes": MODES,
             "undo": self.review.undoable() is not None,
             "redo": self.review.undoable(redo=True) is not None,
@@ -226,7 +247,7 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    async def upload(self, call: _Call) -> Answer:
+    async def upload(self, call: _Call) -> Any:
         """Take one file as the body of the request, piece by piece."""
         name = _file_name(call.query.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
@@ -254,128 +275,89 @@ class _Routes:
             if not size:
                 raise InputError(f"{name}: is empty")
 
-    def remove(self, call: _Call) -> Answer:
+    def remove(self, call: _Call) -> Any:
         self.films.cancel(call.item.id)
         self.review.remove(call.path["id"])
         return {}
 
-    def look(self, call: _Call) -> Answer:
+    def look(self, call: _Call) -> Any:
         """Try a file again that failed."""
         item = call.item
         self.review.change(item.id, quiet=True, state="waiting", error="")
         self.session.look(item.id)
         return call.item
 
-    def picture(self, call: _Call) -> Answer:
-        kind, item = call.path["kind"], call.item
-        if kind not in ("thumb", "before", "after", "result"):
-            return _sorry("There is no such picture.", 404)
-        if "whole" in call.query and kind in ("before", "after"):
-            return self.photos.whole(item.id) if kind == "after" else self.session.whole(item.id)
-        return self.review.picture(kind, item.id)
+    def picture(self, call: _Call) -> Any:
+        kind, number = call.path["kind"], call.item.id
+        if "whole" in call.query:
+            return self.photos.whole(number) if kind == "after" else self.session.whole(number)
+        return self.review.picture(kind, number) if kind in ("thumb", "before", "after", "result") else None
 
-    def save(self, call: _Call) -> Answer:
+    def save(self, call: _Call) -> Any:
         item = call.item
         future = self.session.save(item.id)
         return call.item if item.kind == "film" else future
 
-    def cancel(self, call: _Call) -> Answer:
-        self.films.cancel(call.item.id)
-        return {}
-
     # -- decisions ----------------------------------------------------------------------------------------------------
 
-    def controls(self, call: _Call) -> Answer:
+    def controls(self, call: _Call) -> Any:
         """Controls of one photo, or of all."""
         controls, number = checked(Controls, call.given, "the settings"), call.path.get("id")
         future = self.session.set_controls(controls, number)
         return (future or call.item) if number else {"controls": controls.model_dump()}
 
-    def decide(self, call: _Call) -> Answer:
-        if unknown := set(call.given) - {"mode", "draw", "drawing"}:
-            raise InputError(f"a face has no {', '.join(sorted(unknown))}")
-        if call.given.get("drawing") is not None:
-            self.session.check(checked(Drawing, call.given["drawing"], "the settings"))
-        return self.photos.decide(call.path["id"], [call.path["face"]], **call.given)
+    def decide(self, call: _Call) -> Any:
+        """On one face, or on all."""
+        values, face = call.decided(_OnFaces), call.path.get("face")
+        if values.get("drawing") is not None:
+            self.session.check(values["drawing"])
+        return self.photos.decide(call.item.id, None if face is None else [face], **values)
 
-    def take_possible(self, call: _Call) -> Answer:
-        """Take `places` that may be faces for faces; without it all that are open."""
-        places = call.given.get("places")
-        if places is not None and not (isinstance(places, list) and all(type(n) is int for n in places)):
-            raise InputError("places is a list of numbers")
-        return self.photos.take_possible(call.item.id, places, str(call.given.get("mode", "plain")))
+    def take_possible(self, call: _Call) -> Any:
+        given = checked(_Places, call.given, "the request")
+        return self.photos.take_possible(call.item.id, given.places, given.mode)
 
-    def decide_files(self, call: _Call) -> Answer:
-        """One decision on several files."""
-        ids = call.given.pop("ids", None)
-        if not isinstance(ids, list) or not all(isinstance(number, str) for number in ids):
-            raise InputError("ids is a list of files")
-        if unknown := set(call.given) - {"mode", "possible", "reviewed"}:
-            raise InputError(f"files have no {', '.join(sorted(unknown))}")
-        if {call.given.get("mode", ""), call.given.get("possible", "")} - {"", *MODES}:
-            raise InputError(f"a mode is one of {', '.join(MODES)}")
-        self.session.decide(ids, call.given)
-        return {"ids": ids}
+    def decide_files(self, call: _Call) -> Any:
+        values = call.decided(_OnFiles)
+        self.session.decide(values.pop("ids"), values)
+        return {}
 
-    def undo(self, call: _Call) -> Answer:
+    def undo(self, call: _Call) -> Any:
         """The last decision on a file; with ?redo what was undone last."""
-        item, redo = call.item, "redo" in call.query
-        return self.review.undo(item.id, redo=redo) if item.kind == "film" else self.photos.undo(item.id, redo=redo)
+        self.session.undo(call.item.id, redo="redo" in call.query)
+        return call.item if call.item.kind == "film" else self.photos.redraw(call.item.id)
 
-    def decisions(self, call: _Call) -> Answer:
-        """What was decided, as a file: on one photo or film, or on all photos."""
-        tree = self.session.decisions(call.path.get("id"))
-        headers = {"content-disposition": 'attachment; filename="decisions.json"'}
-        text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
-        return Response(text, media_type="application/json", headers=headers)
-
-    # -- photos -------------------------------------------------------------------------------------------------------
-
-    async def link(self, call: _Call) -> Answer:
-        """Compare the faces of all photos."""
-        return {"people": await asyncio.wrap_future(await run_in_threadpool(self.photos.people.link))}
-
-    def face_picture(self, call: _Call) -> Answer:
-        item, face = call.item, call.path["face"]
-        kind: Literal["before", "after"] = "after" if "after" in call.query else "before"
-        if face >= len(item.faces) or not self.review.picture(kind, item.id).exists():
-            return _sorry("There is no such face.", 404)
-        return self.photos.face_picture(item, face, kind)
-
-    def cut(self, call: _Call) -> Answer:
-        """A face as an earlier draw showed it."""
-        item, face = call.item, call.path["face"]
-        if face >= len(item.faces):
-            return _sorry("There is no such face.", 404)
-        return self.photos.cut(item, face, call.path["draw"])
+    def face_picture(self, call: _Call) -> Any:
+        return self.photos.face_picture(call.item, **call.numbers, after="after" in call.query)
 
     # -- films --------------------------------------------------------------------------------------------------------
 
-    def edit_film(self, call: _Call) -> Answer:
+    def edit_film(self, call: _Call) -> Any:
         """Change the decisions on a film, in the form of its decisions.json."""
         self.films.edit(call.item.id, call.given)
         return self.films.describe(call.item.id)
 
-    def video(self, call: _Call) -> Answer:
+    def video(self, call: _Call) -> Any:
         """The film, or its last result, for the player; the browser asks for parts of it."""
-        item = call.item
-        path = self.review.result(item) if "after" in call.query else self.review.source(item)
-        return FileResponse(path) if path is not None else _sorry("There is no result yet.", 404)
+        return self.review.result(call.item) if "after" in call.query else self.review.source(call.item)
 
-    def at(self, call: _Call) -> Answer:
+    def at(self, call: _Call) -> Any:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
-        time, frame = call.query.get("time"), int(_float(call.query.get("frame", 0)))
-        return self.films.at(call.item.id, time=None if time is None else _float(time), frame=frame)
+        time, frame = call.query.get("time"), int(call.query.get("frame", 0))
+        return self.films.at(call.item.id, time=None if time is None else float(time), frame=frame)
 
-    def frame(self, call: _Call) -> Answer:
-        films, query = self.films, call.query
-        draw = films.frame_after if "after" in query else films.frame_of_result if "result" in query else films.frame
-        return draw(call.item.id, call.path["frame"])
+    def frame(self, call: _Call) -> Any:
+        number, at = call.item.id, call.path["frame"]
+        if "after" in call.query:
+            return self.films.frame_after(number, at)
+        return self.films.frame(number, at, result="result" in call.query)
 
-    def person_cut(self, call: _Call) -> Answer:
-        """The new face of a person of a film as a draw showed it."""
-        path = self.films.cut(call.item.id, call.path["key"], call.path["draw"])
-        return path or _sorry("There is no such person.", 404)
+
+def _download(tree: dict[str, Any]) -> Response:
+    """What was decided, as a file."""
+    headers = {"content-disposition": 'attachment; filename="decisions.json"'}
+    text = json.dumps(tree, indent=1, ensure_ascii=False) + "\n"
+    return Response(text, media_type="application/json", headers=headers)
 
 
 def _sorry(sentence: str, status: int) -> Response:
@@ -395,24 +377,6 @@ async def _json(request: Request) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise InputError("the request must be a JSON object")
     return given
-
-
-def _box(given: dict[str, Any]) -> tuple[float, float, float, float]:
-    box = given.get("box")
-    if not isinstance(box, list) or len(box) != 4:
-        raise InputError("a box is [x0, y0, x1, y1]")
-    x0, y0, x1, y1 = (_float(value) for value in box)
-    return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
-
-
-def _float(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if not abs(number) < 1e9:
-        raise InputError("a number is missing or is none")
-    return number
 
 
 def _time_of(path: Path) -> int:
@@ -503,22 +467,8 @@ class Guard:
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
-def open_socket(port: int = 0) -> socket.socket:
-    """A listening socket of this machine alone; 0: on a free port.
-
-    Raises:
-        InputError: the port is taken.
-    """
-    try:
-        # Whoever reads the address may be faster than the server.
-        return socket.create_server(("127.0.0.1", port), backlog=100)
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise InputError(f"port {port} of 127.0.0.1 cannot be used ({why}); leave --port out") from None
-
-
 def serve(app: ASGIApp, listener: socket.socket, token: str) -> None:
-    """Answer for an application until Ctrl-C or SIGTERM."""
+    """Answer for an application at a socket of 127.0.0.1 until Ctrl-C or SIGTERM."""
     host = f"127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
         Guard(app, token, host),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
-from ficgan.ui import Controls, Item, Review
+from ficgan.ui import Controls, Item, Kind, Review
 from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
@@ -34,10 +34,9 @@ class Session(Workplace):
     ) -> None:
         super().__init__(review, make_engine, start)
         self._begun: set[str] = set()
-        self._pictured = 0
         if review.root is None:
             self.pictured.set()
-        self.pictures = Queue("pictures", self.changed)
+        self.pictures = Queue("pictures")
         self.photos = DeskPhotos(self, self.load)
         self.films = DeskFilms(self, self.pictures, self.photos.queue)
         for item in review.items():
@@ -48,9 +47,11 @@ class Session(Workplace):
 
         def listing() -> None:
             self.review.add_folder(self.do("pictures", "files", root=self.review.root))
-            for item in self.review.items():
-                if item.id not in self._begun:
-                    self._begin(item)
+            new = [item for item in self.review.items() if item.id not in self._begun]
+            for number, item in enumerate(new):
+                if number == FIRST:
+                    self.pictures.put(self.pictured.set)
+                self._begin(item)
             self.pictures.put(self.pictured.set)
 
         self.pictures.put(listing, NOW)
@@ -84,7 +85,7 @@ class Session(Workplace):
         """Look for faces in a file when its turn comes."""
         film = self.review[number].kind == "film"
         work, job = (self.films.queue, self.films.analyse) if film else (self.photos.queue, self.photos.draw)
-        work.put(lambda: self.run(number, job))
+        work.put(lambda: self.run(number, "looking for faces", job))
 
     def add_upload(self, name: str, upload: str, number: str) -> Item:
         """Take a file that was written into the private folder.
@@ -95,8 +96,8 @@ class Session(Workplace):
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
-            self.review.add_upload(number, "film" if made.pop("film") else "photo", name, upload)
-            item = self.review.change(number, quiet=True, **made)
+            kind: Kind = "film" if made.pop("film") else "photo"
+            item = self.review.add_upload(number, kind, name, upload, **made)
         except BaseException as error:
             for left in (path, *self.review.folder.glob(f"*-{number}.jpg")):
                 left.unlink(missing_ok=True)
@@ -114,9 +115,6 @@ class Session(Workplace):
         try:
             made = self._write_pictures(number, self.review.source(item))
             self.review.change(number, quiet=True, width=made["width"], height=made["height"])
-            self._pictured += 1
-            if self._pictured == FIRST:
-                self.pictured.set()
         except (FicganError, OSError) as error:
             if not self.stopping.is_set():
                 self.fail(number, error)
@@ -145,36 +143,35 @@ class Session(Workplace):
         if number is not None:
             self.review.decide(number, controls=controls)
             return self.photos.redraw(number) if self.review[number].kind == "photo" else None
-        step, mode = self.review.set_controls(controls), controls.mode
+        step = self.review.next_step()
+        self.review.decide("", step, controls=controls)
         for item in self.review.items():
+            if item.controls is not None:
+                self.review.decide(item.id, step, controls=None)
             if item.kind == "film" and item.state == "ready":
-                self.films.edit(item.id, {"default": mode}, step)
-        self._redraw_all(self.review.items())
+                self.films.edit(item.id, {"default": controls.mode}, step)
+        self._redraw([""])
         return None
 
     def check(self, drawing: Drawing) -> None:
         """Raise a UsageError where the model, once it is loaded, cannot do what settings ask for."""
         if self.model == "ready":
-            given = drawing.model_dump()
-            self.photos.queue.put(lambda: self.do("photos", "check", drawing=given), NOW).result()
+            self.photos.queue.put(lambda: self.do("photos", "check", drawing=drawing), NOW).result()
 
-    def _redraw_all(self, items: Iterable[Item]) -> None:
-        for item in items:
-            if item.kind == "photo" and item.state == "ready":
+    def _redraw(self, changed: Sequence[str]) -> None:
+        """Draw photos again that were changed; "": all, since the settings were."""
+        for item in self.review.items():
+            if item.kind == "photo" and "" in changed and item.state == "ready":
                 self.review.change(item.id, quiet=True, changed=True)
                 self.photos.redraw(item.id, LATER)
+            elif item.kind == "photo" and item.id in changed:
+                self.photos.redraw(item.id, SOON)
 
-    def undo(self, *, redo: bool = False) -> list[str]:
-        """Take back the last action, whatever files it changed, or do it again; returns the files."""
-        controls = self.review.controls
-        files = self.review.undo_all(redo=redo)
-        if self.review.controls != controls:
-            self._redraw_all(self.review.items())
-        else:
-            for number in files:
-                if self.review[number].kind == "photo":
-                    self.photos.redraw(number, SOON)
-        return files
+    def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
+        """Take back the last action on a file, or (None) the last of all, or do it again; returns what it changed."""
+        changed = self.review.undo(number, redo=redo)
+        self._redraw(changed)
+        return changed
 
     def decide(self, numbers: Sequence[str], values: Mapping[str, Any]) -> None:
         """One decision on several files: `reviewed`, and of photos `mode` of all faces and `possible`, of open places.

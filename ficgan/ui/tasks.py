@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,9 +25,11 @@ from ficgan.workers import is_cancelled, report
 if TYPE_CHECKING:
     from ficgan.deidentify import Deidentifier, Result
     from ficgan.deidentify.found import Linked, NewIdentity
-    from ficgan.deidentify.review import Retouch
+    from ficgan.deidentify.review import Drawing, Retouch
+    from ficgan.ui import Controls, Item
     from ficgan.video.preview import Preview
-    from ficgan.video.source import VideoSource
+    from ficgan.video.settings import VideoSettings
+    from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
@@ -52,7 +53,10 @@ class PictureTasks:
     """Tasks that need no model."""
 
     def __init__(self) -> None:
-        self._reader: _FrameReader | None = None
+        # The frame of a film that was shown last, and those that follow.
+        self._shown: tuple[Path | None, int] = None, -1
+        self._image = np.zeros((0, 0, 3), np.uint8)
+        self._frames: Iterator[Frame] = iter(())
 
     def __call__(self, task: tuple[str, Mapping[str, Any]]) -> Any:
         name, given = task
@@ -97,31 +101,38 @@ class PictureTasks:
         return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
 
     def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
-        if self._reader is None or self._reader.path != path:
-            if self._reader is not None:
-                self._reader.close()
-            self._reader = _FrameReader(path)
-        return self._reader(at, pts, start)
+        """The next ones are decoded, others are jumped to."""
+        (known, last), self._shown = self._shown, (None, -1)
+        if (path, at) != (known, last):
+            if pts is None or path != known or not last < at <= last + STEPS:
+                self._frames = _frames_of(path, start)
+            image = next((frame.image for frame in self._frames if pts is None or frame.pts >= pts), None)
+            if image is None:
+                raise InputError(f"{path}: frame {at} cannot be decoded")
+            self._image = image
+        self._shown = path, at
+        return self._image
 
 
-@dataclass
-class _OpenPhoto:
-    """A photo in memory; `result` and what it was drawn from: the last one."""
+def _frames_of(path: Path, start: float | None) -> Iterator[Frame]:
+    from ficgan.video.read import open_video
 
-    stamp: str
-    places: list[Any]
-    retouch: Retouch
-    basis: Any = None
-    result: Result | None = None
+    with open_video(path, start=start) as source:
+        yield from source.frames()
 
 
-@dataclass
-class _OpenFilm:
-    """A film whose frames are drawn, what it is drawn from, and the stamp of its decisions."""
+@dataclass(frozen=True)
+class PhotoTask:
+    """A photo as it was decided.
 
-    basis: Any
-    preview: Preview
-    stamp: Any = None
+    Args:
+        item: its entry, with the controls and the stamp that count.
+        people: how the people in it were drawn in other photos.
+    """
+
+    item: Item
+    path: Path
+    people: Mapping[str, Any]
 
 
 class ModelTasks(PictureTasks):
@@ -134,10 +145,11 @@ class ModelTasks(PictureTasks):
     def __init__(self, engine: Deidentifier) -> None:
         super().__init__()
         self.engine = engine
-        self._engines = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
-        self._photos: OrderedDict[str, _OpenPhoto] = OrderedDict()
-        self._preview: _OpenFilm | None = None
         self.people: dict[str, NewIdentity] = {}  # who are in several photos
+        self._engine_with = lru_cache(maxsize=ENGINES_KEPT)(lambda drawing: drawing.applied(engine))
+        self._photo = lru_cache(maxsize=PHOTOS_KEPT)(self._read)
+        self._film = lru_cache(maxsize=1)(self._watch)
+        self._decided: Any = None  # the film that is watched, and the stamp of its decisions
         self._meeting: Linked | None = None
 
     def about(self) -> dict[str, Any]:
@@ -150,79 +162,54 @@ class ModelTasks(PictureTasks):
             "recognizer": "none" if recognizer is None else recognizer.name,
         }
 
-    def check(self, drawing: Mapping[str, Any]) -> None:
+    def check(self, drawing: Drawing) -> None:
         """Raise a UsageError where the model cannot do what controls ask for."""
         self._engine_with(drawing)
 
-    def _engine_with(self, drawing: Mapping[str, Any]) -> Deidentifier:
-        from ficgan.deidentify.review import Drawing
-
-        return self._engines(Drawing(**drawing))
-
     # -- photos -------------------------------------------------------------------------------------------------------
 
-    def look(self, photo: Mapping[str, Any]) -> dict[str, Any]:
-        """Faces of a photo and its size; photo: id, path, stamp and places of known faces, None: look for them."""
-        retouch = self._open({**photo, "places": None})
-        height, width = retouch.image.shape[:2]
-        found = {"faces": retouch.faces, "possible": retouch.possible}
-        places = {kind: [_place(face) for face in faces] for kind, faces in found.items()}
-        return {**places, "width": width, "height": height}
-
-    def _open(self, photo: Mapping[str, Any]) -> Retouch:
-        """A photo from memory where it is one of the last few; boxes that were drawn since then are added."""
+    def _read(self, path: Path, stamp: str) -> Retouch:
         from ficgan.deidentify.review import Retouch
 
-        places, kept = photo["places"], self._photos.get(photo["id"])
-        shared = 0 if kept is None or places is None else min(len(places), len(kept.places))
-        if not shared or kept is None or kept.stamp != photo["stamp"] or places[:shared] != kept.places[:shared]:
-            image = read_image(photo["path"]).rgb
-            known = None if places is None else [_face(*place) for place in places]
-            retouch = Retouch(self.engine, image, faces=known, people=self.people)
-            kept = _OpenPhoto(photo["stamp"], [], retouch)
-        else:
-            kept.retouch.forget(shared)
-            kept.retouch.faces += [_face(*place) for place in places[shared:]]
-        kept.places = [_place(face) for face in kept.retouch.faces] if places is None else places
-        self._photos[photo["id"]] = kept
-        self._photos.move_to_end(photo["id"])
-        while len(self._photos) > PHOTOS_KEPT:
-            self._photos.popitem(last=False)
-        return kept.retouch
+        return Retouch(self.engine, read_image(path).rgb, people=self.people)
 
-    def closer(self, photo: Mapping[str, Any], box: Sequence[float]) -> Any:
-        """The face in a box that a person drew: box, landmarks, score (0 where there is none)."""
-        retouch = self._open(photo)
-        at = retouch.add(tuple(box))  # type: ignore[arg-type]
-        return _place(retouch.faces.pop(at))
+    def _open(self, photo: PhotoTask) -> Retouch:
+        return self._photo(photo.path, photo.item.stamp)
 
-    def render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> dict[str, Any]:
-        """A photo as decided (choices: mode and draw of each face): its preview, and what was done."""
-        return self._rendered(photo, self._render(photo, drawing))
+    def look(self, photo: PhotoTask) -> dict[str, Any]:
+        """Size of a photo, its faces, and finds that are too weak for one."""
+        from ficgan.faces.detection import detect_and_doubt
 
-    def whole(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> bytes:
+        image = self._open(photo).image
+        height, width = image.shape[:2]
+        faces, possible = detect_and_doubt(self.engine.detector, image)
+        finds = {"faces": [vars(face) for face in faces], "possible": [vars(face) for face in possible]}
+        return {**finds, "width": width, "height": height}
+
+    def closer(self, photo: PhotoTask, box: Sequence[float]) -> dict[str, Any]:
+        """The face in a box that a person drew; its score is 0 where there is none."""
+        return vars(self._open(photo).closer(box))
+
+    def render(self, photo: PhotoTask) -> dict[str, Any]:
+        """A photo as decided: its preview, and what was done to each face."""
+        return self._rendered(photo, self._render(photo))
+
+    def whole(self, photo: PhotoTask) -> bytes:
         """A photo as decided, in its full size."""
-        image = self._render(photo, drawing).image
+        image = self._render(photo).image
         return jpeg(image, max(image.shape))
 
-    def _render(self, photo: Mapping[str, Any], drawing: Mapping[str, Any]) -> Result:
+    def _render(self, photo: PhotoTask) -> Result:
         from ficgan.deidentify.found import NewIdentity
-        from ficgan.deidentify.review import Choice, Drawing
 
-        retouch, kept = self._open(photo), self._photos[photo["id"]]
-        basis = [photo["places"], photo["choices"], drawing]
-        if kept.result is None or kept.basis != basis:
-            choices = [
-                Choice(mode, draw, None if own is None else Drawing(**own), person)
-                for mode, draw, own, person in photo["choices"]
-            ]
-            for name, (code, kind, step) in photo["people"].items():
-                kept_kind = None if kind is None else np.array(kind, np.float32)
-                self.people.setdefault(name, NewIdentity(np.array(code, np.float32), kept_kind, step))
-            kept.result, kept.basis = retouch.render(choices, self._engine_with(drawing)), basis
-        return kept.result
+        controls = photo.item.controls
+        assert controls is not None
+        for name, (code, kind, step) in photo.people.items():
+            kept_kind = None if kind is None else np.array(kind, np.float32)
+            self.people.setdefault(name, NewIdentity(np.array(code, np.float32), kept_kind, step))
+        return self._open(photo).render(photo.item.faces, self._engine_with(controls.drawing), controls.mode)
 
-    def _rendered(self, photo: Mapping[str, Any], result: Result) -> dict[str, Any]:
+    def _rendered(self, photo: PhotoTask, result: Result) -> dict[str, Any]:
         from ficgan.deidentify.photos import is_replaced
 
         gate = self.engine.recognizer
@@ -233,15 +220,12 @@ class ModelTasks(PictureTasks):
             for face in result.faces
         ]
         pictures = {"after": jpeg(result.image, PREVIEW), "result": jpeg(result.image, THUMBNAIL, 80)}
-        places = [not is_replaced(result.mask, _face(*place)) for place in photo["possible"]]
-        people = {
-            name: [one.code.tolist(), None if one.kind is None else one.kind.tolist(), one.step]
-            for name, one in self.people.items()
-            if name not in photo["people"] and name in photo["named"]
-        }
+        places = [not is_replaced(result.mask, place.face) for place in photo.item.possible]
+        named = {face.identity for face in photo.item.faces if face.person} - set(photo.people)
+        people = {name: self.people[name] for name in named if name in self.people}
         return {**pictures, "faces": faces, "open": places, "people": people}
 
-    def meet(self, photo: Mapping[str, Any], first: bool) -> list[int]:
+    def meet(self, photo: PhotoTask, first: bool) -> list[int]:
         """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
         from ficgan.deidentify.found import FaceJob, Linked
 
@@ -249,20 +233,17 @@ class ModelTasks(PictureTasks):
             films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
             assert films.recognizer is not None
             self._meeting = Linked(films.recognizer, None)
-        retouch = self._open(photo)
-        jobs = [FaceJob(face, "", 0.0) for face in retouch.faces]
-        self._meeting.meet(retouch.image, jobs)
+        jobs = [FaceJob(face.face, "", 0.0) for face in photo.item.faces]
+        self._meeting.meet(self._open(photo).image, jobs)
         return [int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs]
 
-    def save(
-        self, photo: Mapping[str, Any], drawing: Mapping[str, Any], name: str, output: Path, place: str, options: Any
-    ) -> dict[str, Any]:
+    def save(self, photo: PhotoTask, output: Path, place: str, options: Any) -> dict[str, Any]:
         """`render`, and write the result to `output`, with the side-car in what is returned."""
         from ficgan.records import new_photo, photo_record
 
-        result = self._render(photo, drawing)
-        data = Path(photo["path"]).read_bytes()
-        made = new_photo(lambda image, key: result, data, name, output=place, max_pixels=MAX_PIXELS)
+        result = self._render(photo)
+        data = photo.path.read_bytes()
+        made = new_photo(lambda image, key: result, data, photo.item.name, output=place, max_pixels=MAX_PIXELS)
         write_new(output, made.data)
         return {**self._rendered(photo, result), "sidecar": photo_record(made, place, options)}
 
@@ -280,57 +261,53 @@ class ModelTasks(PictureTasks):
         self,
         path: Path,
         folder: Path,
+        settings: VideoSettings,
+        controls: Controls,
         output: Path,
         place: str,
-        drawing: Mapping[str, Any],
-        numbers: Mapping[str, Any],
-        audio: Any,
         options: Any,
     ) -> dict[str, Any]:
         """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
         from ficgan.files import file_digest
         from ficgan.records import film_record
         from ficgan.video.film import render_film
-        from ficgan.video.settings import EncodeOptions, VideoSettings
+        from ficgan.video.settings import EncodeOptions
 
-        settings = VideoSettings(**numbers)
         result = render_film(
-            self._engine_with(drawing).video_tools(settings),
+            self._engine_with(controls.drawing).video_tools(settings),
             folder,
             path,
             output,
             settings=settings,
-            encode=EncodeOptions(audio=audio),
+            encode=EncodeOptions(audio=controls.audio),
             progress=_report,
         )
         record = film_record(result, output, place, options, input_sha256=file_digest(path))
         return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
 
+    def _watch(self, path: Path, settings: VideoSettings, drawing: Drawing) -> Preview:
+        from ficgan.video.preview import Preview
+
+        return Preview(self._engine_with(drawing).video_tools(settings), settings, path)
+
     def preview(
         self,
         path: Path,
         folder: Path,
+        settings: VideoSettings,
+        controls: Controls,
         stamp: Any,
         at: int,
-        numbers: Mapping[str, Any],
-        drawing: Mapping[str, Any],
         cuts: Sequence[int],
     ) -> dict[str, Any]:
         """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
-        from ficgan.video.preview import Preview
         from ficgan.video.project import Project
-        from ficgan.video.settings import VideoSettings
 
-        basis = [str(path), numbers, drawing]
-        if self._preview is None or self._preview.basis != basis:
-            settings = VideoSettings(**numbers)
-            drawn = Preview(self._engine_with(drawing).video_tools(settings), settings, path)
-            self._preview = _OpenFilm(basis, drawn)
-        kept = self._preview
-        if kept.stamp != stamp:
-            kept.preview.decide(Project.load(folder))
-            kept.stamp = stamp
-        image, plan = kept.preview(at, report), kept.preview.plan
+        film = self._film(path, settings, controls.drawing)
+        if self._decided != (film, stamp):
+            film.decide(Project.load(folder))
+            self._decided = film, stamp
+        image, plan = film(at, report), film.plan
         faces = {
             str(track.id): jpeg(around(image, track.boxes[row]), CUT)
             for track, row in plan.tracks.at(at)
@@ -339,56 +316,12 @@ class ModelTasks(PictureTasks):
         return {"picture": jpeg(image, PREVIEW, 85), "cuts": faces}
 
 
-def _place(face: Any) -> list[Any]:
-    """Box, landmarks and score as numbers."""
-    return [face.box.tolist(), face.landmarks.tolist(), float(face.score)]
-
-
-def _face(box: Sequence[float], landmarks: Sequence[Sequence[float]], score: float) -> Any:
-    from ficgan.faces import Face
-
-    return Face(np.array(box, np.float32), np.array(landmarks, np.float32), score)
-
-
 def around(image: Image, box: Sequence[float]) -> Image:
     """The square part of a picture around a box, with a margin."""
     x0, y0, x1, y1 = (float(value) for value in box)
     side, x, y = (0.5 + MARGIN) * max(x1 - x0, y1 - y0), (x0 + x1) / 2, (y0 + y1) / 2
     left, top, right, low = (max(0, round(v)) for v in (x - side, y - side, x + side, y + side))
     return image[top:low, left:right]
-
-
-class _FrameReader:
-    """Frames of one film by number; the next ones are decoded, others are jumped to."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._at = path, -1
-        self._source: VideoSource | None = None
-        self._frames: Any = None
-        self._image: Image | None = None
-
-    def __call__(self, at: int, pts: int | None, start: float | None) -> Image:
-        from ficgan.video.read import open_video
-
-        if self._image is not None and at == self._at:
-            return self._image
-        if pts is None or self._source is None or not self._at < at <= self._at + STEPS:
-            self.close()
-            self._source = open_video(self.path, start=start)
-            self._frames = self._source.frames()
-        for frame in self._frames:
-            if pts is None or frame.pts >= pts:
-                self._at, self._image = at, frame.image
-                return frame.image
-        self.close()
-        raise InputError(f"{self.path}: frame {at} cannot be decoded")
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._source is not None:
-            self._frames.close()
-            self._source.close()
-        self._source, self._image, self._at = None, None, -1
 
 
 def jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:

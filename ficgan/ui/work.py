@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import queue
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,19 +30,13 @@ FIRST, FIRST_SECONDS = 12, 5.0
 
 
 class Queue:
-    """Jobs of one thread, the most urgent first.
+    """Jobs of one thread, the most urgent first; `prepare` is called in it before the first job."""
 
-    Args:
-        name: of the thread.
-        done: called after each job.
-        prepare: called in the thread before the first job.
-    """
-
-    def __init__(self, name: str, done: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, name: str, prepare: Callable[[], object] = lambda: None) -> None:
         self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], Any] | None, Future[Any]]] = (
             queue.PriorityQueue()
         )
-        self._numbers, self._prepare, self._done = itertools.count(), prepare, done
+        self._numbers, self._prepare = itertools.count(), prepare
         self._thread = threading.Thread(target=self._run, name=f"ficgan-{name}", daemon=True)
         self._thread.start()
 
@@ -68,13 +60,9 @@ class Queue:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                result = job()
+                future.set_result(job())
             except BaseException as error:
-                self._done()
                 future.set_exception(error)
-            else:
-                self._done()
-                future.set_result(result)
 
 
 class Workplace:
@@ -95,13 +83,9 @@ class Workplace:
         self.progress: dict[str, tuple[int, int | None, str]] = {}  # of files at work: frames done, in all, stage
         self.stopping, self.loaded = threading.Event(), threading.Event()
         self.pictured = threading.Event()  # the first pictures of an opened folder are there
-        self._start, self._setup = start, partial(model_setup, make_engine, review.seed)
+        self._start, self._setup = start, partial(model_setup, make_engine, review.settings.seed)
         self._manifest: RunManifest | None = None
         self._workers = {"pictures": start(PictureTasks)}
-
-    def changed(self) -> None:
-        """Something changed that is no entry of a file: the page is to ask for it."""
-        self.review.revision += 1
 
     # -- worker processes ---------------------------------------------------------------------------------------------
 
@@ -126,7 +110,6 @@ class Workplace:
             self.model = "ready"
         except Exception as error:
             self.model = sentence(error)
-        self.changed()
         self.loaded.set()
 
     def end_workers(self) -> None:
@@ -145,21 +128,27 @@ class Workplace:
             return f"{status.st_size}:{status.st_mtime_ns}"
         return ""
 
-    def run(self, number: str, job: Callable[[str], Any]) -> Any:
+    @contextmanager
+    def stage(self, number: str, name: str) -> Iterator[None]:
+        """The page shows at a file what is done to it while this lasts."""
+        self.progress[number] = (0, None, name)
+        try:
+            yield
+        finally:
+            self.progress.pop(number, None)
+            self.review.touch(number)  # the page must hear that it is no longer at work
+
+    def run(self, number: str, stage: str, job: Callable[[str], Any]) -> Any:
         """A job on a file; what goes wrong becomes the state of the file."""
         try:
-            looking = self.review[number].state == "waiting"
-            self.progress.setdefault(number, (0, None, "looking for faces" if looking else "drawing"))
-            return job(number)
+            with self.stage(number, stage):
+                return job(number)
         except KeyError:
             return None  # removed meanwhile
         except Exception as error:
             if not self.stopping.is_set():
                 self.fail(number, error)
             raise
-        finally:
-            self.progress.pop(number, None)
-            self.review.touch(number)  # the page must hear that it is no longer at work
 
     def fail(self, number: str, error: Exception) -> None:
         """Note why the work on a file failed."""
@@ -214,111 +203,3 @@ def sentence(error: BaseException) -> str:
 def hide_path(text: str, path: Path, name: str) -> str:
     """A message with the name the user knows in place of the path of a private copy."""
     return text.replace(str(path), name).replace(path.name, name)
-
-
-# -- people over a review ----------------------------------------------------------------------------------------------
-
-# How their new faces were drawn, with identity codes of the sources.
-FILE = "people.json"
-
-
-class DeskPeople:
-    """The people of the photos of a review.
-
-    Args:
-        meet: who the faces of a photo are among those of all photos since the first, which the flag says.
-        redraw: draws a photo again.
-    """
-
-    def __init__(
-        self,
-        work: Workplace,
-        queue: Queue,
-        meet: Callable[[Item, bool], list[int]],
-        redraw: Callable[[str, float], object],
-    ) -> None:
-        self.work, self.review, self._queue, self._meet, self._redraw = work, work.review, queue, meet, redraw
-        self.identities: dict[str, Any] = {}
-        with suppress(OSError, ValueError):
-            self.identities = dict(json.loads((self.review.folder / FILE).read_text()))
-
-    def keep(self, new: Mapping[str, Any]) -> None:
-        """Remember how people were drawn, for their other photos."""
-        if any(name not in self.identities for name in new):
-            self.identities = {**new, **self.identities}
-            self.review.write_file(FILE, json.dumps(self.identities).encode())
-
-    def photos_of(self, people: Collection[int]) -> list[Item]:
-        """The photos that people are in."""
-        return [
-            item
-            for item in (self.review.items() if people else ())
-            if item.kind == "photo" and any(face.person in people for face in item.faces)
-        ]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All people, with the photos and numbers of their faces."""
-        found: dict[int, list[dict[str, Any]]] = {}
-        for item in self.review.items():
-            for n, face in enumerate(item.faces):
-                if face.person:
-                    one = {"id": item.id, "name": item.name, "face": n, "mode": face.mode, "draw": face.draw}
-                    found.setdefault(face.person, []).append({**one, "draws": face.draws, "action": face.action})
-        return [{"person": person, "faces": faces} for person, faces in sorted(found.items())]
-
-    def link(self) -> Future[Any]:
-        """Compare the faces of all photos that were looked at; who is in several gets a number. It is one step."""
-        items = [item for item in self.review.items() if item.kind == "photo" and item.state == "ready" and item.faces]
-        if not items:
-            raise InputError("no photo with a face was looked at yet; wait for it")
-        work = self.work
-        for item in items:
-            work.progress[item.id] = (0, None, "comparing faces")
-
-        def compare() -> int:
-            try:
-                met: dict[str, list[int]] = {}
-                for n, item in enumerate(items):
-                    met[item.id] = self._meet(self.review[item.id], n == 0)
-                    work.progress.pop(item.id, None)
-                    self.review.touch(item.id)
-            finally:
-                for item in items:
-                    work.progress.pop(item.id, None)
-                    self.review.touch(item.id)
-            return self._number(met)
-
-        return self._queue.put(compare, SOON)
-
-    def _number(self, met: Mapping[str, list[int]]) -> int:
-        """Give the people who were met the numbers that they have; returns how many are in several photos."""
-        with self.review.lock:
-            known = {number: self.review[number].faces for number in met}
-            groups: dict[int, list[int]] = {}
-            for number, people in met.items():
-                for person, face in zip(people, known[number], strict=False):
-                    groups.setdefault(person, []).append(face.person)
-            groups = {person: faces for person, faces in groups.items() if person and len(faces) > 1}
-            names: dict[int, int] = {}
-            for person, faces in groups.items():
-                had = [number for number, _ in Counter(faces).most_common() if number and number not in names.values()]
-                names[person] = had[0] if had else 0
-            fresh = max([0, *names.values(), *(face.person for faces in known.values() for face in faces)])
-            for person, name in names.items():
-                if not name:
-                    fresh += 1
-                    names[person] = fresh
-            step = self.review.next_step()
-            leaders: dict[int, Any] = {}
-            for number, people in met.items():
-                entries = list(known[number])
-                for n, (person, face) in enumerate(zip(people, entries, strict=False)):
-                    name = names.get(person, 0)
-                    # One new face; whether it is shown is decided on each as before.
-                    lead = leaders.setdefault(name, face) if name else face
-                    same = {field: getattr(lead, field) for field in ("draw", "drawing", "draws")}
-                    entries[n] = face.model_copy(update={"person": name, **same})
-                if entries != list(known[number]):
-                    self.review.decide(number, step, faces=tuple(entries))
-                    self._redraw(number, SOON)
-            return len(groups)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, FaceReading
-from ficgan.faces import Face, Paste, blur_face, colour_beside, mosaic_face, plain_mask, solid_mask
+from ficgan.faces import Face, Paste, colour_beside, cover_face
 from ficgan.faces.covers import Colour
+from ficgan.options import HIDING
 from ficgan.policy import covered
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.settings import VideoSettings
@@ -40,12 +40,6 @@ class Covers:
     def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
         self._methods, self._settings, self._coverage = methods, settings, coverage
         self._scale = max(1.0, settings.mask_scale)
-        self._quick: dict[str, Callable[..., Paste]] = {
-            "blur": partial(blur_face, strength=BLUR),
-            "mosaic": mosaic_face,
-            "black": solid_mask,
-            "solid": solid_mask,
-        }
         # Mode and person → the crop that stands for the person.
         self.stills: dict[tuple[str, str], Images] = {}
         # Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added.
@@ -64,13 +58,11 @@ class Covers:
 
         `views` gives frames with the face, to find its colour in.
         """
-        if mode == "plain":
-            if track not in self.colours:
+        if mode in HIDING:
+            if mode == "plain" and track not in self.colours:
                 self.colours[track] = colour_beside(views() or [(out, face)])
-            plain_mask(out, face, colour=self.colours[track], mask_scale=self._scale).onto(out)
-            return mode
-        if mode in self._quick:
-            self._quick[mode](out, face, mask_scale=self._scale).onto(out)
+            colour = self.colours.get(track)
+            cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=self._scale).onto(out)
             return mode
         method = self._methods(mode)
         try:

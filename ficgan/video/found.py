@@ -451,7 +451,7 @@ class FindConfirmer:
                 weak.append((face, number))
         if not weak or self._other is None:
             return
-        meshes = find_meshes(self._mesh, image, [face for face, _ in weak])
+        meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
         self._confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
         rest = [(face, number) for face, number in weak if number not in self._confirmed]
         boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, find_meshes, five_points, transform_points
+from ficgan.faces import Alignment, MediaPipeMesh, Mesh, find_meshes, five_points, transform_points
 from ficgan.faces.mesh import _TEMPLATE, GOOD_PRESENCE, LEFT_EYE, RIGHT_EYE
 
 Image = NDArray[np.uint8]
@@ -43,9 +43,7 @@ def apart(points: ArrayLike, wanted: ArrayLike) -> float:
 
 
 def test_the_astronaut(mesh: MediaPipeMesh, astronaut: Image, found: Mesh) -> None:
-    (again,) = find_meshes(mesh, astronaut, [Face(np.zeros(4, np.float32), MARKS.astype(np.float32), 1.0)])
     assert found.points.shape == (478, 3) and found.points.dtype == np.float32 and isinstance(found.presence, float)
-    np.testing.assert_allclose(again.points, found.points, atol=1e-3)
     assert found.presence > 15
     assert np.abs(five_points(found.points) - MARKS).max() < 5  # both were read off by somebody
     assert found.points[1, 2] < found.points[[234, 454], 2].min() - EYES / 2  # the nose is nearer than the cheeks

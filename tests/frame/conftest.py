@@ -16,7 +16,7 @@ from ficgan.frame.fit import FitConfig, fit_shape
 def astronaut_mesh(astronaut: NDArray[np.uint8]) -> NDArray[np.float64]:
     """[468,3] in pixels of the photo."""
     face = get_detector().detect(astronaut)[0]
-    return find_meshes(MediaPipeMesh(), astronaut, [face])[0].points[:468].astype(np.float64)
+    return find_meshes(MediaPipeMesh(), astronaut, [face.landmarks])[0].points[:468].astype(np.float64)
 
 
 @pytest.fixture(scope="session")

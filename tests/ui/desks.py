@@ -92,10 +92,3 @@ def make_film(path: Path, frames: int = 12) -> Path:
             out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         out.mux(stream.encode(None))
     return path
-
-
-def frames_of(path: Path) -> list[np.ndarray]:
-    from ficgan.video.read import open_video
-
-    with open_video(path) as source:
-        return [frame.image.astype(int) for frame in source.frames()]

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from desks import PHOTO, frames_of, make_film
+from clips import frames_of
+from desks import PHOTO, make_film
 from tabs import Program, card, draw, drop, settled, start, until
 
-from ficgan.faces import Face, blur_face, mosaic_face, plain_mask, solid_mask
+from ficgan.faces import Face, cover_face
+from ficgan.options import COVERS
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +89,6 @@ def test_axe_finds_nothing_on_any_page(page: Any, tmp_path: Any, scheme: str, wi
     clean("a film")
 
 
-COVERS = {"plain": plain_mask, "black": solid_mask, "blur": blur_face, "mosaic": mosaic_face}
 FACE = [[60, 70], [90, 70], [75, 90], [62, 105], [88, 105]]
 
 
@@ -105,7 +106,7 @@ def inside(points: Sequence[Sequence[float]], size: int) -> np.ndarray:
 
 def test_the_page_draws_what_a_cover_really_covers(page: Any) -> None:
     image = np.random.default_rng(5).integers(0, 255, (200, 200, 3), np.uint8)
-    for mode, cover in COVERS.items():
+    for mode in COVERS:
         for box, marks in (
             ([50, 50, 100, 120], []),
             ([50, 50, 100, 120], FACE),
@@ -120,7 +121,7 @@ def test_the_page_draws_what_a_cover_really_covers(page: Any) -> None:
                 [box, mode, marks],
             )
             points = np.array(marks or [[np.nan, np.nan]] * 5, np.float32)
-            mask = cover(image, Face(np.array(box, np.float32), points, 0.0)).mask
+            mask = cover_face(image, Face(np.array(box, np.float32), points, 0.0), mode).mask
             changed, whole = mask > 1e-4, mask > 1 - 1e-4
             for mine, theirs in ((inside(full, 200), whole), (inside(reach, 200), changed)):
                 # A pixel on the line itself may fall on either side.

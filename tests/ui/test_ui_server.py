@@ -21,12 +21,12 @@ from starlette.testclient import TestClient
 
 from ficgan.cli.main import main
 from ficgan.deidentify import Deidentifier
-from ficgan.deidentify.review import Choice, Drawing, Retouch, deciding, read_decisions
-from ficgan.errors import InputError, UsageError
+from ficgan.deidentify.review import Drawing, Retouch, ReviewedFace, deciding, read_decisions
+from ficgan.errors import InputError
+from ficgan.faces import Face
 from ficgan.files import content_key
 from ficgan.records import read_folder
 from ficgan.ui import Review
-from ficgan.ui.server import open_socket
 
 # -- who is let in ----------------------------------------------------------------------------------------------------
 
@@ -68,15 +68,6 @@ def test_the_page_loads_nothing_from_elsewhere_and_sets_no_markup() -> None:
         assert "innerHTML" not in text and "insertAdjacentHTML" not in text and "eval(" not in text, path
     html = (page / "index.html").read_text()
     assert "style=" not in html and "onclick" not in html and html.count("<script") == 1
-
-
-def test_the_server_listens_on_this_machine_alone() -> None:
-    listener = open_socket()
-    address, port = listener.getsockname()
-    assert address == "127.0.0.1" and port > 0
-    with pytest.raises(InputError, match=f"port {port} .* leave --port out"):
-        open_socket(port)
-    listener.close()
 
 
 # -- photos -----------------------------------------------------------------------------------------------------------
@@ -198,12 +189,12 @@ def test_an_action_on_several_files_is_one_step(desk: Desk, png: bytes) -> None:
     desk.ask("PATCH", f"items/{ids[2]}/faces/0", {"mode": "keep"})
     desk.ask("POST", "controls", {**before, "k": 100})
     assert modes() == [["plain"], ["plain"], ["keep"]]
-    assert set(desk.ask("POST", "undo")["ids"]) == set(ids)  # the settings
+    assert desk.ask("POST", "undo")["changed"] == [""]  # the settings
     assert desk.ask("GET", "state")["controls"] == before
-    assert desk.ask("POST", "undo")["ids"] == [ids[2]]
-    assert set(desk.ask("POST", "undo")["ids"]) == set(ids[:2]) and modes() == [[""]] * 3
+    assert desk.ask("POST", "undo")["changed"] == [ids[2]]
+    assert set(desk.ask("POST", "undo")["changed"]) == set(ids[:2]) and modes() == [[""]] * 3
     assert "nothing to undo" in desk.ask("POST", "undo", code=422)["error"]
-    assert set(desk.ask("POST", "undo?redo")["ids"]) == set(ids[:2]) and modes() == [["plain"], ["plain"], [""]]
+    assert set(desk.ask("POST", "undo?redo")["changed"]) == set(ids[:2]) and modes() == [["plain"], ["plain"], [""]]
     desk.ask("POST", "items", {"ids": ids[:1], "reviewed": True})
     assert not desk.ask("GET", "state")["redo"]  # what followed is another way now
     for wrong in ({"ids": "all"}, {"ids": ids, "mode": "pixie"}, {"ids": ids, "speed": 1}):
@@ -285,6 +276,10 @@ def test_possible_faces_are_named_and_covered(desk: Desk, png: bytes) -> None:
     assert desk.ask("POST", f"items/{number}/undo")["possible"] == len(places)
 
 
+def reviewed(face: Face) -> ReviewedFace:
+    return ReviewedFace(box=face.box.tolist(), landmarks=face.landmarks.tolist(), score=face.score)
+
+
 @pytest.mark.slow
 def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     number = desk.upload(png)["id"]
@@ -306,9 +301,9 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     assert desk.ask("PATCH", f"{one}/faces/0", {"drawing": kind})["list"][0]["drawing"]["k"] == 50
     alone = desk.web.get(f"/api/{one}/picture/after").content
     assert alone != photo and desk.ask("PATCH", f"{one}/faces/0", {"drawing": {"k": 10**9}}, code=422)["error"]
-    direct = Retouch(engine, np.asarray(Image.open(io.BytesIO(png)))).render(
-        [Choice()], Drawing(**kind).applied(engine)
-    )
+    source = np.asarray(Image.open(io.BytesIO(png)))
+    faces = [reviewed(face) for face in engine.detector.detect(source)]
+    direct = Retouch(engine, source).render(faces, Drawing(**kind).applied(engine))
     shown = np.asarray(Image.open(io.BytesIO(alone))).astype(int)
     assert np.abs(shown - direct.image).mean() < 2  # as if the photo had them
     desk.ask("POST", f"{one}/undo")
@@ -318,7 +313,6 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
     saved = pixels(desk.review.output / desk.ask("POST", f"{one}/save")["saved"])
     file = desk.review.folder.parent / "decisions.json"
     file.write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
-    source = np.asarray(Image.open(io.BytesIO(png)))
     applied = deciding(engine, read_decisions(file))(source, key=content_key(source))
     assert np.array_equal(applied.image, saved) and not np.array_equal(saved, engine(source).image)
     with pytest.raises(InputError, match="nothing was decided on this photo"):
@@ -335,22 +329,24 @@ def test_controls(desk: Desk, engine: Deidentifier, png: bytes) -> None:
 def test_retouching_is_the_pipeline_face_by_face(engine: Deidentifier) -> None:
     photo = np.asarray(Image.open(PHOTO).convert("RGB"))
     retouch = Retouch(engine, photo, key="a photo")
-    usual = retouch.render([Choice()]).image
+    (found,) = (reviewed(face) for face in engine.detector.detect(photo))
+
+    def decided(face: ReviewedFace, **values: Any) -> ReviewedFace:
+        return face.model_copy(update=values)
+
+    usual = retouch.render([found]).image
     assert np.array_equal(usual, engine(photo, key="a photo").image)
-    kept = retouch.render([Choice("keep")])
+    kept = retouch.render([found], default="keep")
     assert np.array_equal(kept.image, photo) and kept.faces[0].action == "kept" and kept.uncovered == 0
-    assert (retouch.render([Choice(draw=1)]).image != usual).any()
+    assert (retouch.render([decided(found, draw=1)]).image != usual).any()
     # A box over the face finds it on a closer look; an empty one can only be covered.
-    x0, y0, x1, y1 = (float(value) for value in retouch.faces[0].box)
-    assert retouch.faces[retouch.add((x0, y0, x1, y1))].score > 0.5
-    empty = retouch.add((10, 400, 60, 460))
-    done = retouch.render([Choice("keep"), Choice("keep"), Choice()])
-    assert retouch.faces[empty].score == 0 and done.faces[2].action == "masked" and done.uncovered == 0
+    assert retouch.closer(found.box).score > 0.5
+    empty = reviewed(retouch.closer((10, 400, 60, 460)))
+    done = retouch.render([decided(found, mode="keep"), empty])
+    assert empty.score == 0 and done.faces[1].action == "masked" and done.uncovered == 0
     for box in ((600, 600, 700, 700), (5, 5, 6, 6)):
         with pytest.raises(InputError):
-            retouch.add(box)
-    with pytest.raises(UsageError):
-        retouch.render([Choice()])
+            retouch.closer(box)
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -384,7 +380,7 @@ def test_everything_outlives_the_program_and_purge_removes_it(tmp_path: Path, en
     assert {name: again[name] for name in same} == {name: before[name] for name in same}
     assert again["name"] == "<b>me<b>.png"
     assert second.ask("PATCH", f"items/{number}/faces/0", {"mode": ""})["list"][0]["action"] == "generated"
-    assert second.review.seed == first.review.seed
+    assert second.review.settings.seed == first.review.settings.seed
     second.session.close()
 
     third = Desk(tmp_path, lambda seed: blind)

@@ -186,3 +186,11 @@ def ffmpeg(*arguments: str) -> str:
 def audio_hash(path: Path, stream: int = 0) -> str:
     """MD5 of all bytes of the audio packets, taken by another build of FFmpeg."""
     return ffmpeg("-i", str(path), "-map", f"0:a:{stream}", "-c", "copy", "-f", "md5", "-").strip()
+
+
+def frames_of(path: Path) -> list[Image]:
+    """All frames, as the program reads them."""
+    from ficgan.video.read import open_video
+
+    with open_video(path) as source:
+        return [frame.image.copy() for frame in source.frames()]

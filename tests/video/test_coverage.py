@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clips import make_clip
+from clips import frames_of, make_clip
 from compositor import Actor, Area, Bar, Head, Image, Scene, astronaut, uncovered
 
 from ficgan.faces import FaceDetector, Recognizer, get_detector, get_recognizer
 from ficgan.video.film import process_film
-from ficgan.video.read import open_video
 from ficgan.video.settings import VideoSettings, VideoTools
 
 
@@ -74,11 +73,6 @@ def glimpse(head: Head) -> Scene:
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-def frames_of(path: Path) -> list[Image]:
-    with open_video(path) as source:
-        return [frame.image for frame in source.frames()]
 
 
 def left_open(

@@ -1,6 +1,6 @@
 // What a cover really covers: the geometry of the renderer's covers, for the page to draw.
 
-const MARGIN = 1.3, FEATHER = {plain: 0.2}, USUAL = 0.1;  // as in faces/blend.py; a test holds them together
+const MARGIN = 1.3, FEATHER = {plain: 0.2}, USUAL = 0.1;  // as in faces/covers.py; a test holds them together
 
 /**
  * The cover of a box by a mode: centre, the half axes within which nothing is left (`full`) and outside of which nothing

@@ -68,9 +68,9 @@ export function filmEditor(id) {
   const isRegion = one => typeof one === "number";
 
   function setPerson(one, values) {
-    const {mode, draw: number, drawing: own} = {mode: one.mode, draw: one.draw, drawing: one.drawing, ...values};
-    const choice = {mode, draw: number, drawing: own}, track = one.tracks[0].id;
-    decide(one.person ? {people: {[one.person]: choice}} : {tracks: {[track]: choice}});
+    const {mode, draw: number, drawing: own} = {...one, ...values}, said = {mode, draw: number, drawing: own, reason: mode && "chosen in the review"};
+    const choice = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
+    decide({[one.person ? "people" : "tracks"]: {[one.person || one.tracks[0].id]: Object.keys(choice).length ? choice : null}});
   }
 
   const plain = region => ({first: region.first, last: region.last, mode: region.mode, reason: region.reason || undefined, box: region.box || undefined, keys: region.keys?.length ? region.keys : undefined});
@@ -94,7 +94,7 @@ export function filmEditor(id) {
     pause();
     const [first, last] = [await frameAt(now.time - AROUND), await frameAt(now.time + AROUND)], mode = whole.controls.fallback;
     chosen = film.regions.length;
-    await setRegions(all => [...all, {first: Math.min(first, now.frame), last: Math.max(last, now.frame), mode, box}]);
+    await setRegions(all => [...all, {first: Math.min(first, now.frame), last: Math.max(last, now.frame), mode, box, reason: "drawn in the review"}]);
   }
 
   function removeRegion(n) { chosen = null; return setRegions(all => all.filter((one, k) => k !== n)); }
