@@ -135,27 +135,25 @@ def _given(kind: str, value: Any) -> str:
 
 
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
-    """What to write in place of an unknown key: a near one of its section, the same of another, what is less near."""
-    *section, wrong = map(str, place)
-    keys, here = list(_keys(model)), tuple(part for part in section if not part.isdigit())
-    near_by = {key[-1]: ".".join([*section, key[-1]]) for key in keys if key[:-1] == here}
-    anywhere = {key[-1]: ".".join(key) for key in reversed(keys)}
-    for known, likeness in ((near_by, 0.8), (anywhere, 1.0), (near_by, 0.6), (anywhere, 0.6)):
-        if near := difflib.get_close_matches(wrong, known, n=1, cutoff=likeness):
-            return f"did you mean {known[near[0]]!r}?"
-    return f"see {see}" if see else f"there are {', '.join(near_by)}"
+    """What to write in place of an unknown key: one that looks alike, best with its section."""
+    keys = list(_keys(model))
+    wrong, last = ".".join(str(part) for part in place if not str(part).isdigit()), str(place[-1])
+    if near := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
+        return f"did you mean {near[0]!r}?"
+    by_last = {key.rpartition(".")[2]: key for key in reversed(keys)}
+    if near := difflib.get_close_matches(last, by_last, n=1):
+        return f"did you mean {by_last[near[0]]!r}?"
+    return f"see {see}" if see else f"there are {', '.join(key for key in keys if '.' not in key)}"
 
 
-def _keys(
-    model: type[BaseModel], above: tuple[str, ...] = (), outer: tuple[Any, ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """The keys of all sections, each with those above it; numbers of lists and keys of dictionaries are left out."""
+def _keys(model: type[BaseModel], above: str = "", outer: tuple[Any, ...] = ()) -> Iterator[str]:
+    """The dotted keys of all sections; numbers of lists and keys of dictionaries are left out."""
     for attribute, field in model.model_fields.items():
-        key = (*above, field.alias or attribute)
+        key = above + (field.alias or attribute)
         yield key
         for inner in _models(field.annotation):
             if inner not in (*outer, model):
-                yield from _keys(inner, key, (*outer, model))
+                yield from _keys(inner, f"{key}.", (*outer, model))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -253,7 +251,6 @@ class DiscriminatorConfig(_ConfigPart):
     # Group size of the minibatch standard deviation layer, 0 to leave it out.
     minibatch_std_group: int = Field(4, ge=0)
     taps: tuple[int, ...] = ()  # Channels of V's feature maps that are judged, finest first; in the frame only
-    patches: bool = True  # Whether patches of the texture are judged; in the frame only
 
     def channels(self, resolution: int) -> int:
         return min(self.channel_base // resolution, self.channel_max)
@@ -278,7 +275,6 @@ class LossConfig(_ConfigPart):
     adversarial_rec: float = 1.0
     adversarial_mix: float = 1.0
     perceptual: float = 0.0  # L1 between early feature maps of V for x and its reconstruction
-    feature_matching: float = 0.0  # L1 between the discriminator's feature maps for x and its reconstruction
     # L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings.
     structure: float = 0.0
     structure_size: int = 8
@@ -366,7 +362,6 @@ class OptimizerConfig(_ConfigPart):
     batch: int = Field(16, ge=2)  # Images per step over all processes and accumulation rounds
     accumulate: int = Field(1, ge=1)
     warmup_steps: int = 0
-    decay_kimg: float = 0.0  # The learning rate falls linearly to a tenth over the last so many kimg
 
 
 class EmaConfig(_ConfigPart):

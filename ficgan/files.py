@@ -27,10 +27,10 @@ _NEW = 1.0
 _swept: set[Path] = set()  # folders whose leftovers this process has removed
 
 
-def file_digest(path: str | os.PathLike[str]) -> str:
+def file_digest(path: str | os.PathLike[str] | StorePath) -> str:
     """sha256 of a file, hexadecimal."""
     try:
-        with open(path, "rb") as file:
+        with path.open() if isinstance(path, StorePath) else open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise FicganError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -278,14 +278,6 @@ Place = Path | StorePath
 def place_of(name: str) -> Place:
     """The place of a path or an address."""
     return StorePath.of(name) if is_store(name) else Path(name)
-
-
-def digest_of(place: Place) -> str:
-    """sha256 of a file, hexadecimal."""
-    if isinstance(place, Path):
-        return file_digest(place)
-    with place.open() as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:

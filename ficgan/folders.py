@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.config import check
-from ficgan.errors import FicganError, InputError, TakenError
-from ficgan.files import atomic_write, lock
+from ficgan.errors import FicganError, InputError
+from ficgan.files import alone_in, atomic_write
 
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
@@ -32,17 +32,12 @@ _SCHEMA: dict[Kind, str] = {
     "ui": "ficgan-ui-project/1",
 }
 _TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
-_PROJECT_FILES = rf"project\.json|tracks\.safetensors|tracks\.jsonl|review\.html|{_TEMPORARY}"
-# Names of our files in a folder of each kind; in a project's `thumbs`; and a film's project inside one of `ficgan ui`.
-_OURS = {
-    "project": _PROJECT_FILES,
-    "work": rf"{_PROJECT_FILES}|ficgan-[\w.-]+",
-    "external": r"program\.log",
-    "ui": r"(ui|people)\.json|(item|source|before|after|result|draw|thumb|exemplar)-[0-9a-f]{10,}[\w.-]*"
-    rf"|{_TEMPORARY}",
-}
-_THUMBNAILS = rf"track-\d{{4,}}(-after)?\.jpg|{_TEMPORARY}"
-_FILM = r"film-[0-9a-f]{10,}"
+# Names of our files in a folder of ours.
+_OURS = (
+    rf"project\.json|tracks\.(safetensors|jsonl)|review\.html|ficgan-[\w.-]+|program\.log|{_TEMPORARY}"
+    r"|(ui|people)\.json|(item|source|before|after|result|draw|thumb|exemplar)-[0-9a-f]{10,}[\w.-]*"
+    r"|track-\d{4,}(-after)?\.jpg"
+)
 
 
 def work_folder(output: str | os.PathLike[str]) -> Path:
@@ -86,23 +81,16 @@ def kind_of(folder: Path) -> Kind | None:
 @contextmanager
 def hold(folder: Path) -> Iterator[None]:
     """Lock a folder of ours against use and removal by others; an InputError where it is not ours or already locked."""
-    try:
-        descriptor = os.open(folder / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError as error:
-        raise InputError(f"{folder}: was not made by ficgan ({error.strerror}: {MARKER})") from None
-    try:
-        if not lock(descriptor, wait=False):
-            raise TakenError(f"{folder}: is in use by another ficgan; wait for it or stop it")
+    if kind_of(folder) is None:
+        raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it)")
+    with alone_in(folder, wait=False):
         yield
-    finally:
-        os.close(descriptor)
 
 
 @dataclass
 class Removal:
     """What was removed of a folder, or would be; `left` was not made by ficgan or could not be removed, and stays."""
 
-    kind: Kind
     files: int = 0
     bytes: int = 0
     left: list[Path] = field(default_factory=list)
@@ -114,20 +102,11 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
         raise InputError(f"{folder}: is a link; give the folder itself")
     if not folder.is_dir():
         raise InputError(f"{folder}: {'is no folder' if folder.exists() else 'no such folder'}")
-    kind = kind_of(folder)
-    if kind is None:
-        raise InputError(f"{folder}: was not made by ficgan (no {MARKER} in it), so nothing in it was removed")
-    removal = Removal(kind)
+    removal = Removal()
     with hold(folder):
-        for path, ours in _contents(folder, kind):
-            if path.is_dir() and not path.is_symlink() and kind_of(path):
-                inner = remove_folder(path, dry_run=dry_run)
-                removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
-                removal.left += inner.left
-            else:
-                _remove(path, ours, removal, dry_run)
+        _empty(folder, kind_of(folder), removal, dry_run)
         if not removal.left:
-            _remove(folder / MARKER, True, removal, dry_run)
+            _remove(folder / MARKER, removal, dry_run)
     if not removal.left and not dry_run:
         try:
             folder.rmdir()
@@ -136,37 +115,37 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
     return removal
 
 
-def _contents(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
-    """What is in a folder of ours, folders last, and whether ficgan made it."""
-    for path in _listed(folder):
-        inside = path.is_dir() and not path.is_symlink()
-        if path.name == MARKER:
-            continue
-        if inside and path.name == "thumbs":
-            yield from ((picture, _is_file(picture, _THUMBNAILS)) for picture in _listed(path))
-            yield path, True
-        elif inside and kind == "external" and path.name in ("input", "output"):
-            # Made for one run: faces, and what the program wrote. Links are removed and never followed.
-            for parent, folders, files in os.walk(path, topdown=False):
-                yield from ((Path(parent, name), True) for name in (*files, *folders))
-            yield path, True
-        elif inside:
-            yield path, kind == "ui" and bool(re.fullmatch(_FILM, path.name)) and kind_of(path) == "project"
-        elif _is_file(path, r"decisions\.json"):  # as `ficgan ui` exports it
-            yield path, _schema_in(path).startswith("ficgan-video-decisions/")
-        else:
-            yield path, _is_file(path, _OURS[kind])
-
-
-def _listed(folder: Path) -> list[Path]:
+def _empty(folder: Path, kind: Kind | None, removal: Removal, dry_run: bool, whole: bool = False) -> None:
+    """Remove what ficgan made in a folder; or the whole of it. Links are never followed."""
     try:
-        return sorted(folder.iterdir())
+        inside = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from error
+    for path in inside:
+        is_folder = path.is_dir() and not path.is_symlink()
+        # Made for one run of a program: faces, and what it wrote.
+        exchanged = kind == "external" and path.name in ("input", "output")
+        if path.name == MARKER and not whole:
+            continue
+        if is_folder and kind_of(path):  # of a film, in the folder of a review
+            inner = remove_folder(path, dry_run=dry_run)
+            removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
+            removal.left += inner.left
+        elif is_folder and (whole or exchanged or path.name == "thumbs"):
+            _empty(path, kind, removal, dry_run, whole or exchanged)
+            _remove(path, removal, dry_run)
+        elif whole or _is_ours(path):
+            _remove(path, removal, dry_run)
+        else:
+            removal.left.append(path)
 
 
-def _is_file(path: Path, names: str) -> bool:
-    return path.is_file() and not path.is_symlink() and bool(re.fullmatch(names, path.name))
+def _is_ours(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    if path.name == "decisions.json":  # as `ficgan ui` exports it
+        return _schema_in(path).startswith("ficgan-video-decisions/")
+    return bool(re.fullmatch(_OURS, path.name))
 
 
 def _schema_in(path: Path) -> str:
@@ -177,21 +156,19 @@ def _schema_in(path: Path) -> str:
         return ""
 
 
-def _remove(path: Path, ours: bool, removal: Removal, dry_run: bool) -> None:
+def _remove(path: Path, removal: Removal, dry_run: bool) -> None:
     try:
         status = path.lstat()
-        if not ours:
-            removal.left.append(path)
-        elif stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             if not dry_run:
                 with suppress(OSError):  # not empty: what is left in it is listed
                     path.rmdir()
-        else:
-            if not dry_run:
-                path.unlink()
-            if stat.S_ISREG(status.st_mode):
-                removal.files += 1
-                removal.bytes += status.st_size
+            return
+        if not dry_run:
+            path.unlink()
+        if stat.S_ISREG(status.st_mode):
+            removal.files += 1
+            removal.bytes += status.st_size
     except OSError:
         removal.left.append(path)
 

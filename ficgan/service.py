@@ -12,14 +12,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
 from ficgan.errors import FicganError, InputError
 from ficgan.records import as_json, new_photo
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
     from ficgan.policy import Result
 
 log = logging.getLogger("ficgan.service")
@@ -36,14 +38,6 @@ class ServiceLimits:
     jobs: int = 2  # photos worked on at once
     queue: int = 16  # requests that may wait for one of them; more are refused at once
     patience: float = 30.0  # seconds in which a request's body must have arrived
-
-
-class Refusal(Exception):
-    """A request that is not served: status, sentence, headers."""
-
-    def __init__(self, status: int, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any) -> Callable[[bytes], dict[str, Any]]:
@@ -75,10 +69,6 @@ def make_app(
         change: does what the function of `photo_work` does, in a worker process; called by `limits.jobs` threads.
         token: what `Authorization: Bearer …` must hold; None: nothing is asked.
     """
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse, Response
-    from starlette.routing import Route
-
     pool = ThreadPoolExecutor(limits.jobs, thread_name_prefix="photo")
     inside = 0  # requests that are read, wait or are worked on
 
@@ -86,7 +76,7 @@ def make_app(
         nonlocal inside
         _check_sender(request, token)
         if inside >= limits.jobs + limits.queue:
-            raise Refusal(503, "the service is busy; try again", Retry_After="1")
+            raise HTTPException(503, "the service is busy; try again", {"Retry-After": "1"})
         inside += 1
         try:
             data = await _body(request, limits)
@@ -108,8 +98,8 @@ def make_app(
 
     async def refused(request: Request, error: Exception) -> Response:
         status, message, headers = 500, "the photo could not be worked on", dict[str, str]()
-        if isinstance(error, Refusal):
-            status, message, headers = error.status, str(error), error.headers
+        if isinstance(error, HTTPException):
+            status, message, headers = error.status_code, error.detail, dict(error.headers or {})
         elif isinstance(error, InputError):
             message = str(error).removeprefix("photo: ")
             status = 413 if "megapixels" in message else 422
@@ -124,34 +114,33 @@ def make_app(
 
     return Starlette(
         routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
-        exception_handlers=dict.fromkeys((Refusal, FicganError, Exception), refused),
+        exception_handlers=dict.fromkeys((HTTPException, FicganError, Exception), refused),
         lifespan=lifespan,
     )
 
 
+_CLOSE = {"Connection": "close"}
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def _check_sender(request: Request, token: str | None) -> None:
     """The service is for programs: a web page must not reach it through a browser of the same machine."""
     if "origin" in request.headers:
-        raise Refusal(403, "requests of web pages are not served")
+        raise HTTPException(403, "requests of web pages are not served")
     if token is not None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
-            raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN", WWW_Authenticate="Bearer")
+            raise HTTPException(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not kind.startswith("image/") and kind != "application/octet-stream":
-        raise Refusal(
+        raise HTTPException(
             415, "send the photo itself as the body, with Content-Type: image/jpeg or application/octet-stream"
         )
 
 
 async def _body(request: Request, limits: ServiceLimits) -> bytes:
     """The photo's file; it is never written anywhere."""
-    from starlette.requests import ClientDisconnect
-
-    too_large = Refusal(413, f"the photo's file may have at most {limits.bytes:,} bytes", Connection="close")
+    too_large = HTTPException(413, f"the photo's file may have at most {limits.bytes:,} bytes", _CLOSE)
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limits.bytes:
         raise too_large
@@ -163,9 +152,9 @@ async def _body(request: Request, limits: ServiceLimits) -> bytes:
                 if len(data) > limits.bytes:
                     raise too_large
     except TimeoutError:
-        raise Refusal(408, f"the photo did not arrive within {limits.patience:g} s", Connection="close") from None
+        raise HTTPException(408, f"the photo did not arrive within {limits.patience:g} s", _CLOSE) from None
     except ClientDisconnect:
-        raise Refusal(400, "the photo did not arrive whole") from None
+        raise HTTPException(400, "the photo did not arrive whole") from None
     if not data:
-        raise Refusal(400, "the body is empty; send the photo itself")
+        raise HTTPException(400, "the body is empty; send the photo itself")
     return bytes(data)

@@ -16,9 +16,9 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -60,6 +60,56 @@ class Limits:
     seconds: float = 180.0
     folders: Sequence[str | os.PathLike[str]] = ()
     network: bool = False
+
+
+def in_threads(
+    work: Callable[[Any], Any], tasks: Iterable[Any], count: int, *, patience: float = 0.0
+) -> Generator[tuple[Any, Any], None, None]:
+    """Every task and its result, or the error it raised, in the order of completion.
+
+    With one thread, it is the caller's. Few tasks more than there are threads are taken from the iterable ahead.
+
+    Args:
+        patience: seconds that closing the iterator waits for tasks at work; their threads die with the process.
+    """
+
+    def outcome(task: Any) -> Any:
+        try:
+            return work(task)
+        except BaseException as error:
+            return error
+
+    if count <= 1:
+        yield from ((task, outcome(task)) for task in tasks)
+        return
+    waiting, done = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    source, left = iter(tasks), 0
+
+    def serve() -> None:
+        while (some := waiting.get()) is not None:
+            done.put((some[0], outcome(some[0])))
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        while True:
+            for task in islice(source, 2 * count - left):
+                waiting.put((task,))
+                left += 1
+            if not left:
+                return
+            yield done.get()
+            left -= 1
+    finally:
+        with suppress(queue.Empty):
+            while True:
+                waiting.get_nowait()
+        for _ in threads:
+            waiting.put(None)
+        until = time.monotonic() + patience
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 class Workers:
@@ -116,23 +166,9 @@ class Workers:
         return child
 
     def run(self, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Every task and its result, or the error it raised, in the order of completion.
-
-        Few tasks more than there are workers are taken from the iterable ahead.
-        """
+        """Every task and its result, or the error it raised, in the order of completion."""
         self.wait()
-        source, left = iter(tasks), dict[Future[Any], Any]()
-        pool = ThreadPoolExecutor(self._count)
-        try:
-            while True:
-                for task in islice(source, 2 * self._count - len(left)):
-                    left[pool.submit(self.do, task)] = task
-                if not left:
-                    return
-                for future in wait(left, return_when=FIRST_COMPLETED).done:
-                    yield left.pop(future), future.exception() or future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return in_threads(self.do, tasks, self._count)
 
     def cancel(self) -> None:
         """Make `is_cancelled` true for the running tasks."""

@@ -7,13 +7,14 @@ import json
 import numpy as np
 import pytest
 from stand_ins import Fixed, background, face, photo
-from test_deidentify import Gate, grouped
+from test_deidentify import Gate
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import get_detector
+from ficgan.options import grouped
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.rendered import Renderer
 from ficgan.video.settings import VideoSettings, VideoTools
@@ -25,7 +26,9 @@ Image = np.ndarray
 def build(mode: object, faces: list | None = None, **options: object) -> Deidentifier:  # type: ignore[type-arg]
     faces = [face(40, 30, 80)] if faces is None else faces
     given = {"recognizer": Gate(), "detector": Fixed(faces), "mode": mode, **options}
-    return Deidentifier(None, **grouped(**given))
+    groups = grouped({}, given)
+    del groups["computing"]
+    return Deidentifier(None, **groups)
 
 
 def test_an_anonymiser_takes_the_faces_place_and_the_gate_reads_it() -> None:

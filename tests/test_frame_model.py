@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from scipy.spatial.transform import Rotation
 
 from ficgan import pretrained
 from ficgan.arrays import LUMA, file_header, luminance, write_arrays
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
-from ficgan.faces import Face, MediaPipeMesh, get_detector
+from ficgan.faces import Face, get_detector
 from ficgan.files import file_digest
 from ficgan.frame import HI, LIDS, LO
 from ficgan.frame.appearance import TONE_UNIT
@@ -108,15 +107,6 @@ def test_a_new_face_and_nothing_else_changes(engine: Deidentifier, result: Resul
     assert result.audit["layers"]["source"] == [] and "notes" not in result.audit
 
 
-@pytest.mark.slow
-def test_seed_and_key_say_which_face(
-    make: Callable[..., Deidentifier], engine: Deidentifier, result: Result, photo: Image
-) -> None:
-    np.testing.assert_array_equal(make()(photo, key="a").image, result.image)
-    for name, other in (("seed", make(seed=8)(photo, key="a")), ("key", engine(photo, key="b"))):
-        assert apart(other.image, result.image, result.mask) > 3, name
-
-
 def test_layers_keep_more_and_more_of_the_source(engine: Deidentifier, photo: Image) -> None:
     last = engine.model.num_layers - 1
     near = [apart((out := engine(photo, key="a", layer=i)).image, photo, out.mask) for i in (0, last // 2, last)]
@@ -141,15 +131,6 @@ def test_what_lies_over_a_face_is_drawn_over_and_said(engine: Deidentifier, phot
         return float((inside[..., 2] - inside[..., 1] > 60).mean())
 
     assert violet(barred) == 1 and violet(result.image) < 0.05
-
-
-@pytest.mark.parametrize("seed", [1])
-def test_a_photo_without_colours_gets_none(photo: Image, seed: int) -> None:
-    """Eyes and teeth are drawn in colours of their own."""
-    grey = np.repeat(np.rint(photo @ LUMA).astype(np.uint8)[..., None], 3, 2)
-    made = Deidentifier.from_pretrained(seed=seed, verify=False)(grey)
-    assert [each.action for each in made.faces] == ["generated"]
-    assert np.ptp(made.image.astype(int), axis=2).max() <= 2
 
 
 def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: Image, face: Face) -> None:
@@ -251,18 +232,9 @@ def test_what_is_no_face_is_masked_and_the_audit_says_why(engine: Deidentifier) 
     assert len(np.unique(out.image[out.mask == 1], axis=0)) == 1, "something of it shows"
 
 
-class Turned(MediaPipeMesh):
-    """The same meshes, turned about the upright axis."""
-
-    def read(self, crops: Image) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        points, presence = super().read(crops)
-        middle = points.mean(1, keepdims=True)
-        rotation = Rotation.from_euler("y", 1.2).as_matrix().astype(np.float32)
-        return (points - middle) @ rotation.T + middle, presence
-
-
 def test_a_head_turned_away_is_not_made(model: FrameModel, photo: Image, face: Face) -> None:
-    frame = FrameModel(model.model, model.config, model.bank, network=model.network, mesh=Turned(), k=100)
+    strict = replace(model.config, most_yaw=0.0)
+    frame = FrameModel(model.model, strict, model.bank, network=model.network, mesh=model.mesh, k=100)
     assert "the head is turned" in frame.see([(photo, face)])[0].problem
 
 
@@ -374,22 +346,14 @@ def test_what_it_cannot_do_is_refused() -> None:
 @pytest.mark.slow
 def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:
     appearance, config, info, network = load_appearance(MODEL)
-    path = tmp_path / "model.safetensors"
-    save_appearance(path, appearance, config, info, network=network)
+    assert network is not None
+    path, other = tmp_path / "model.safetensors", replace(config, choices=5)
+    save_appearance(path, appearance, other, info, network=network)
     again, config_again, info_again, network_again = load_appearance(path)
-    assert network is not None and network_again is not None
+    assert network_again is not None
     assert (network_again.reader, network_again.writer) == (network.reader, network.writer)
-    assert (config_again, info_again) == (config, info) == (model.config, ModelInfo.of(MODEL))
-    assert (again.names, again.lights, again.size) == (appearance.names, appearance.lights, appearance.size)
-    (kind, header), (kind_was, header_was) = file_header(path), file_header(MODEL)
-    assert kind == kind_was and header == {name: value for name, value in header_was.items() if name != "linear"}
-    # Numbers of making faces stand in a file where they are not those of the code.
-    other = replace(config, choices=5)
-    save_appearance(tmp_path / "other.safetensors", appearance, other, info)
-    assert file_header(tmp_path / "other.safetensors")[1]["config"] == {"choices": 5}
-    assert load_appearance(tmp_path / "other.safetensors")[1] == other
-    for name in ("components", "predict", "reader", "looks", "attributes", "give", "bands", "light_mean", "light_sd"):
-        np.testing.assert_allclose(getattr(again, name), getattr(appearance, name), rtol=0.02, atol=1e-6, err_msg=name)
+    assert (config_again, info_again, info) == (other, info, ModelInfo.of(MODEL))
+    assert file_header(path)[1]["config"] == {"choices": 5}  # only what is not as in the code
     made = (FrameModel(each, config, model.bank, network=network, k=100) for each in (appearance, again))
     sights = [each.see([(photo, face)])[0] for each in made]
     np.testing.assert_allclose(sights[0].z_id, sights[1].z_id, atol=0.02)
@@ -401,16 +365,13 @@ def test_a_model_wants_its_own_linear_model(tmp_path: Path) -> None:
     path, linear = tmp_path / "model.safetensors", tmp_path / "linear.safetensors"
     appearance, config, info, network = load_appearance(MODEL)
     save_appearance(path, appearance, config, info, network=network, linear=linear.name)
-    assert path.stat().st_size < 0.4 * linear.stat().st_size
     np.testing.assert_array_equal(load_appearance(path)[0].details, appearance.details)
-    save_appearance(
-        tmp_path / "other", replace(appearance, detail_scale=1.0), config, info, linear=linear.name, overwrite=True
-    )
-    with pytest.raises(FicganError, match=linear.name):
-        load_appearance(path)
+    size = linear.stat().st_size
     arrays, header = load_file(linear), file_header(path)[1]
     del arrays["components"]
     write_arrays(linear, arrays, {}, kind="linear")
+    with pytest.raises(FicganError, match=linear.name):  # another one than the header names
+        load_appearance(path)
     header["linear"]["sha256"] = file_digest(linear)
     write_arrays(path, load_file(path), header, kind="appearance")
     with pytest.raises(FicganError, match="components"):
@@ -418,7 +379,7 @@ def test_a_model_wants_its_own_linear_model(tmp_path: Path) -> None:
     linear.unlink()
     with pytest.raises(FicganError, match=linear.name):
         load_appearance(path)
-    save_appearance(path, appearance, config, info, network=network, overwrite=True)
+    assert path.stat().st_size < 0.4 * size
     with pytest.raises(InputError):
         save_appearance(path, appearance, config, info, linear=linear.name)
     assert not linear.exists()  # each file or none

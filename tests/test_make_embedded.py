@@ -1,15 +1,14 @@
-"""tools/make_embedded.py: the embedded files, whole or not at all, and without paths of the machine that made them."""
+"""tools/make_embedded.py: the embedded files, without paths of the machine that made them."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import make_embedded
 import numpy as np
 import pytest
 
@@ -19,41 +18,19 @@ from ficgan.files import file_digest
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.identity import IdentityBank
 
-TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_embedded.py"
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where the embedded files go: the networks of others are there, and what was embedded before."""
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    for name in (
-        "face_mesh.onnx",
-        "gate.onnx",
-        "detector.onnx",
-        "yunet.onnx",
-        "kind.safetensors",
-        "glasses.safetensors",
-        "beards.safetensors",
-    ):
+    for name in (*make_embedded.NETWORKS.values(), make_embedded.MODEL, make_embedded.BANK):
         (folder / name).write_bytes(name.encode())
-    for name in ("appearance.safetensors", "linear.safetensors", "bank.safetensors", "manifest.json"):
-        (folder / name).write_bytes(b"old")
     return folder
 
 
 @pytest.fixture
-def tool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_embedded", TOOL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "FOLDER", folder)
-    return module
-
-
-@pytest.fixture
-def call(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def call(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The command, with a fitted model, its bank and figures."""
     appearance, config, *_ = load_appearance(pretrained.path("model"))
     info = ModelInfo({"kind": "canonical"}, {"licence": "drawn"}, {"images": 5})
@@ -63,21 +40,18 @@ def call(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     IdentityBank.from_codes(codes, None, np.eye(4, 1, dtype=np.uint8), ["Female"], provenance).save(tmp_path / "people")
     (tmp_path / "measured.json").write_text('{"aligned": [1, 2]}')
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make_embedded, "FOLDER", folder)
 
     def run(*arguments: str) -> None:
         monkeypatch.setattr(sys, "argv", ["make_embedded.py", *arguments])
-        tool.main()
+        make_embedded.main()
 
     return run
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: Path) -> None:
     call("fitted.safetensors", "people", "--measured", "measured.json")
-    files = contents(folder)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert not [name for name, content in files.items() if str(tmp_path).encode() in content]
     manifest: dict[str, Any] = json.loads(files["manifest.json"])
     assert {"model", "linear", "bank", "mesh", "gate", "detector", "check", "kind", "glasses", "beards"} == {
@@ -96,18 +70,3 @@ def test_the_embedded_files(call: Callable[..., None], folder: Path, tmp_path: P
     assert bank.provenance["checkpoint"] == manifest["files"]["appearance.safetensors"]["sha256"]
     assert (manifest["data"], manifest["training"]) == ({"licence": "drawn"}, {"images": 5})
     assert manifest["measured"] == {"aligned": [1, 2]}
-
-
-def test_a_failure_leaves_the_old_files(
-    call: Callable[..., None], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = contents(folder)
-
-    def fails(self: IdentityBank, path: Path, *, small: bool) -> IdentityBank:
-        Path(path).write_bytes(b"half")
-        raise OSError("half way")
-
-    monkeypatch.setattr(IdentityBank, "save", fails)
-    with pytest.raises(OSError, match="half way"):
-        call("fitted.safetensors", "people")
-    assert contents(folder) == before

@@ -148,13 +148,6 @@ def test_editable(tree: Path, clean_venv: Path, tmp_path: Path) -> None:
         (tree / "configs" / "another.yaml").unlink()
 
 
-def test_configs_are_read_by_name_only() -> None:
-    import ficgan.configs
-
-    with pytest.raises(KeyError):
-        ficgan.configs.read("../pyproject")
-
-
 def test_every_requirement_is_pinned_at_a_version_that_satisfies_it() -> None:
     """constraints.txt names one version of everything pyproject.toml asks for, and that version is good enough."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -9,14 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 TOOLS = Path(__file__).resolve().parent.parent / "tools"
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py")))
-def test_every_tool_finds_what_it_imports(name: str) -> None:
-    assert callable(import_module(name).main)
 
 
 @pytest.mark.parametrize(
@@ -25,10 +19,9 @@ def test_every_tool_finds_what_it_imports(name: str) -> None:
         "bench networks --checkpoint none",
         "bench train --config none",
         "guessing_attack none",
-        "make_mesh none",
+        "make_networks mesh none",
         "make_networks gate none",
         "make_sbom -o none/x.json",
-        "training_report table none",
     ],
 )
 def test_wrong_input_ends_a_tool_in_a_sentence(
@@ -44,7 +37,7 @@ def test_wrong_input_ends_a_tool_in_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py") if "argparse" in path.read_text()))
+@pytest.mark.parametrize("name", sorted(path.stem for path in TOOLS.glob("*.py")))
 def test_every_tool_says_how_it_is_used(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,59 +69,28 @@ def test_bench_times_what_it_names(line: str, first: str, capsys: pytest.Capture
     assert all(float(cell) > 0 for cell in row[1:] if cell.replace(".", "").isdigit())
 
 
-@pytest.mark.slow
-def test_a_program_is_measured_and_its_face_is_covered(tmp_path: Path) -> None:
-    bench = import_module("bench")
-    for name in ("first", "film"):
-        (tmp_path / name).mkdir()
-    with Image.open(bench.ASTRONAUT) as astronaut:
-        astronaut.resize((320, 320)).save(tmp_path / "first" / "a.jpg")
-    seconds, processors, memory = bench.cost_of("ficgan-deid --mode blur --verify off", "first", tmp_path)
-    assert seconds > 0.1 and processors > 0.1 and 50 < memory < 900
-    where = bench.places(3)
-    bench.make_film(tmp_path / "film" / "film.mp4", where)
-    assert bench.uncovered(tmp_path / "film" / "film.mp4", tmp_path / "film" / "film.mp4", where) == 3
-
-
-# --- the guessing attack, on programs that keep a share of the source -------------------------------------------------
-
-SIDE, COUNT = 12, 30
-
-
-# --- reports of trainings, the demonstration --------------------------------------------------------------------------
-
-
 STAND_IN = """#!{python}
 import json, pathlib, shutil, sys
-inputs = [pathlib.Path(path) for path in sys.argv[1:sys.argv.index("-o")]]
+first, second = sys.argv[1:3]
 out = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
-out.mkdir(exist_ok=True)
-for path in inputs[:{written}]:
-    shutil.copy(path, out / path.name)
-print(json.dumps(dict(inputs=2, written={written}, failed=2 - {written}, faces=4, uncovered={uncovered},
-                      reidentified=0, seconds=1.25)))
-sys.exit({code})
+out.mkdir()
+shutil.copy(first, out)
+print(json.dumps(dict(inputs=2, written=1, failed=1, faces=4, uncovered=2, reidentified=0, seconds=1.25)))
+sys.exit(3)
 """
 
 
-@pytest.mark.parametrize(("written", "uncovered", "code"), [(2, 0, 0), (1, 2, 3)])
-def test_the_demonstration_shows_what_became_of_its_photos(
-    written: int,
-    uncovered: int,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_demonstration_counts_no_failure_as_a_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a stand-in for ficgan-deid: failures do not count as successes."""
+    """With a stand-in for ficgan-deid."""
     stand_in = tmp_path / "ficgan-deid"
-    stand_in.write_text(STAND_IN.format(python=sys.executable, written=written, uncovered=uncovered, code=code))
+    stand_in.write_text(STAND_IN.format(python=sys.executable))
     stand_in.chmod(0o755)
     monkeypatch.setattr("sys.argv", ["demo", "-o", str(tmp_path / "out"), "--command", str(stand_in)])
-    assert import_module("demo").main() == code
+    assert import_module("demo").main() == 3
     lines = capsys.readouterr().out.splitlines()
     assert json.loads(lines[-1])["faces"] == 4
-    named = [Path(line.strip()) for line in lines if line.strip().endswith("before-after.png")]
-    assert len(named) == written and all(path.is_file() for path in named)
-    assert any("Every face found was replaced" in line for line in lines) is (code == 0)
-    assert any("FAILED" in line for line in lines) is (code == 3)
+    (named,) = [Path(line.strip()) for line in lines if line.strip().endswith("before-after.png")]
+    assert named.is_file() and not any("Every face found was replaced" in line for line in lines)
+    assert any("FAILED" in line for line in lines)

@@ -239,10 +239,10 @@ def training_step(config: Config, options: argparse.Namespace, folder: Path) -> 
         for index in range(config.optimizer.batch):
             Image.fromarray(rng.integers(0, 256, (side, side, 3), np.uint8)).save(faces / f"{index:04d}.png")
         data = [faces]
-    run = TrainingRun(config, data, options.run or folder / "run", Team(options.device), None, None, None, "none")
+    run = TrainingRun(config, data, options.run or folder / "run", Team(options.device))
     loss, state = config.loss, run.state
-    begin = loss.adversarial_start_kimg + loss.adversarial_ramp_kimg, loss.verification_ramp_kimg[1]
-    state.start_images = int(max(*begin, config.augment.start_kimg) * 1000) + 1
+    begin = max(loss.adversarial_start_kimg + loss.adversarial_ramp_kimg, loss.verification_ramp_kimg[1])
+    state.start_images = int(begin * 1000) + 1
     state.model.train()
     state.discriminator.train()
 

@@ -1,13 +1,25 @@
-"""Make pretrained/gate.onnx and pretrained/detector.onnx from the published networks.
+"""Make the embedded networks from the published ones.
 
     python tools/make_networks.py gate dlib_face_recognition_resnet_model_v1.dat
     python tools/make_networks.py detector centerface.onnx
+    python tools/make_networks.py mesh face_mesh.onnx
 
 The gate is dlib's face recognition network (CC0). Its file is dlib's own serialisation: layers stand in it in the order
 of computing, each after its name, and tensors are plain little-endian floats after their sizes. The architecture is
 fixed, so the names tell all that is needed. The detector is CenterFace (MIT), freed from its fixed size of pictures.
 Both keep their weights as 16-bit integers with a scale for each row, which become floats when the file is opened;
 16-bit floats would be ten times less exact.
+
+The mesh is MediaPipe's, as converted to ONNX: a network `image` (float [B,256,256,3] in [0, 1]) → `landmarks`,
+`presence`. What is written computes the same from uint8, small and fast; nothing is where the two differ by more than
+LIMIT pixels. What is changed:
+
+- Two thirds of the time went into PRelu, for which onnxruntime leaves its blocked layout and comes back. A PRelu is
+  left·x + relu((right − left)·x): two 1×1 depthwise convolutions, which swallow the relu and the sum. This wants
+  right ≥ left; where it is not so, the channel is stored negated, and the weights that read it are negated too.
+- Padding by empty channels is a convolution too, and 8 channels become 16, a whole block: the layout is never left.
+- Weights are stored as float16 wherever that loses nothing: all of them were float16 in MediaPipe's file.
+- Pixels are scaled by the first convolution, names are short, and the third output (unused) is gone.
 
 Source: King, dlib, examples/dnn_face_recognition_ex.cpp (the network) and dlib/dnn (the serialisation).
 """
@@ -17,24 +29,98 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 import onnx
-from make_mesh import Writer
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 from ficgan.cli.main import handle_errors
-from ficgan.errors import InputError
+from ficgan.device import onnx_session
+from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+
+
+class Writer:
+    """A graph that grows; weights are kept as float16 where that loses nothing and saves something."""
+
+    def __init__(self) -> None:
+        self.casts: list[onnx.NodeProto] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def node(self, kind: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        name = name or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def weight(self, value: Array) -> str:
+        name = f"w{len(self.weights)}"
+        if value.dtype.kind == "f":
+            value, half = value.astype(np.float32), value.astype(np.float16)
+            if value.size >= 512 and (half == value).all():
+                self.casts.append(helper.make_node("Cast", [f"{name}h"], [name], to=TensorProto.FLOAT))
+                self.weights.append(numpy_helper.from_array(half, f"{name}h"))
+                return name
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def conv(self, x: str, weight: Array, *bias: Array, **attributes: Any) -> str:
+        return self.node("Conv", x, self.weight(weight), *(self.weight(array) for array in bias), **attributes)
+
+    def scale(self, x: str, factor: Array) -> str:
+        """A factor for each channel, as a convolution."""
+        return self.conv(x, factor.reshape(-1, 1, 1, 1), group=len(factor), kernel_shape=[1, 1])
+
+
+def model_of(
+    graph: Writer, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], licence: str
+) -> onnx.ModelProto:
+    """The model of a grown graph, checked."""
+    made = helper.make_graph(graph.casts + graph.nodes, "ficgan", inputs, outputs, graph.weights)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"licence": licence})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def shrunk(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same network with its large weights in 16 bits."""
+    casts, weights = [], []
+    for stored in model.graph.initializer:
+        value = numpy_helper.to_array(stored)
+        if value.dtype != np.float32 or value.size < 512:
+            weights.append(stored)
+            continue
+        scale = np.abs(value).max(tuple(range(1, value.ndim)), keepdims=True).clip(1e-12) / 32767
+        name = stored.name
+        weights += [
+            numpy_helper.from_array(np.rint(value / scale).astype(np.int16), f"{name}/steps"),
+            numpy_helper.from_array(scale.astype(np.float32), f"{name}/scale"),
+        ]
+        casts.append(helper.make_node("Cast", [f"{name}/steps"], [f"{name}/float"], to=TensorProto.FLOAT))
+        casts.append(helper.make_node("Mul", [f"{name}/float", f"{name}/scale"], [name]))
+    nodes = list(model.graph.node)
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(weights)
+    model.graph.node.extend([*casts, *nodes])
+    return model
+
+
+# --- gate -------------------------------------------------------------------------------------------------------------
+
 SIDE = 150
 MEANS = (122.782, 117.001, 104.298)  # of dlib's input layer, RGB; pixels are divided by 256 then
 LICENCE = "dlib_face_recognition_resnet_model_v1, Davis King 2017, CC0 1.0; converted"
 _LAYER = re.compile(rb"\x01.(con_4|affine_|avg_pool_2|fc_2)", re.DOTALL)
-
-Floats = NDArray[np.float32]
 
 
 def integer(data: bytes, at: int) -> tuple[int, int]:
@@ -73,49 +159,9 @@ def read(path: Path) -> list[tuple[str, Floats]]:
     return layers
 
 
-def shrunk(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same network with its large weights in 16 bits."""
-    casts, weights = [], []
-    for stored in model.graph.initializer:
-        value = numpy_helper.to_array(stored)
-        if value.dtype != np.float32 or value.size < 512:
-            weights.append(stored)
-            continue
-        scale = np.abs(value).max(tuple(range(1, value.ndim)), keepdims=True).clip(1e-12) / 32767
-        name = stored.name
-        weights += [
-            numpy_helper.from_array(np.rint(value / scale).astype(np.int16), f"{name}/steps"),
-            numpy_helper.from_array(scale.astype(np.float32), f"{name}/scale"),
-        ]
-        casts.append(helper.make_node("Cast", [f"{name}/steps"], [f"{name}/float"], to=TensorProto.FLOAT))
-        casts.append(helper.make_node("Mul", [f"{name}/float", f"{name}/scale"], [name]))
-    nodes = list(model.graph.node)
-    del model.graph.initializer[:], model.graph.node[:]
-    model.graph.initializer.extend(weights)
-    model.graph.node.extend([*casts, *nodes])
-    return model
-
-
-def detector(path: Path) -> onnx.ModelProto:
-    """CenterFace with free batch, height and width: the file fixes them, though it is fully convolutional."""
-    network = onnx.load(str(path))
-    weights = {value.name for value in network.graph.initializer}
-    inputs = [value for value in network.graph.input if value.name not in weights]  # old files list weights, too
-    del network.graph.input[:]
-    network.graph.input.extend(inputs)
-    del network.graph.value_info[:]
-    for value in (*network.graph.input, *network.graph.output):
-        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
-            if axis != 1:
-                dimension.dim_param = f"{value.name}_{axis}"
-    network.ir_version = max(network.ir_version, 4)  # earlier ones want the weights among the inputs
-    helper.set_model_props(network, {"licence": "CenterFace, Star-Clouds 2019, MIT; converted"})
-    return network
-
-
-def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
+def gate(path: Path) -> onnx.ModelProto:
     """The network: images uint8 [N,150,150,3] → embeddings float32 [N,128]."""
-    graph, rest = Writer(), iter(layers)
+    graph, rest = Writer(), iter(read(path))
 
     def convolution(x: str, inside: int, outside: int, side: int, stride: int) -> str:
         """A convolution, the affine layer behind it folded in."""
@@ -168,25 +214,156 @@ def gate(layers: list[tuple[str, Floats]]) -> onnx.ModelProto:
     graph.node("MatMul", x, graph.weight(last.reshape(256, 128)), name="embeddings")
     image = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", SIDE, SIDE, 3])
     out = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["N", 128])
-    made = helper.make_graph(graph.casts + graph.nodes, "dlib face recognition", [image], [out], graph.weights)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, {"licence": LICENCE})
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return shrunk(model_of(graph, [image], [out], LICENCE))
+
+
+# --- detector ---------------------------------------------------------------------------------------------------------
+
+
+def detector(path: Path) -> onnx.ModelProto:
+    """CenterFace with free batch, height and width: the file fixes them, though it is fully convolutional."""
+    network = onnx.load(str(path))
+    weights = {value.name for value in network.graph.initializer}
+    inputs = [value for value in network.graph.input if value.name not in weights]  # old files list weights, too
+    del network.graph.input[:]
+    network.graph.input.extend(inputs)
+    del network.graph.value_info[:]
+    for value in (*network.graph.input, *network.graph.output):
+        for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+            if axis != 1:
+                dimension.dim_param = f"{value.name}_{axis}"
+    network.ir_version = max(network.ir_version, 4)  # earlier ones want the weights among the inputs
+    helper.set_model_props(network, {"licence": "CenterFace, Star-Clouds 2019, MIT; converted"})
+    return shrunk(network)
+
+
+# --- mesh -------------------------------------------------------------------------------------------------------------
+
+LIMIT = 0.01  # pixels of 256; float32 sums in another order differ by .001
+BLOCK = 16
+MESH_LICENCE = "MediaPipe Face Mesh, Google, Apache License 2.0; converted, changed"
+
+
+def rewrite(source: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function from uint8 pixels, in operators that onnxruntime keeps in its blocked layout."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in source.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    out = Writer()
+    new: dict[str, str] = {}  # name in the source -> name here
+    sign: dict[str, Array] = {}  # name in the source -> 1 or -1 for each channel, 0 for one added to fill a block
+
+    def prelu(x: str, slope: Array, sx: Array, exact: bool) -> tuple[str, Array]:
+        slope = np.pad(slope.ravel().astype(np.float64), (0, len(sx) - slope.size))
+        left, right = np.where(sx < 0, -1.0, slope), np.where(sx < 0, -slope, 1.0)
+        if exact:  # for a pooling, which cannot read negated channels
+            kink = out.scale(out.node("Relu", x), right - left)
+            return out.node("Add", out.scale(x, left), kink), np.abs(sx)
+        s = np.where(right < left, -1.0, 1.0)
+        kink = out.node("Relu", out.scale(x, s * (right - left)))
+        return out.node("Add", out.scale(x, s * left), kink), s * np.abs(sx)
+
+    def convolve(node: onnx.NodeProto, x: str, sx: Array, attributes: dict[str, Any]) -> tuple[str, Array]:
+        weight, bias = values[node.input[1]], values[node.input[2]]
+        if x == "pixels":
+            weight = weight.astype(np.float64) / 255
+        depthwise = attributes["group"] > 1
+        fill = BLOCK - len(bias) if len(bias) == BLOCK // 2 else 0
+        weight = np.pad(weight, ((0, fill), (0, 0 if depthwise else len(sx) - weight.shape[1]), (0, 0), (0, 0)))
+        s = np.pad(np.ones(len(bias)), (0, fill))
+        if depthwise:
+            s, attributes["group"] = sx, len(sx)
+        else:
+            weight = weight * sx[:, None, None]
+            if [user.op_type for user in users[node.output[0]]] == ["Add"]:  # it joins what is there
+                (other,) = set(users[node.output[0]][0].input) - set(node.output)
+                s = sign[other]
+                weight = weight * s[:, None, None, None]
+        return out.conv(x, weight, np.pad(bias, (0, fill)) * s, **attributes), s
+
+    for node in source.graph.node:
+        name, x = node.output[0], new.get(node.input[0], "")
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if node.op_type == "Transpose":
+            nchw = out.node("Transpose", "image", perm=[0, 3, 1, 2])
+            new[name] = out.node("Cast", nchw, name="pixels", to=TensorProto.FLOAT)
+            sign[name] = np.ones(3)
+        elif node.op_type == "Conv":
+            new[name], sign[name] = convolve(node, x, sign[node.input[0]], attributes)
+        elif node.op_type == "PRelu":
+            pooled = any(user.op_type == "MaxPool" for user in users[name])
+            new[name], sign[name] = prelu(x, values[node.input[1]], sign[node.input[0]], pooled)
+        elif node.op_type == "Add":
+            assert (sign[node.input[0]] == sign[node.input[1]]).all()
+            new[name], sign[name] = out.node("Add", x, new[node.input[1]]), sign[node.input[0]]
+        elif node.op_type == "MaxPool":
+            assert (sign[node.input[0]] == 1).all()
+            new[name], sign[name] = out.node("MaxPool", x, **attributes), sign[node.input[0]]
+        elif node.op_type == "Pad":
+            have, more = len(sign[node.input[0]]), int(values[node.input[1]][5])
+            sign[name] = np.ones(have + more)
+            new[name] = out.conv(x, np.eye(have + more, have)[..., None, None], kernel_shape=[1, 1])
+        elif node.op_type == "Reshape" and x:  # two in a row before each output; the last one says it all
+            new[name] = x
+            if name == "landmarks":
+                out.node("Reshape", x, out.weight(np.array([0, 478, 3])), name=name)
+            elif name == "presence":
+                out.node("Reshape", x, out.weight(np.array([-1])), name=name)
+        elif node.op_type not in ("Sigmoid", "Reshape"):
+            raise SystemExit(f"The network has an operator {node.op_type}, which this tool does not know.")
+    image = helper.make_tensor_value_info("image", TensorProto.UINT8, ["batch", 256, 256, 3])
+    found = [
+        helper.make_tensor_value_info("landmarks", TensorProto.FLOAT, ["batch", 478, 3]),
+        helper.make_tensor_value_info("presence", TensorProto.FLOAT, ["batch"]),
+    ]
+    return model_of(out, [image], found, MESH_LICENCE)
+
+
+def pictures(count: int = 16) -> NDArray[np.uint8]:
+    """The astronaut's face: smooth and rough, bright and dark."""
+    face = np.asarray(Image.open(FOLDER.parent / "tools" / "astronaut.jpg").convert("RGB"))[35:205, 140:310]
+    rng, images = np.random.default_rng(0), []
+    for index in range(count):
+        turn = cv2.getRotationMatrix2D(rng.uniform(70, 100, 2), rng.uniform(-25, 25), rng.uniform(1.2, 1.8))
+        turn[:, 2] += 43
+        image = cv2.warpAffine(face, turn, (256, 256), borderMode=cv2.BORDER_REFLECT)
+        noise = rng.normal(0, 4 * index, image.shape)
+        images.append((image * rng.uniform(0.5, 1.2) + noise).clip(0, 255).astype(np.uint8))
+    return np.stack(images)
+
+
+def mesh(path: Path) -> onnx.ModelProto:
+    """The face mesh rewritten, after a comparison with its source."""
+    source = onnx.load(str(path))
+    made, images = rewrite(source), pictures()
+    wanted, got = (
+        onnx_session(model.SerializeToString()).run(["landmarks", "presence"], {"image": given})
+        for model, given in ((source, images.astype(np.float32) / 255), (made, images))
+    )
+    gaps = [float(np.abs(a - b).max()) for a, b in zip(wanted, got, strict=True)]
+    print(f"largest difference: landmarks {gaps[0]:.5f} px of 256, presence {gaps[1]:.5f} (about {got[1].max():.0f})")
+    if not max(gaps) <= LIMIT:
+        raise FicganError(f"the networks differ by more than {LIMIT}; nothing was written")
+    return made
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gate", "detector"))
+    makers = {"gate": (gate, "gate.onnx"), "detector": (detector, "detector.onnx"), "mesh": (mesh, "face_mesh.onnx")}
+    parser.add_argument("what", choices=makers)
     parser.add_argument("file", type=Path)
-    parser.add_argument("-o", "--out", type=Path, help="default: pretrained/gate.onnx or detector.onnx")
+    parser.add_argument("-o", "--out", type=Path, help="default: the file in pretrained/")
     options = parser.parse_args()
-    made = gate(read(options.file)) if options.what == "gate" else detector(options.file)
-    made = shrunk(made)
+    make, name = makers[options.what]
+    made, out = make(options.file), options.out or FOLDER / name
     onnx.checker.check_model(made)
-    out = options.out or FOLDER / f"{options.what}.onnx"
     with atomic_write(out, overwrite=True) as file:
-        file.write(made.SerializeToString())
+        file.write(made.SerializeToString(deterministic=True))
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
 
 

@@ -319,7 +319,7 @@ def _people_figures(shown: Played, source: list[Image], result: list[Image]) -> 
 
 def _size(area: Area) -> float:
     """Shorter side in pixels that a detector's box of this face has, about: its inner ellipse is .72 of it."""
-    return float(2 * np.sqrt(area.full / np.pi) / 0.72 * 0.86)  # type: ignore[attr-defined]
+    return float(2 * np.sqrt(area.full / np.pi) / 0.72 * 0.86)
 
 
 def _middle(area: Area) -> Any:

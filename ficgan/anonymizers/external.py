@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
+from ficgan.arrays import resize
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import lock
 from ficgan.registry import Parametrised, param
@@ -25,8 +26,6 @@ _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 # Of the private folders in the temporary folder; a killed run leaves its own, and `ficgan purge` removes it by the file
 # that marks it.
 TEMPORARY_PREFIX, MARKER = "ficgan-external-", ".ficgan-folder"
-
-Read = Callable[[Path, str, int], Images]  # file, name of the face, side S of the crops → [S,S,3] uint8 RGB
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class Program(Parametrised):
     label: str = param("", "what tables call it")
     timeout: float = param(3600.0, "seconds a run may take", low=0.001)
 
+    any_side: ClassVar[bool] = False  # whether its images may be squares of another side
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.command and self.folder:
@@ -53,7 +54,7 @@ class Program(Parametrised):
             traits: Any = getattr(self, "traits")  # noqa: B009 (the subclass has it)
             object.__setattr__(self, "traits", replace(traits, title=self.label))
 
-    def made_of(self, faces: Faces, read: Read) -> Images:
+    def made_of(self, faces: Faces) -> Images:
         """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
             raise UsageError(
@@ -63,7 +64,12 @@ class Program(Parametrised):
         if len(faces):
             with self._run(faces) if self.command else contextlib.nullcontext(self._gather(faces)) as files:
                 for index, (file, name) in enumerate(zip(files, faces.names, strict=True)):
-                    out[index] = read(file, name, side)
+                    pixels = read_pixels(file, name)
+                    height, width = pixels.shape[:2]
+                    if height != width or not (self.any_side or width == side):
+                        size = f"{width}×{height}, not {side}×{side}"
+                        raise InputError(f"external: {file.name} for {name} is {size}; give crops of that size")
+                    out[index] = resize(pixels, side)
         return out
 
     def _arguments(self, folders: Mapping[str, str]) -> list[str]:
@@ -90,13 +96,11 @@ class Program(Parametrised):
             mark.flush()
             lock(mark)  # for as long as it is open: `ficgan purge` leaves it alone
             source, target = Path(work, "input"), Path(work, "output")
-            source.mkdir(mode=0o700)
-            target.mkdir(mode=0o700)
+            source.mkdir()
+            target.mkdir()
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
-                with os.fdopen(descriptor, "wb") as sink:
-                    Image.fromarray(image).save(sink, format="PNG", compress_level=1)
+                Image.fromarray(image).save(source / file, compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
             made = [target / file for file in files]
             self._need(dict(zip(faces.names, made, strict=True)), "the program wrote")
@@ -146,15 +150,6 @@ class Program(Parametrised):
             raise InputError(f"{self.name}: {begin} no image of {', '.join(missing[:3])}{more}; leave those faces out")
 
 
-def read_same_size(file: Path, name: str, side: int) -> Images:
-    """The pixels [S,S,3] of an image that must have the side S (else InputError); nothing is resized."""
-    pixels = read_pixels(file, name)
-    if pixels.shape != (side, side, 3):
-        size = f"{pixels.shape[1]}×{pixels.shape[0]}"
-        raise InputError(f"external: {file.name} for {name} is {size}, not {side}×{side}; give crops of that size")
-    return pixels
-
-
 def read_pixels(file: Path, name: str) -> Images:
     """The pixels [H,W,3] uint8 RGB of an opaque 8-bit image file; nothing else is guessed at, but an InputError."""
     from PIL import Image
@@ -180,4 +175,4 @@ class External(Program, Anonymizer):
 
     def __call__(self, faces: Faces) -> Images:
         """See `Program.made_of`."""
-        return self.made_of(faces, read_same_size)
+        return self.made_of(faces)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,12 +91,7 @@ def _block_sources(side: int, block: int, key: str) -> Index:
     order = generator("block-permutation", n, key).permutation(n * n)
     blocks = np.empty(n * n, np.int64)
     blocks[order] = np.roll(order, 1)  # one cycle through all blocks in the order drawn
-    whole = n * block
-    grid = np.arange(side * side, dtype=np.int32).reshape(side, side)
-    tiles = grid[:whole, :whole].reshape(n, block, n, block).transpose(0, 2, 1, 3).reshape(n * n, block, block)
-    moved = tiles[blocks].reshape(n, n, block, block).transpose(0, 2, 1, 3).reshape(whole, whole)
-    grid[:whole, :whole] = moved
-    return _kept(grid.ravel())
+    return _kept(_permuted(np.arange(side * side).reshape(side, side), block, blocks).ravel())
 
 
 @lru_cache(maxsize=16)
@@ -207,15 +202,14 @@ class KRtio(Anonymizer):
         return total / self.k
 
 
-def _permuted(image: Images, block: int, order: NDArray[np.int64]) -> Images:
-    cells = image.shape[0] // block
-    whole = cells * block
+def _permuted(image: NDArray[Any], block: int, order: NDArray[np.int64]) -> NDArray[Any]:
+    """A square [S,S,…] whose whole blocks are those of this order; what is left beside them stays."""
+    cells = len(image) // block
+    whole, inside = cells * block, image.shape[2:]
     out = image.copy()
-    if not cells:
-        return out
-    blocks = image[:whole, :whole].reshape(cells, block, cells, block, 3).swapaxes(1, 2).reshape(-1, block, block, 3)
-    moved = blocks[order].reshape(cells, cells, block, block, 3).swapaxes(1, 2)
-    out[:whole, :whole] = moved.reshape(whole, whole, 3)
+    tiles = image[:whole, :whole].reshape(cells, block, cells, block, *inside).swapaxes(1, 2)
+    moved = tiles.reshape(cells**2, block, block, *inside)[order].reshape(tiles.shape).swapaxes(1, 2)
+    out[:whole, :whole] = moved.reshape(whole, whole, *inside)
     return out
 
 

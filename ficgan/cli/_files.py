@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from ficgan.files import Place, StorePath, file_digest, is_store, local_file, ne
 from ficgan.images import (
     CAMERA,
     FILM_SUFFIXES,
-    NUMBERED,
     READABLE_SUFFIXES,
     WRITABLE_FILMS,
     WRITABLE_SUFFIXES,
@@ -28,7 +27,7 @@ from ficgan.images import (
     output_suffix,
     unread,
 )
-from ficgan.records import MANIFEST, NewPhoto, film_record, new_photo, vouches_for
+from ficgan.records import MANIFEST, film_record, new_photo, photo_record, vouches_for
 
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
@@ -46,10 +45,9 @@ FOLDER = "folders that are links, hidden, or projects of films; name them to hav
 
 
 def is_address(name: str) -> bool:
-    """Whether an input is a camera, a stream, or a pattern of numbered images: nothing beside which a result fits."""
-    if CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists()):
-        return not is_store(name)
-    return bool(NUMBERED.search(Path(name).name)) and not Path(name).exists()
+    """Whether an input is a camera or a stream: nothing beside which a result fits."""
+    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
+    return bool(address) and not is_store(name)
 
 
 def mirrored(
@@ -134,10 +132,9 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     """Pair every input file with its output.
 
     Args:
-        inputs: files and folders, of this machine or of stores; `camera:0`, addresses of streams and patterns of
-            numbered images (`frames/%05d.png`). In folders only photos and films count, and links to folders, hidden
-            folders, projects of films and results are left out; a file named here is taken, unless its side-car proves
-            that it is a result.
+        inputs: files and folders, of this machine or of stores; `camera:0` and addresses of streams. In folders only
+            photos and films count, and links to folders, hidden folders, projects of films and results are left out; a
+            file named here is taken, unless its side-car proves that it is a result.
         out: a folder, in which the trees are mirrored; a file, when there is one input and the name ends like an
             image's or a film's; None: beside the inputs, with `_anonymized` added to their names.
         overwrite: an output may replace its own input.
@@ -310,10 +307,35 @@ def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
 
 # -- the work ---------------------------------------------------------------------------------------------------------
 
+VOICES = "The sound is copied, and a voice identifies, too; --audio drop leaves it out."
+
+
+@dataclass(frozen=True, eq=False)
+class NewFile:
+    """What became of a photo or film. Plain data: it may come from another process.
+
+    Args:
+        data: of a photo, which is still to be written; None: a film, which is.
+        record: for the side-car; None: there is none.
+        problems: what somebody must look at before the result is published.
+        objects: what is no face and was covered, by name: finds in photos, tracks of films.
+        failure: why a photo has no result; "" where it has one.
+    """
+
+    data: bytes | None
+    input_sha256: str | None
+    record: dict[str, Any] | None
+    counts: dict[str, int]
+    notes: Sequence[str]
+    problems: Sequence[str]
+    objects: Mapping[str, int]
+    failure: str = ""
+    seconds: float = 0.0
+
 
 @dataclass(frozen=True)
 class FileSetup:
-    """What all files of a run share. It can be pickled; called in a worker, it loads the model.
+    """What all files of a run share; called, it loads the model, and gives what makes one file after the other.
 
     Args:
         make_engine, engine: makes a `Deidentifier`, and of what.
@@ -334,84 +356,59 @@ class FileSetup:
     decisions: Mapping[str, PhotoDecisions] | None = None
     credentials: Credentials | None = None
 
-    def __call__(self) -> Callable[[FileJob], dict[str, Any]]:
-        """Load the model; for a worker, whose results are plain data."""
+    def __call__(self) -> Callable[..., NewFile]:
+        """`work(job, progress)`: a film is written, a photo handed over."""
+        engine = draw = self.make_engine(**self.engine)
+        if self.decisions is not None:
+            from ficgan.deidentify.review import deciding
+
+            draw = deciding(engine, self.decisions)
+
+        def work(job: FileJob, progress: Progress = unheard) -> NewFile:
+            began = time.monotonic()
+            made = self._film(engine, job, progress) if job.film else self._photo(draw, job)
+            return replace(made, seconds=time.monotonic() - began)
+
+        return work
+
+    def plain(self) -> Callable[[FileJob], dict[str, Any]]:
+        """The same for a worker process, whose results are plain data."""
         from ficgan.workers import report
 
-        work = FileWork(self)
-        _ = work.draw
+        work = self()
+        return lambda job: vars(work(job, report))
 
-        def plain(job: FileJob) -> dict[str, Any]:
-            made, seconds = work(job, report)
-            return {"film": job.film, "made": vars(made), "seconds": seconds}
-
-        return plain
-
-
-@dataclass(frozen=True, eq=False)
-class NewFilm:
-    """What became of a film, which is written. Plain data: it may come from another process.
-
-    Args:
-        record: for the side-car.
-        problems: what somebody must look at before the film is published.
-        objects: tracks of what is no face and was covered, by name.
-    """
-
-    input_sha256: str | None
-    record: dict[str, Any] | None
-    counts: dict[str, int]
-    notes: Sequence[str]
-    problems: Sequence[str]
-    has_audio: bool
-    objects: Mapping[str, int] = field(default_factory=dict)
-
-
-class FileWork:
-    """Turns one file after the other into its result: a film is written, a photo handed over."""
-
-    def __init__(self, setup: FileSetup) -> None:
-        self._setup, self._engine = setup, setup.make_engine(**setup.engine)
-
-    @cached_property
-    def draw(self) -> Any:
-        """What makes photos: the engine, or what does as was decided."""
-        if self._setup.decisions is None:
-            return self._engine
-        from ficgan.deidentify.review import deciding
-
-        return deciding(self._engine, self._setup.decisions)
-
-    def __call__(self, job: FileJob, progress: Progress = unheard) -> tuple[NewPhoto | NewFilm, float]:
-        """The result, and the seconds it took."""
-        began = time.monotonic()
-        made = self._film(job, progress) if job.film else self._photo(job)
-        return made, time.monotonic() - began
-
-    def _photo(self, job: FileJob) -> NewPhoto:
+    def _photo(self, draw: Any, job: FileJob) -> NewFile:
+        name = str(job.source)
         data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
-        signs, name = self._setup.credentials, str(job.source)
-        try:
-            made = new_photo(self.draw, data, name, output=str(job.output), refuse=False, **self._setup.photo)
-        except FicganError as error:  # such as a program of the user's that failed
-            raise InputError(with_name(name, str(error))) from error
-        if signs is not None and made.data and (set(made.actions) - {"kept"} or made.objects):
-            made = replace(made, data=signs.photo(made.data, job.output.suffix, made.actions))
-        return made
+        made = new_photo(draw, data, name, output=str(job.output), refuse=False, **self.photo)
+        counts = {"faces": len(made.actions), "masked": made.actions.count("masked"), "uncovered": made.uncovered}
+        notes = [f"{name}: {note}" for note in made.notes]
+        if made.problem:
+            return NewFile(b"", made.input_sha256, None, counts, notes, [], {}, made.problem)
+        if self.credentials is not None and (set(made.actions) - {"kept"} or made.objects):
+            made = replace(made, data=self.credentials.photo(made.data, job.output.suffix, made.actions))
+        notes += [with_name(name, note) for note in made.audit.get("notes", ())]
+        if not made.actions and not made.objects:
+            notes.append(f"{name}: no face found; {job.output} is the same picture")
+        faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
+        problems = [f"{job.output}: {faces} still recognised; do not publish it"] if made.reidentified else []
+        counts |= {"reidentified": made.reidentified, "no_face": int(not made.actions)}
+        counts["unread"] = len(made.actions) if made.audit.get("gate", "") is None else 0
+        record = None if self.recorded is None else photo_record(made, job.place, self.recorded)
+        return NewFile(made.data, made.input_sha256, record, counts, notes, problems, made.objects)
 
-    def _film(self, job: FileJob, progress: Progress) -> NewFilm:
-        setup, process = self._setup, self._engine.process_video
-        if setup.project is not None:
-            process = partial(self._engine.render_video, setup.project)
+    def _film(self, engine: Any, job: FileJob, progress: Progress) -> NewFile:
+        process = engine.process_video if self.project is None else partial(engine.render_video, self.project)
         with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
             digest = file_digest(source) if not job.address and source.is_file() else None
-            result = process(job.address or source, output, progress=progress, **setup.film)
-            if setup.credentials is not None and (result.tracks or result.objects):
-                setup.credentials.film(output, result.faces)
+            result = process(job.address or source, output, progress=progress, **self.film)
+            if self.credentials is not None and (result.tracks or result.objects):
+                self.credentials.film(output, result.faces)
             record = None
-            if setup.recorded is not None:
+            if self.recorded is not None:
                 known = {} if digest is None else {"input_sha256": digest}
-                record = film_record(result, output, job.place, setup.recorded, **known)
+                record = film_record(result, output, job.place, self.recorded, **known)
         counts = {
             "faces": result.tracks,
             "masked": result.masked_people,
@@ -422,9 +419,9 @@ class FileWork:
             "reidentified": result.reidentified or 0,
             "review": len(result.review),
         }
-        notes = [with_name(job.name, note) for note in result.notes]
+        notes = [VOICES] * bool(result.has_audio) + [with_name(job.name, note) for note in result.notes]
         objects = {name: found["tracks"] for name, found in result.objects.items()}
-        return NewFilm(digest, record, counts, notes, list(_problems(job, result)), result.has_audio, objects)
+        return NewFile(None, digest, record, counts, notes, list(_problems(job, result)), objects)
 
 
 def _problems(job: FileJob, result: VideoResult) -> Iterator[str]:

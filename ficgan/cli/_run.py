@@ -1,6 +1,6 @@
 """One run over files: what earlier runs left, what became of each file, and the counts at its end.
 
-Who works on them is at the end: threads, worker processes or actors of Ray.
+Worker processes and actors of Ray are at the end.
 """
 
 from __future__ import annotations
@@ -9,32 +9,29 @@ import contextlib
 import json
 import queue
 import sys
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFilm, make_folder, obstacle, with_name
+from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFile, make_folder, obstacle, with_name
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, sentence
 from ficgan.errors import FicganError, InputError, Progress, TakenError, memory_ran_out
-from ficgan.files import Place, alone_in, digest_of, unreadable, write_file
+from ficgan.files import Place, alone_in, file_digest, unreadable, write_file
 from ficgan.images import disguised
-from ficgan.records import NewPhoto, RunManifest, as_json, long_name, own_sidecar, photo_record, sidecar_path
+from ficgan.records import RunManifest, as_json, own_sidecar, sidecar_path
 
 if TYPE_CHECKING:
     from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
-# A file, and a function that gives its result (`NewPhoto` or `NewFilm`) and seconds, or raises its error.
-Done = tuple[FileJob, Callable[[], Any]]
+# A file, and its result or the error that it raised.
+Done = tuple[FileJob, NewFile | BaseException]
 # Counts that a run ends with.
 SUMMARY = (
     *("inputs", "written", "failed", "faces", "masked", "uncovered"),
@@ -56,7 +53,6 @@ class DeidRun:
         skip_existing: whether finished ones are left, and are no failures.
         recorded: options as side-cars hold them.
         credentials: sign results, which not every kind of file can hold.
-        linked: whether a person keeps one new face in all photos: finished ones are looked at again, for who is there.
         counts: by the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
         objects: what is no face and was covered, by name: finds in photos, tracks of films.
     """
@@ -68,13 +64,11 @@ class DeidRun:
     skip_existing: bool = False
     recorded: Mapping[str, Any] = field(default_factory=dict)
     credentials: Credentials | None = None
-    linked: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     objects: Counter[str] = field(default_factory=Counter)
-    _finished: set[FileJob] = field(default_factory=set)
     _unlisted: list[FileJob] = field(default_factory=list)
     _photos_left: int = 0
-    _warned_of_voices: bool = False
+    _said: set[str] = field(default_factory=set)
 
     # -- before the work ----------------------------------------------------------------------------------------------
 
@@ -92,8 +86,6 @@ class DeidRun:
             self.report.info("Nothing to do: neither photo nor film among the inputs.")
         self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
         ready = [job for job in plan.jobs if self._is_ready(job)]
-        if self.linked and ready:
-            ready = [job for job in plan.jobs if job in {*ready, *self._finished}]
         self._photos_left = sum(not job.film for job in ready)
         self.report.begin(len(ready))
         return ready
@@ -106,14 +98,12 @@ class DeidRun:
                 self.counts["skipped"] += 1
                 if not self.manifest.tells_of(job.output):
                     self._unlisted.append(job)
-                if self.linked and not job.film:
-                    self._finished.add(job)
                 return False
             self.check_free(job)
             if (found := obstacle(job.output.parent)) is not None:
                 raise InputError(f"{found}: cannot be written to; choose another output folder")
-        except InputError as error:
-            self._refuse(job.name, job.output, str(error))
+        except (InputError, OSError) as error:
+            self._refuse(job.name, job.output, with_name(job.name, sentence(error)))
             return False
         return True
 
@@ -126,8 +116,7 @@ class DeidRun:
         if self.credentials is not None and not self.credentials.takes(job.output.suffix):
             return f"{job.output}: this kind of file holds no content credentials; choose another, or leave --sign out"
         with job.source.open("rb") as file:
-            why = disguised(job.name, file, film=job.film)
-        return why or long_name(job.name, job.output.name, film=job.film, sidecar=self.sidecar)
+            return disguised(job.name, file, film=job.film)
 
     def check_free(self, job: FileJob) -> None:
         """An InputError where a file is in the way of a result."""
@@ -159,9 +148,9 @@ class DeidRun:
         if record is None:
             return "exists and its side-car does not"
         here = isinstance(job.output, Path) or not self.manifest.tells_of(job.output)  # reading a store takes its time
-        if here and record.get("sha256") not in (None, digest_of(job.output)):
+        if here and record.get("sha256") not in (None, file_digest(job.output)):
             return "is not the file that its side-car tells of"
-        if here and not job.address and record.get("input_sha256") not in (None, digest_of(job.source)):
+        if here and not job.address and record.get("input_sha256") not in (None, file_digest(job.source)):
             return "was made of another file"
         mine, before = json.loads(as_json(self.recorded)), record.get("options")
         before = before if isinstance(before, dict) else {}
@@ -174,23 +163,18 @@ class DeidRun:
 
     def take(self, results: Iterable[Done], total: int) -> None:
         """Write results as they come."""
-        for done, (job, outcome) in enumerate(results, 1):
-            if job in self._finished:
-                with suppress(Exception):  # its result is there; it failed to show people only
-                    outcome()
-            else:
-                self._settle(job, outcome)
+        for done, (job, made) in enumerate(results, 1):
+            self._settle(job, made)
             self._photos_left -= not job.film
             self.report(done, total, job.name)
 
-    def _settle(self, job: FileJob, outcome: Callable[[], tuple[NewPhoto | NewFilm, float]]) -> None:
+    def _settle(self, job: FileJob, made: NewFile | BaseException) -> None:
         """Write one result and its line in the manifest. One input must not end the others."""
         before, message = self.counts.copy(), None
-        record: dict[str, Any] = {"seconds": None}
         try:
-            made, seconds = outcome()
-            record = {"seconds": round(seconds, 3), "input_sha256": made.input_sha256}
-            self.film(job, made) if isinstance(made, NewFilm) else self._photo(job, made)
+            if isinstance(made, BaseException):
+                raise made
+            self.write(job, made)
         except TakenError as error:  # another run made it meanwhile, and says so in the manifest
             self.counts = before
             if self.skip_existing and job.output.is_file():
@@ -200,16 +184,19 @@ class DeidRun:
             return
         except Exception as error:
             own = isinstance(error, FicganError) and not memory_ran_out(error)
-            message = str(error) if own else f"{job.name}: {sentence(error)}"
+            message = with_name(job.name, str(error) if own else sentence(error))
             if not own:
                 self._tell_what_stays(job)
         except BaseException:
             self._tell_what_stays(job)
             raise
-        if "input_sha256" not in record and not job.address and isinstance(job.source, Path):
+        record: dict[str, Any] = {"seconds": None}
+        if isinstance(made, NewFile):
+            record = {"seconds": round(made.seconds, 3), "input_sha256": made.input_sha256}
+        elif not job.address and isinstance(job.source, Path):
             with suppress(FicganError):
-                record["input_sha256"] = digest_of(job.source) if job.source.is_file() else None
-        if record.get("input_sha256") is None:  # cameras, streams and numbered images have none
+                record["input_sha256"] = file_digest(job.source) if job.source.is_file() else None
+        if record.get("input_sha256") is None:  # cameras and streams have none
             record.pop("input_sha256", None)
         counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
         state = "failed" if message else "written"
@@ -227,62 +214,49 @@ class DeidRun:
         self.counts["failed"] += 1
         self.report.error(message)
 
-    def _photo(self, job: FileJob, made: NewPhoto) -> None:
-        self.counts.update(faces=len(made.actions), masked=made.actions.count("masked"), uncovered=made.uncovered)
-        for note in made.notes:
-            self.report.info(f"{job.source}: {note}")
-        if made.problem:
-            raise InputError(made.problem)
-        for note in made.audit.get("notes", ()):
-            self.report.info(with_name(str(job.source), note))
-        make_folder(job.output.parent)
-        self._save(job, made)
-        unread = len(made.actions) if made.audit.get("gate", "") is None else 0
-        self.counts.update(written=1, reidentified=made.reidentified, no_face=not made.actions, unread=unread)
-        if made.reidentified:
-            faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
-            self.report.error(f"{job.output}: {faces} still recognised; do not publish it")
-        self.objects.update(made.objects)
-        if not made.actions and not made.objects:
-            self.report.info(f"{job.source}: no face found; written without a change to {job.output}")
-
-    def _save(self, job: FileJob, made: NewPhoto) -> None:
-        """Write the side-car and the result, or neither. A killed run leaves a side-car alone at most."""
-        with alone_in(job.output.parent):
-            if self.sidecar:
-                record = as_json(photo_record(made, job.place, self.recorded), indent=1)
-                write_file(sidecar_path(job.output), record, overwrite=self._replaces_sidecar(job))
-            try:
-                write_file(job.output, made.data, overwrite=self.overwrite)
-            except BaseException:
-                if self.sidecar:
-                    sidecar_path(job.output).unlink(missing_ok=True)
-                raise
-            if not self.sidecar:
-                _remove_stale(job.output)
-
-    def film(self, job: FileJob, made: NewFilm) -> None:
-        """Count a film, which has taken its name already, and write its side-car."""
+    def write(self, job: FileJob, made: NewFile) -> None:
+        """Count a result and write what is not yet written: a photo and its side-car, or a film's side-car."""
         self.counts.update(made.counts)
-        self.objects.update(made.objects)
-        if not self._warned_of_voices and made.has_audio:
-            self._warned_of_voices = True
-            self.report.info("The sound is copied, and a voice identifies, too; --audio drop leaves it out.")
         for note in made.notes:
-            self.report.info(note)
+            if note not in self._said:
+                self._said.add(note)
+                self.report.info(note)
+        if made.failure:
+            raise InputError(made.failure)
         for problem in made.problems:
             self.report.error(problem)
-        if made.record is None:
-            _remove_stale(job.output)
+        self.objects.update(made.objects)
+        if made.data is None:
+            self._add_sidecar(job, made)
         else:
-            side = sidecar_path(job.output)
-            try:
-                write_file(side, as_json(made.record, indent=1), overwrite=self._replaces_sidecar(job))
-            except (OSError, FicganError) as error:  # hours of work stay
-                _remove_stale(job.output)
-                message = f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}"
-                raise InputError(message) from error
+            make_folder(job.output.parent)
+            self._save(job, made, made.data)
         self.counts["written"] += 1
+
+    def _save(self, job: FileJob, made: NewFile, data: bytes) -> None:
+        """Write the side-car and the photo, or neither. A killed run leaves a side-car alone at most."""
+        with alone_in(job.output.parent):
+            if made.record is not None:
+                record = as_json(made.record, indent=1)
+                write_file(sidecar_path(job.output), record, overwrite=self._replaces_sidecar(job))
+            try:
+                write_file(job.output, data, overwrite=self.overwrite)
+            except BaseException:
+                if made.record is not None:
+                    sidecar_path(job.output).unlink(missing_ok=True)
+                raise
+            if made.record is None:
+                _remove_stale(job.output)
+
+    def _add_sidecar(self, job: FileJob, made: NewFile) -> None:
+        if made.record is None:
+            return _remove_stale(job.output)
+        side = sidecar_path(job.output)
+        try:
+            write_file(side, as_json(made.record, indent=1), overwrite=self._replaces_sidecar(job))
+        except (OSError, FicganError) as error:  # hours of work stay
+            _remove_stale(job.output)
+            raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
 
     def _replaces_sidecar(self, job: FileJob) -> bool:
         """Whether a side-car may be written over: who goes on replaces that of a result which is gone."""
@@ -350,73 +324,14 @@ def _remove_stale(output: Place) -> None:
 
 # -- who works --------------------------------------------------------------------------------------------------------
 
-# Seconds that an interruption waits for the photos in work; their threads die with the process.
-PATIENCE = 2.0
-
-
-def by_threads(work: Callable[[FileJob], Any], jobs: Iterable[FileJob], threads: int) -> Generator[Done, None, None]:
-    """Results in the order of the files. At most `2 · threads` files are begun and not yet handed over.
-
-    Close the iterator to stop: what is not begun is left. With one thread, it is the caller's.
-    """
-    if threads <= 1:
-        yield from ((job, partial(work, job)) for job in jobs)
-        return
-    tasks, begun = queue.SimpleQueue[tuple[FileJob, Future[Any]] | None](), deque[tuple[FileJob, Future[Any]]]()
-
-    def serve() -> None:
-        while (task := tasks.get()) is not None:
-            job, future = task
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work(job))
-                except BaseException as error:
-                    future.set_exception(error)
-
-    def oldest() -> Done:
-        """It is awaited here, so that Ctrl-C ends the wait."""
-        job, future = begun.popleft()
-        future.exception()
-        return job, future.result
-
-    pool = [threading.Thread(target=serve, daemon=True) for _ in range(threads)]
-    for thread in pool:
-        thread.start()
-    try:
-        for job in jobs:
-            begun.append((job, Future()))
-            tasks.put(begun[-1])
-            if len(begun) == 2 * threads:
-                yield oldest()
-        while begun:
-            yield oldest()
-    finally:
-        for _, future in begun:
-            future.cancel()
-        until = time.monotonic() + PATIENCE
-        for _ in pool:
-            tasks.put(None)
-        for thread in pool:
-            thread.join(max(0.0, until - time.monotonic()))
-
 
 def by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
     """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
     from ficgan.workers import Workers
 
-    with Workers(setup, min(count, len(jobs)), limits) as workers:
+    with Workers(setup.plain, min(count, len(jobs)), limits) as workers:
         for job, result in workers.run(jobs):
-            yield job, partial(_given, job, result)
-
-
-def _given(job: FileJob, result: Any) -> Any:
-    """What another process answered: a result, or an error that is raised."""
-    if isinstance(result, FicganError) and not isinstance(result, TakenError):
-        raise InputError(with_name(job.name, str(result))) from result
-    if isinstance(result, BaseException):
-        raise result
-    made = NewFilm(**result["made"]) if result["film"] else NewPhoto(**result["made"])
-    return made, result["seconds"]
+            yield job, NewFile(**result) if isinstance(result, dict) else result
 
 
 class _Actor:
@@ -428,7 +343,7 @@ class _Actor:
     def ready(self) -> None:
         """Answers when the model is loaded."""
 
-    def work(self, job: FileJob) -> Any:
+    def work(self, job: FileJob) -> NewFile | Exception:
         try:
             return self._work(job)
         except Exception as error:
@@ -436,28 +351,27 @@ class _Actor:
 
 
 def by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
-    """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew.
+    """Results of `count` actors of a Ray cluster (see `ficgan.workers.ray_cluster`), as they come.
 
-    Args:
-        count: actors.
-        address: as of `ficgan.workers.ray_cluster`.
+    A file whose actor dies fails; the actor starts anew.
     """
-    from ficgan.workers import ray_cluster
+    from ficgan.workers import in_threads, ray_cluster
 
     with ray_cluster(address, count) as ray:
         kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
-        free = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
-        ray.get([actor.ready.remote() for actor in free])
-        waiting, busy = deque(jobs), dict[Any, Any]()
-        while waiting or busy:
-            while waiting and free:
-                actor, job = free.pop(), waiting.popleft()
-                busy[actor.work.remote(job)] = actor, job
-            done = ray.wait(list(busy))[0][0]
-            actor, job = busy.pop(done)
-            free.append(actor)
+        actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
+        ray.get([actor.ready.remote() for actor in actors])
+        free = queue.SimpleQueue[Any]()
+        for actor in actors:
+            free.put(actor)
+
+        def work(job: FileJob) -> Any:
+            actor = free.get()
             try:
-                result = ray.get(done)
+                return ray.get(actor.work.remote(job))
             except ray.exceptions.RayError:
-                result = InputError("the worker process crashed on this file")
-            yield job, partial(_given, job, result)
+                return InputError("the worker process crashed on this file")
+            finally:
+                free.put(actor)
+
+        yield from in_threads(work, jobs, len(actors))

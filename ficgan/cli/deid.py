@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,8 +23,8 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, FileWork, make_folder, make_plan
-from ficgan.cli._run import DeidRun, Done, by_cluster, by_threads, by_workers
+from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, make_folder, make_plan
+from ficgan.cli._run import DeidRun, Done, by_cluster, by_workers
 from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output, path
 from ficgan.device import cpus
 from ficgan.errors import InputError, UsageError
@@ -34,11 +33,12 @@ from ficgan.options import Identity, options_of
 from ficgan.records import RunManifest, read_folder
 
 if TYPE_CHECKING:
-    from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
 # Photos worked on at once where the user names no number: each holds what its networks need.
 MOST_THREADS = 4
+# Seconds that an interruption waits for the photos in work.
+PATIENCE = 2.0
 
 
 def make_engine(**settings: Any) -> Any:
@@ -92,8 +92,8 @@ def deid(
     """Replace the faces in photos and films by k-anonymous ones.
 
     INPUT: photos (JPEG, PNG, WebP, TIFF, BMP; HEIC and AVIF where readable), films (whatever FFmpeg reads, animated GIF
-    and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), an address
-    such as rtsp://…, or numbered images (frames/%05d.png). A face that the detector does not find stays as it is.
+    and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), or an
+    address such as rtsp://… A face that the detector does not find stays as it is.
 
     Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
     130 interrupted.
@@ -103,12 +103,17 @@ def deid(
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
     inputs = _listed(inputs, files_from)
-    linked = given["link"] == "job" and given["mode"] == "ficgan"
-    _check_ways(given, resumed=linked and skip_existing, sidecar=sidecar, sandbox=sandbox, cluster=cluster)
+    _check_ways(given, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
     decided = None if decisions is None else _decided(decisions, given)
-    credentials = _credentials(*sign) if sign else None
+    credentials = None
+    if sign:
+        from ficgan.records.exports import Credentials
+
+        credentials = Credentials(*sign)
     plan = make_plan(inputs, out, overwrite=overwrite)
+    if skip_existing and plan.photos and given["link"] == "job" and given["mode"] == "ficgan":
+        raise UsageError("--link job looks at all photos of a run; give --overwrite in place of --skip-existing")
     jobs = 1 if given["link"] == "job" or given["mode"].startswith("external") else jobs
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
@@ -117,7 +122,7 @@ def deid(
             report.info(f"Warning: {warning}")
         key = opts.digest(given, sign=credentials is not None, decisions=recorded.get("decisions"))
         with RunManifest(plan.folder if sidecar and not dry_run else None, key) as manifest:
-            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials, linked)
+            run = DeidRun(report, manifest, sidecar, overwrite, skip_existing, recorded, credentials)
 
             def work() -> None:
                 ready = run.begin(plan)
@@ -157,21 +162,13 @@ def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> i
     return threads
 
 
-def _check_ways(given: Mapping[str, Any], *, resumed: bool, sidecar: bool, sandbox: bool, cluster: str | None) -> None:
-    """Refuse what does not go together; `resumed`: people linked over photos, some of which an earlier run did."""
+def _check_ways(given: Mapping[str, Any], *, sandbox: bool, cluster: str | None) -> None:
+    """Refuse what does not go together."""
     external = given["mode"].startswith("external")
-    if resumed and (given["seed"] is None or not sidecar):
-        raise UsageError("--link job with --skip-existing needs the --seed of the run before, and side-cars")
     if sandbox and external:
         raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
     if cluster and (external or given["link"] == "job"):
         raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-
-
-def _credentials(certificate: Path, key: Path) -> Credentials:
-    from ficgan.records.exports import Credentials
-
-    return Credentials(certificate, key)
 
 
 def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
@@ -236,13 +233,13 @@ def _results(
     elif limits is not None or workers > 1:
         yield from by_workers(setup, films_first, workers, limits)
     else:
-        work = FileWork(setup)
+        from ficgan.workers import in_threads
+
+        work = setup()
         for film, group in groupby(ready, lambda job: job.film):
-            if film:
-                yield from ((job, partial(work, job, run.frames(job))) for job in group)
-            else:
-                with closing(by_threads(work, group, threads)) as results:
-                    yield from results
+            watched = (lambda job: work(job, run.frames(job))) if film else work
+            with closing(in_threads(watched, group, 1 if film else threads, patience=PATIENCE)) as results:
+                yield from results
 
 
 # -- films in two steps, and what is left of a run ---------------------------------------------------------------------
@@ -337,7 +334,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
                 project=project,
                 recorded=opts.recorded(given),
             )
-            run.film(job, FileWork(setup)(job, run.frames(job))[0])  # type: ignore[arg-type]
+            run.write(job, setup()(job, run.frames(job)))
 
         run.finish(work, started)
 
@@ -387,12 +384,11 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
 @click.command()
 @click.argument("folder", metavar="OUT", type=PATH)
 @output("The page.  [default: OUT/report.html]", kind=NEW_FILE, required=False)
-@named("--check/--no-check", "Compare each result with the sha256 of its side-car.", default=True)
 @named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
 @options(shared.OVERWRITE)
 @shared.reporting("file")
 def report(
-    folder: Path, out: Path | None, check: bool, signed: str | None, overwrite: bool, report: Console
+    folder: Path, out: Path | None, signed: str | None, overwrite: bool, report: Console
 ) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
@@ -406,7 +402,7 @@ def report(
     if signed is not None:
         return _still_signed(folder, signed, report)
     place = folder / "report.html" if out is None else out
-    found = read_folder(folder, check=check)
+    found = read_folder(folder)
     shared.refuse_existing(place, overwrite=overwrite)
     html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
     with atomic_write(place, overwrite=overwrite) as file:

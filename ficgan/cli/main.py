@@ -51,10 +51,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived; treated exactly like Ctrl-C, so that the same clean-up runs."""
-
-
 def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turn whatever a command raises into a sentence on stderr and an exit code; goes below `@click.command()`.
 
@@ -120,10 +116,7 @@ def _sigterm_interrupts() -> Iterator[None]:
         yield
         return
 
-    def on_sigterm(signum: int, frame: object) -> NoReturn:
-        raise Terminated
-
-    previous = signal.signal(signal.SIGTERM, on_sigterm)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up as after Ctrl-C
     try:
         yield
     finally:
@@ -231,11 +224,11 @@ class Console:
         if self._mode == "jsonl":
             self._say_json({"level": level, "message": message})
             return
-        if self._bar is not None:
-            self._bar.clear()  # or the line and the bar write over each other
-        click.echo(printable(f"Error: {message}" if level == "error" else message), err=True)
-        if self._bar is not None:
-            self._bar.refresh()
+        text = printable(f"Error: {message}" if level == "error" else message)
+        if self._bar is None:
+            click.echo(text, err=True)
+        else:
+            self._bar.write(text, file=sys.stderr)  # above the bar
 
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`ficgan pointcloud`: faces in 3D scans, anonymised, drawn, compared and evaluated."""
+"""`ficgan pointcloud`: faces in 3D scans, anonymised, drawn and evaluated."""
 
 from __future__ import annotations
 
@@ -153,31 +153,6 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
         return {"points": len(cloud), "doubtful": bool(placed.doubts)}
 
     return _over_all(tasks, work, report)
-
-
-@pointcloud.command()
-@click.argument("clear", type=shared.PATH)
-@click.argument("anonymised", type=shared.PATH)
-@shared.options(_READ)
-@shared.reporting("scan")
-def compare(clear: Path, anonymised: Path, unit: str, landmarks: Path | None, report: Console) -> Summary:
-    """Say how far an anonymised scan is from the clear one, in 3D; one line of JSON.
-
-    Both must lie in one frame, as `anonymise` leaves them. Only the face is compared, with all points that it became
-    (by the record beside the second, where there is one).
-    """
-    from ficgan.pointcloud import compare_scans
-    from ficgan.pointcloud.face import landmark_file_beside
-
-    first, second = (_read(file, unit, report) for file in (clear, anonymised))
-    counts = (_record_beside(anonymised) or {}).get("points", {})
-    face = counts.get("anonymised") if counts.get("written") == len(second) else None
-    found = compare_scans(first, second, _marks(landmarks or landmark_file_beside(clear)), face=face)
-    if _record_beside(clear):
-        found["warnings"].insert(0, f"{clear} is a result, by the record beside it: give the clear scan first")
-    for warning in found["warnings"]:
-        report.info(f"{anonymised}: {warning}.")
-    return found
 
 
 @pointcloud.command()

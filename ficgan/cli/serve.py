@@ -73,7 +73,6 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     with _bound(host, port) as listening, Workers(setup, limits.jobs, held) as workers:
         workers.wait()
         app = service.make_app(workers.do, limits, token=token, version=__version__)
-        listening.listen(128)
         name, number = listening.getsockname()[:2]
         if not quiet:
             click.echo(f"Listening at http://{f'[{name}]' if ':' in name else name}:{number}/photo", err=True)
@@ -105,15 +104,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A bound socket: an address in use is refused before the model is loaded."""
+    """A listening socket: an address in use is refused before the model is loaded."""
     try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, number)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise UsageError(f"{host}:{port} cannot be listened at ({error.strerror}); choose another --port") from error
-    return bound
 
 
 @click.command()
@@ -150,7 +145,13 @@ def ui(
     if folder is not None and not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
     listener, token = _bound("127.0.0.1", port), secrets.token_urlsafe(24)
-    review = Review(project or _usual_project(folder), folder, (out or _usual_output(folder)).absolute())
+    if folder is None:
+        from platformdirs import user_data_path
+
+        usual = user_data_path("ficgan") / "ui", Path("anonymized")
+    else:
+        usual = folder / ".ficgan-ui", folder.absolute().with_name(f"{folder.absolute().name}_anonymized")
+    review = Review(project or usual[0], folder, (out or usual[1]).absolute())
     is_new = not review.output.exists()
     try:
         review.output.mkdir(parents=True, exist_ok=True)  # workers may write there, if it is there before them
@@ -178,21 +179,6 @@ def ui(
             with contextlib.suppress(OSError):
                 review.output.rmdir()  # nothing was saved
         click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
-
-
-def _usual_project(folder: Path | None) -> Path:
-    if folder is not None:
-        return folder / ".ficgan-ui"
-    from platformdirs import user_data_path
-
-    return user_data_path("ficgan") / "ui"
-
-
-def _usual_output(folder: Path | None) -> Path:
-    if folder is None:
-        return Path("anonymized")
-    place = folder.absolute()
-    return place.with_name(f"{place.name}_anonymized")
 
 
 def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:

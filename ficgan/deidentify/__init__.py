@@ -379,7 +379,7 @@ class Deidentifier:
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, sequence of images (`frames/%05d.png`), camera (`camera:0`) or stream (address).
+        """Redact a film, animation, camera (`camera:0`) or stream (address).
 
         Args:
             output: the new file.

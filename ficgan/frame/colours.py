@@ -23,7 +23,7 @@ _DARKEST = 0.15
 # Standard deviation of the blur that takes spots of colour away, of the side.
 _SPOTS = 0.035
 # Blurs of the light and of the colours that skin takes over from the source, of the side; differences that are neither.
-_LIGHT, _COLOUR, _ODD_LIGHT = 0.12, 0.06, 0.2
+_LIGHT, _COLOUR, _ODD_LIGHT = 0.15, 0.08, 0.2
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Quantiles of light, the middle one the median; and edges of the shares of skin, by light, whose colours are compared.

@@ -20,7 +20,6 @@ from ficgan.identity import ksame
 from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, Showing, cells_of
 from ficgan.identity.ksame import (
     CAP_PERCENTILE,
-    CHUNK,
     KSameCode,
     distances_to,
     exemplar,
@@ -356,12 +355,8 @@ def parse_direction(text: str) -> tuple[str, float]:
 def _whole(codes: NDArray[np.uint8], scale: NDArray[np.float32]) -> NDArray[np.float16]:
     if codes.ndim != 2 or not codes.size or scale.shape != (2, codes.shape[1]):
         raise ValueError(f"its codes {list(codes.shape)} and scale {list(scale.shape)} do not fit")
-    low, step = scale
-    whole = np.empty(codes.shape, np.float16)
     with np.errstate(over="ignore", invalid="ignore"):  # a damaged scale; the bank refuses what is not finite
-        for begin in range(0, len(codes), CHUNK):
-            whole[begin : begin + CHUNK] = codes[begin : begin + CHUNK] * step + low
-    return whole
+        return (codes * scale[1] + scale[0]).astype(np.float16)
 
 
 def _owners(who: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -385,19 +380,12 @@ def _chains(owner: NDArray[np.int64], table: NDArray[Any], names: Sequence[str])
 
 
 def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
-    order = np.argsort(owner, kind="stable")
-    ends = np.cumsum(per_person)
-    means = np.empty((len(per_person), codes.shape[1]), np.float16)
-    for first in range(0, len(means), CHUNK):
-        people = slice(first, first + CHUNK)
-        starts = ends[people] - per_person[people]
-        images = order[starts[0] : ends[people][-1]]
-        total = np.add.reduceat(codes[images].astype(np.float64), starts - starts[0], axis=0)
-        mean = total / per_person[people, None]
-        if not np.abs(mean).max() <= np.finfo(np.float16).max:  # also false for NaN
-            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
-        means[people] = mean
-    return means
+    starts = np.cumsum(per_person) - per_person
+    total = np.add.reduceat(codes[np.argsort(owner, kind="stable")], starts, axis=0, dtype=np.float64)
+    means = total / per_person[:, None]
+    if not np.abs(means).max() <= np.finfo(np.float16).max:  # also false for NaN
+        raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
+    return means.astype(np.float16)
 
 
 def majority(

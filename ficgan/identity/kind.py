@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ficgan.arrays import read_arrays, ridge, write_arrays
 from ficgan.errors import FicganError, UsageError
-from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of, rows
+from ficgan.identity.ksame import CAP_PERCENTILE, CHUNK, mean_of
 
 Floats = NDArray[np.float32]
 Array = NDArray[Any]
@@ -200,12 +200,10 @@ class KindCodes:
         """Sum of the codes of each cell [126,D], and how many people it has [126]."""
         known = np.flatnonzero(self.cell >= 0)
         known = known[np.argsort(self.cell[known], kind="stable")]
-        sums = np.zeros((CELLS, self.codes.shape[1]))
-        for begin, part in zip(range(0, len(known), CHUNK), rows(self.codes, known), strict=True):
-            cell = self.cell[known[begin : begin + CHUNK]]
-            starts = np.flatnonzero(np.diff(cell, prepend=-1))
-            sums[cell[starts]] += np.add.reduceat(part, starts, axis=0, dtype=np.float64)
-        return sums, np.bincount(self.cell[known], minlength=CELLS)
+        sums, people = np.zeros((CELLS, self.codes.shape[1])), np.bincount(self.cell[known], minlength=CELLS)
+        starts = np.cumsum(people) - people
+        sums[people > 0] = np.add.reduceat(self.codes[known], starts[people > 0], axis=0, dtype=np.float64)
+        return sums, people
 
     @cached_property
     def means(self) -> NDArray[np.float64]:

@@ -41,8 +41,8 @@ _READ_FILMS = (
 )
 FILM_SUFFIXES = (WRITABLE_FILMS - {".gif"}) | frozenset(re.findall(r"\S+", _READ_FILMS))
 
-# Sources of films that are no single file: cameras, addresses, and numbered images such as frames/%05d.png.
-CAMERA, NUMBERED = re.compile(r"camera:(\d+)"), re.compile(r"%0?(\d*)d")
+# Sources of films that are no file: cameras and addresses.
+CAMERA = re.compile(r"camera:(\d+)")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
 
 _PICTURES_THAT_MOVE = frozenset({".gif", ".webp", ".png"})

@@ -116,14 +116,14 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> tup
 
 
 @torch.inference_mode()
-def encode_faces(model: FICGAN, images: Tensor, *, batch: int = 64, device: str = "cpu") -> NDArray[np.float32]:
-    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R], `batch` at once."""
-    found = np.empty((len(images), model.config.w_dim), np.float32)
-    for begin in range(0, len(images), batch):
-        x = images[begin : begin + batch].to(device).float().div_(127.5).sub_(1)
+def encode_faces(model: FICGAN, images: Tensor, device: str = "cpu") -> NDArray[np.float32]:
+    """Intermediate latents w, float32 [N,w_dim], of aligned faces uint8 [N,3,R,R]."""
+    found = []
+    for part in images.split(64):
+        x = part.to(device).float().div_(127.5).sub_(1)
         codes = model.encode(x.contiguous(memory_format=torch.channels_last))
-        found[begin : begin + batch] = model.map(codes.z_id).float().cpu().numpy()
-    return found
+        found.append(model.map(codes.z_id).float().cpu().numpy())
+    return np.concatenate(found)
 
 
 class InferenceModel(nn.Module):
@@ -188,6 +188,3 @@ class InferenceModel(nn.Module):
         for name, value in self.model.named_parameters():
             total.update(f"{name} {value.double().sum().item()!r} {value.double().square().sum().item()!r}".encode())
         return total.hexdigest()[:16]
-
-
-# What a run trains.

@@ -18,9 +18,9 @@ SQRT_HALF = math.sqrt(0.5)
 SLOPE = 0.2
 
 
-def normalise_rms(x: Tensor, dim: int = 1) -> Tensor:
-    """Scale x to a root mean square of 1 along `dim`."""
-    return x * (x.float().square().mean(dim, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
+def normalise_rms(x: Tensor) -> Tensor:
+    """Scale x to a root mean square of 1 along its channels."""
+    return x * (x.float().square().mean(1, keepdim=True) + 1e-8).rsqrt().to(x.dtype)
 
 
 class Linear(nn.Module):
@@ -187,9 +187,9 @@ class MappingNetwork(nn.Module):
         return self.layers(normalise_rms(z_id))
 
     @torch.no_grad()
-    def track_mean(self, w: Tensor, momentum: float = 0.995) -> None:
+    def track_mean(self, w: Tensor) -> None:
         """Move the running mean towards the mean of a batch of w [B,w_dim]."""
-        self.w_mean.lerp_(w.detach().float().mean(0), 1 - momentum)
+        self.w_mean.lerp_(w.detach().float().mean(0), 1 - 0.995)
 
 
 class StyleLayer(nn.Module):
@@ -370,18 +370,16 @@ class Discriminator(nn.Module):
         self.hidden = Linear(channels * 16, channels, activation="lrelu")
         self.head = Linear(channels, 1)
 
-    def forward(self, x: Tensor, *, features: bool = False, parts: int = 1) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Logits [B] of images [B,3,R,R], higher for real; with `features` also the output of each down-block.
+    def forward(self, x: Tensor, *, parts: int = 1) -> Tensor:
+        """Logits [B] of images [B,3,R,R], higher for real.
 
         `parts` are equal parts of the batch (real, reconstructed, mixed) whose deviations are taken apart: a group that
         holds several kinds would hide the collapse of one.
         """
-        maps = []
         x = self.from_rgb(x)
         for block in self.blocks:
             x = block(x)
-            maps.append(x)
         if self.group:
             x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
-        logits = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
-        return (logits, maps) if features else logits
+        logits: Tensor = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
+        return logits

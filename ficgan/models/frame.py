@@ -221,49 +221,31 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
-# What the finest detail is multiplied by for the discriminator: it is small, and weights grow slowly.
-_FINE = 3.0
 # Of the logits of what is held by its spectral norm.
 _GAIN = 4.0
 
 
 class FrameDiscriminator(nn.Module):
-    """Judges faces locally: patches of the texture in the frame, and feature maps of V on what is published.
+    """Judges V's feature maps of what is published, place by place, held by their judges' spectral norm.
 
     On whole crops, whose surroundings are real in both kinds, a discriminator needs hundreds of steps to see a
-    difference. The judges of features are held by their spectral norm, the one of patches by R1.
+    difference.
 
-    Source: Isola et al. 2017 (patches); Sauer et al. 2021, Projected GANs (frozen features); Miyato et al. 2018.
+    Source: Sauer et al. 2021, Projected GANs (frozen features); Isola et al. 2017 (places); Miyato et al. 2018.
     """
 
-    places: Tensor
-
-    def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
+    def __init__(self, config: DiscriminatorConfig) -> None:
         super().__init__()
-        self.patches = _judge(_patch_layers(9, config, resolution)) if config.patches else None
         self.heads = nn.ModuleList(_judge([(taps, 64, 4, 2), (64, 64, 3, 1)]) for taps in config.taps)
         for head in self.heads:
             for layer in head.children():
                 if isinstance(layer, nn.Conv2d):
                     spectral_norm(layer)
-        self.register_buffer("places", _places(resolution), persistent=False)
 
-    def forward(self, textures: Tensor, mask: Tensor, maps: Sequence[Tensor] = ()) -> list[Tensor]:
-        """Logits [B,1,h,w] of patches where they are judged, then of V's feature maps if given; higher for real.
-
-        `textures` are [B,3,R,R] in [−1, 1], `mask` [1,1,R,R], `maps` finest first: the last of them are judged.
-        """
-        logits = [] if self.patches is None else [self._of_patches(self.patches, textures, mask)]
-        if len(self.heads) and len(maps):
-            logits += [_GAIN * head(one) for head, one in zip(self.heads, maps[-len(self.heads) :], strict=True)]
-        return [logit.float() for logit in logits]
-
-    def _of_patches(self, judge: nn.Module, textures: Tensor, mask: Tensor) -> Tensor:
-        count = len(textures)
-        fine = _FINE * (textures - F.interpolate(F.avg_pool2d(textures, 2), scale_factor=2.0, mode="bilinear"))
-        given = [textures * mask, fine * mask, mask.expand(count, -1, -1, -1), self.places.expand(count, -1, -1, -1)]
-        out: Tensor = judge(torch.cat(given, 1))
-        return out
+    def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """Logits [B,1,h,w], higher for real, of the last of V's maps, which come finest first."""
+        judged = maps[len(maps) - len(self.heads) :]
+        return [(_GAIN * head(one)).float() for head, one in zip(self.heads, judged, strict=True)]
 
 
 class DetailDiscriminator(nn.Module):
@@ -273,24 +255,17 @@ class DetailDiscriminator(nn.Module):
 
     def __init__(self, config: DiscriminatorConfig, resolution: int) -> None:
         super().__init__()
-        self.patches = _judge(_patch_layers(8, config, resolution), 1 + CONDITIONS)
-        self.register_buffer("places", _places(resolution), persistent=False)
+        fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
+        layers = [(8, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
+        self.patches = _judge(layers, 1 + CONDITIONS)
+        at = torch.linspace(-1, 1, resolution)
+        places = torch.stack(torch.meshgrid(at, at, indexing="xy"))[None]
+        self.register_buffer("places", places, persistent=False)
 
     def forward(self, seen: Tensor, mask: Tensor, condition: Tensor) -> list[Tensor]:
         """Logits [B,1,h,w], higher for real, of tone and detail [B,5,2R,2R] under a mask [B,1,2R,2R]."""
         maps = self.patches(torch.cat([seen * mask, mask, self.places.expand(len(seen), -1, -1, -1)], 1)).float()
         return [maps[:, :1] + (maps[:, 1:] * condition[:, :, None, None]).sum(1, keepdim=True)]
-
-
-def _places(resolution: int) -> Tensor:
-    """Where each pixel is, [1,2,R,R] in [−1, 1]."""
-    at = torch.linspace(-1, 1, resolution)
-    return torch.stack(torch.meshgrid(at, at, indexing="xy"))[None]
-
-
-def _patch_layers(given: int, config: DiscriminatorConfig, resolution: int) -> list[tuple[int, int, int, int]]:
-    fine, middle, coarse = (config.channels(resolution // side) for side in (2, 4, 8))
-    return [(given, fine, 4, 2), (fine, middle, 4, 2), (middle, coarse, 4, 2), (coarse, coarse, 3, 1)]
 
 
 def _judge(layers: Sequence[tuple[int, int, int, int]], out: int = 1) -> nn.Sequential:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ficgan import __version__
 from ficgan.models.ficgan import Conv2d, DownBlock, Linear, StyleLayer
-from ficgan.models.frame import CONDITIONS, LOOK, SHOWN, DetailNetwork, FrameFICGAN, FrameGenerator
+from ficgan.models.frame import CONDITIONS, LOOK, SHOWN, DetailNetwork, FrameFICGAN
 
 # The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
 OPSET, IR_VERSION = 20, 9
@@ -30,36 +30,59 @@ LEAK, SQRT_2 = 0.2, math.sqrt(2)
 FEW_CHANNELS = 8
 
 
+class Value:
+    """A tensor in a graph; arithmetic adds nodes to it."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph, self.name = graph, name
+
+    def __add__(self, other: Given) -> Value:
+        return self.graph.node("Add", self, other)
+
+    def __sub__(self, other: Given) -> Value:
+        return self.graph.node("Sub", self, other)
+
+    def __mul__(self, other: Given) -> Value:
+        return self.graph.node("Mul", self, other)
+
+    def __truediv__(self, other: Given) -> Value:
+        return self.graph.node("Div", self, other)
+
+
+# What a node may be given: a value, the name of an input of the graph, a constant; tensors and numbers become float32.
+Given = Value | str | float | Tensor | NDArray[Any]
+
+
 class Graph:
-    """Nodes and constants of one network; names of weights and nodes begin with the path of their module."""
+    """Nodes and constants of one network."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = {}
+        self.constants: dict[tuple[Any, ...], onnx.TensorProto] = {}
 
-    def node(self, op: str, *inputs: str, name: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
-        return name
+    def node(self, op: str, *inputs: Given, name: str = "", **attributes: Any) -> Value:
+        name = name or f"{op} {len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, [self._name(x) for x in inputs], [name], name=name, **attributes))
+        return Value(self, name)
 
-    def constant(self, name: str, value: NDArray[Any]) -> str:
-        """A tensor that is stored as it is; the first one of a name stays."""
-        if name not in self.constants:
-            self.constants[name] = numpy_helper.from_array(np.array(value, order="C"), name)
-        return name
-
-    def number(self, value: float) -> str:
-        return self.constant(f"number {value:g}", np.array(value, np.float32))
-
-    def weight(self, name: str, value: Tensor) -> str:
-        return self.constant(name, value.detach().cpu().numpy().astype(np.float32))
-
-    def split(self, x: str, name: str, parts: Sequence[str]) -> None:
+    def split(self, x: Value, parts: int) -> list[Value]:
         """Cut [B,N·C] into N parts of [B,C]."""
-        self.nodes.append(helper.make_node("Split", [x], list(parts), name=name, axis=1, num_outputs=len(parts)))
+        names = [f"{x.name}, part {number}" for number in range(parts)]
+        self.nodes.append(helper.make_node("Split", [x.name], names, axis=1, num_outputs=parts))
+        return [Value(self, name) for name in names]
 
-    def output(self, x: str, name: str) -> None:
-        self.node("Identity", x, name=name)
+    def _name(self, x: Given) -> str:
+        if isinstance(x, Value | str):
+            return x if isinstance(x, str) else x.name
+        if isinstance(x, Tensor):
+            x = x.detach().cpu().numpy().astype(np.float32)
+        array = np.array(x, np.float32 if isinstance(x, float) else None, order="C")
+        key = (array.dtype, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = numpy_helper.from_array(array, f"constant {len(self.constants)}")
+        name: str = self.constants[key].name
+        return name
 
     def model(self, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
         """The finished model, checked; `inputs` and `outputs` are name → shape without the dynamic batch."""
@@ -75,54 +98,72 @@ class Graph:
         )
         helper.set_model_props(model, {"kind": self.kind})
         onnx.checker.check_model(model, full_check=True)
-        return model
+        return in_bytes(model)
 
-    def lrelu(self, x: str, name: str) -> str:
-        return self.node("LeakyRelu", x, name=name, alpha=LEAK)
-
-    def conv(self, layer: Conv2d, x: str, name: str, order: Sequence[int] | None = None) -> str:
+    def conv(self, layer: Any, x: Given, order: Sequence[int] | None = None) -> Value:
         """`Conv2d`, every gain in weight and bias; `order` says which channel of the module each channel of `x` is."""
+        assert isinstance(layer, Conv2d)
         if layer.down:
-            x = self.downsample(x, layer.weight.shape[1], layer.taps, f"{name}/down")
+            # `ops.downsample2d`: a depthwise convolution.
+            channels, kernel = layer.weight.shape[1], torch.outer(layer.taps, layer.taps)
+            taps = kernel.expand(channels, 1, *kernel.shape)
+            x = self.node("Conv", x, taps, pads=[1] * 4, strides=[2, 2], group=channels)
         kernel = layer.weight if order is None else layer.weight[:, list(order)]
-        terms = [self.weight(f"{name}.weight", kernel.double() * (layer.weight_gain * layer.gain))]
+        terms = [kernel.double() * (layer.weight_gain * layer.gain)]
         if layer.bias is not None:
-            terms.append(self.weight(f"{name}.bias", layer.bias.double() * layer.gain))
-        y = self.node("Conv", x, *terms, name=f"{name}/Conv", pads=[layer.kernel // 2] * 4)
-        return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
+            terms.append(layer.bias.double() * layer.gain)
+        y = self.node("Conv", x, *terms, pads=[layer.kernel // 2] * 4)
+        return self.lrelu(y) if layer.activation == "lrelu" else y
 
-    def linear(self, layer: Linear, x: str, name: str) -> str:
+    def linear(self, layer: Any, x: Given) -> Value:
+        assert isinstance(layer, Linear)
         gain = SQRT_2 if layer.activation == "lrelu" else 1.0
-        weight = self.weight(f"{name}.weight", layer.weight.double() * (layer.weight_gain * gain))
-        bias = self.weight(f"{name}.bias", layer.bias.double() * (layer.bias_gain * gain))
-        y = self.node("Gemm", x, weight, bias, name=f"{name}/Gemm", transB=1)
-        return self.lrelu(y, f"{name}/lrelu") if layer.activation == "lrelu" else y
+        weight = layer.weight.double() * (layer.weight_gain * gain)
+        y = self.node("Gemm", x, weight, layer.bias.double() * (layer.bias_gain * gain), transB=1)
+        return self.lrelu(y) if layer.activation == "lrelu" else y
 
-    def down_block(self, block: DownBlock, x: str, name: str) -> str:
-        wide = self.conv(block.conv1, self.conv(block.conv0, x, f"{name}.conv0"), f"{name}.conv1")
-        return self.node("Add", wide, self.conv(block.skip, x, f"{name}.skip"), name=f"{name}/Add")
+    def down_block(self, block: Any, x: Value) -> Value:
+        assert isinstance(block, DownBlock)
+        return self.conv(block.conv1, self.conv(block.conv0, x)) + self.conv(block.skip, x)
 
-    def normalise_rms(self, x: str, name: str) -> str:
-        """x / √(mean over channels of x² + 1e-8)."""
-        square = self.node("Mul", x, x, name=f"{name}/square")
-        axes = self.constant("channels", np.array([1], np.int64))
-        mean = self.node("ReduceMean", square, axes, name=f"{name}/mean", keepdims=1)
-        root = self.node("Sqrt", self.node("Add", mean, self.number(1e-8), name=f"{name}/eps"), name=f"{name}/rms")
-        return self.node("Div", x, root, name=f"{name}/Div")
+    def lrelu(self, x: Value) -> Value:
+        return self.node("LeakyRelu", x, alpha=LEAK)
 
-    def downsample(self, x: str, channels: int, taps: Tensor, name: str) -> str:
-        """`ops.downsample2d` with the taps 1 3 3 1: a depthwise convolution."""
-        kernel = torch.outer(taps, taps).expand(channels, 1, 4, 4)
-        weight = self.weight(f"taps ×{channels}", kernel)
-        return self.node("Conv", x, weight, name=name, pads=[1] * 4, strides=[2, 2], group=channels)
+    def mean(self, x: Given, *, keepdims: bool = True) -> Value:
+        """Over the second dimension."""
+        return self.node("ReduceMean", x, np.array([1], np.int64), keepdims=int(keepdims))
 
-    def upsample(self, x: str, side: int, name: str) -> str:
+    def upsample(self, x: Value, side: int) -> Value:
         """`ops.upsample2d` with the taps 1 3 3 1 as bilinear doubling, whose repeated border samples count 3/4."""
         edge = torch.ones(2 * side)
         edge[0] = edge[-1] = 0.75
-        scales = self.constant("twice", np.array([1, 1, 2, 2], np.float32))
-        y = self.node("Resize", x, "", scales, name=f"{name}/Resize", mode="linear")
-        return self.node("Mul", y, self.weight(f"edges {2 * side}", torch.outer(edge, edge)), name=name)
+        return self.node("Resize", x, "", np.array([1, 1, 2, 2], np.float32), mode="linear") * torch.outer(edge, edge)
+
+    def plane(self, values: Value) -> Value:
+        """[B,C] → [B,C,1,1]."""
+        return self.node("Unsqueeze", values, np.array([2, 3], np.int64))
+
+    def style_layer(self, layer: Any, number: int, x: Value, side: int) -> Value:
+        """A `StyleLayer`, whose style comes from layer `number` of "w" and from "moment"."""
+        assert isinstance(layer, StyleLayer)
+        w = self.node("Gather", "w", np.array(number, np.int64), axis=1)
+        style = self.linear(layer.affine, self.node("Concat", w, "moment", axis=1))
+        weight = layer.weight.detach().double() * layer.weight_gain
+        y = (self._adain if layer.modulation == "adain" else self._demodulate)(layer, weight, style, x)
+        return self.upsample(y, side) if layer.up else y
+
+    def _adain(self, layer: StyleLayer, weight: Tensor, style: Value, x: Value) -> Value:
+        y = self.lrelu(self.node("Conv", x, weight * SQRT_2, layer.bias.double() * SQRT_2, pads=[1] * 4))
+        ones, zeros = torch.ones(len(weight)), torch.zeros(len(weight))
+        scale, shift = map(self.plane, self.split(style, 2))
+        return self.node("InstanceNormalization", y, ones, zeros, epsilon=1e-5) * scale + shift
+
+    def _demodulate(self, layer: StyleLayer, weight: Tensor, style: Value, x: Value) -> Value:
+        # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is taken of.
+        total = self.node("MatMul", style * style, weight.square().sum((2, 3)).t() / 2) + 0.5e-8
+        norm = self.node("Reciprocal", self.node("Sqrt", total))
+        y = self.node("Conv", x * self.plane(style), weight, pads=[1] * 4) * self.plane(norm)
+        return self.lrelu(y + layer.bias.double()[:, None, None] * SQRT_2)
 
 
 def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]:
@@ -136,49 +177,41 @@ def frame_to_onnx(model: FrameFICGAN) -> tuple[onnx.ModelProto, onnx.ModelProto]
     assert frame is not None
     sides = [3, config.resolution, config.resolution]
     g = Graph("read")
-    folded = g.node("SpaceToDepth", "texture", name="folded", blocksize=2)
-    x = g.conv(encoder.stem, folded, "encoder.stem", order=[c * 4 + p for p in range(4) for c in range(3)])
-    for index, block in enumerate(encoder.trunk):
-        x = g.down_block(block, x, f"encoder.trunk.{index}")  # type: ignore[arg-type]
-    pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x, "encoder.identity_conv"), name="pool")
-    added = g.linear(encoder.identity_head, g.node("Flatten", pooled, name="pooled"), "encoder.identity_head")
-    look = g.linear(encoder.reader, _even_look(g, config.resolution), "encoder.reader")
-    learned = g.node("Add", added, look, name="learned")
-    w = g.normalise_rms(g.node("Concat", "code", learned, name="z_id", axis=1), "mapping/rms")
-    for index, layer in enumerate(model.mapping.layers):
-        w = g.linear(layer, w, f"mapping.layers.{index}")  # type: ignore[arg-type]
-    g.output(w, "w")
+    folded = g.node("SpaceToDepth", "texture", blocksize=2)
+    x = g.conv(encoder.stem, folded, order=[c * 4 + p for p in range(4) for c in range(3)])
+    for block in encoder.trunk:
+        x = g.down_block(block, x)
+    pooled = g.node("GlobalAveragePool", g.conv(encoder.identity_conv, x))
+    learned = g.linear(encoder.identity_head, g.node("Flatten", pooled))
+    learned = learned + g.linear(encoder.reader, _even_look(g, config.resolution))
+    z_id = g.node("Concat", "code", learned, axis=1)
+    w = z_id / g.node("Sqrt", g.mean(z_id * z_id) + 1e-8)
+    for layer in model.mapping.layers:
+        w = g.linear(layer, w)
+    g.node("Identity", w, name="w")
     read = g.model({"texture": sides, "code": [frame.code_dim]}, {"w": [config.w_dim]})
 
     g = Graph("write")
-    pyramid = ["linear"]
-    for number in range(len(generator.to_rgb)):
-        half_side = g.node("AveragePool", pyramid[-1], name=f"linear/{number}", kernel_shape=[2, 2], strides=[2, 2])
-        pyramid.append(half_side)
-    x, image, side = g.constant("generator.constant", generator.constant.detach().cpu().numpy()), "", 4
+    pyramid: list[Given] = ["linear"]
+    for _ in generator.to_rgb:
+        pyramid.append(g.node("AveragePool", pyramid[-1], kernel_shape=[2, 2], strides=[2, 2]))
+    features: Given = generator.constant
+    side, image = 4, None
     for index, (to_rgb, given) in enumerate(zip(generator.to_rgb, generator.given, strict=True)):
-        seen = g.conv(given, pyramid[-1 - index], f"generator.given.{index}")  # type: ignore[arg-type]
-        x = g.node("Add", x, seen, name=f"given.{index}")
+        x = g.conv(given, pyramid[-1 - index]) + features
         for number in (2 * index, 2 * index + 1):
-            x = _style_layer(g, generator, number, x, side)
+            x = g.style_layer(generator.layers[number], number, x, side)
             side *= 2 if generator.layers[number].up else 1
-        rgb = g.conv(to_rgb, x, f"generator.to_rgb.{index}")  # type: ignore[arg-type]
-        if image:
-            rgb = g.node("Add", rgb, g.upsample(image, side // 2, f"image.{side}/up"), name=f"image.{side}")
-        image = rgb
-    g.output(image, "texture")
-    axes = g.constant("layers", np.array([1], np.int64))
-    mean = g.node("ReduceMean", "w", axes, name="w/mean", keepdims=0)
-    whole = g.node("Concat", mean, "moment", name="w/moment", axis=1)
-    moved = g.linear(
-        generator.shape_head, g.linear(generator.shape_hidden, whole, "generator.shape_hidden"), "generator.shape_head"
-    )
-    limit = g.number(max(generator.limit, 1e-6))
-    bounded = g.node("Tanh", g.node("Div", moved, limit, name="shape/part"), name="shape/tanh")
-    g.output(g.node("Mul", bounded, limit, name="shape/bounded"), "shape")
+        rgb = g.conv(to_rgb, x)
+        image = rgb if image is None else rgb + g.upsample(image, side // 2)
+        features = x
+    assert image is not None
+    g.node("Identity", image, name="texture")
+    whole = g.node("Concat", g.mean("w", keepdims=False), "moment", axis=1)
+    moved, limit = g.linear(generator.shape_head, g.linear(generator.shape_hidden, whole)), max(generator.limit, 1e-6)
+    g.node("Identity", g.node("Tanh", moved / limit) * limit, name="shape")
     inputs = {"w": [model.num_layers, config.w_dim], "moment": [frame.moment_dim], "linear": sides}
-    write = g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
-    return in_bytes(read), in_bytes(write)
+    return read, g.model(inputs, {"texture": sides, "shape": [frame.shape_dim]})
 
 
 def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
@@ -188,55 +221,44 @@ def detail_to_onnx(model: DetailNetwork) -> onnx.ModelProto:
     """
     side = model.size // 2
     g = Graph("detail")
-    condition: str = "condition"
-    for index, layer in enumerate(model.condition):
-        condition = g.linear(layer, condition, f"condition.{index}")  # type: ignore[arg-type]
-    styles = g.linear(model.styles, condition, "styles")
-    mean = "texture"
-    for name, kernel in (("rows", [5, 1]), ("columns", [1, 5])):
+    condition: Given = "condition"
+    for layer in model.condition:
+        condition = g.linear(layer, condition)
+    mean: Given = "texture"
+    for kernel in ([5, 1], [1, 5]):
         pads = [kernel[0] // 2, kernel[1] // 2] * 2
-        mean = g.node("AveragePool", mean, name=f"mean/{name}", kernel_shape=kernel, pads=pads, count_include_pad=0)
-    above = g.node("Mul", g.node("Sub", "texture", mean, name="above"), g.number(SHOWN), name="shown")
-    folded = [g.node("SpaceToDepth", x, name=f"{x}/folded", blocksize=2) for x in ("texture", above)]
-    lent = g.node(
-        "Mul", g.node("SpaceToDepth", "lent", name="lent/folded", blocksize=4), g.number(SHOWN), name="lent/shown"
-    )
+        mean = g.node("AveragePool", mean, kernel_shape=kernel, pads=pads, count_include_pad=0)
+    above = g.node("Sub", "texture", mean) * SHOWN
+    folded = [g.node("SpaceToDepth", x, blocksize=2) for x in ("texture", above)]
+    lent = g.node("SpaceToDepth", "lent", blocksize=4) * SHOWN
     order = [12 * part + c * 4 + p for part in (0, 1) for p in range(4) for c in range(3)] + [*range(24, 40)]
-    x = g.conv(model.start, g.node("Concat", *folded, lent, name="given", axis=1), "start", order=order)
-    places = g.constant("places", model.places.detach().cpu().numpy().astype(np.float16))
-    x = g.node("Add", x, g.node("Cast", places, name="places/float", to=TensorProto.FLOAT), name="placed")
-    parts = [f"styles/{index}/{part}" for index in range(len(model.first)) for part in ("scale", "shift")]
-    g.split(styles, "styles/Split", parts)
+    x = g.conv(model.start, g.node("Concat", *folded, lent, axis=1), order=order)
+    x = x + g.node("Cast", model.places.detach().cpu().numpy().astype(np.float16), to=TensorProto.FLOAT)
+    styles = g.split(g.linear(model.styles, condition), 2 * len(model.first))
     for index, (first, last) in enumerate(zip(model.first, model.last, strict=True)):
-        y = g.conv(first, x, f"first.{index}")  # type: ignore[arg-type]
-        scale, shift = (_per_channel(g, part, f"{part}/plane") for part in parts[2 * index : 2 * index + 2])
-        y = g.node("Mul", y, g.node("Add", scale, g.number(1), name=f"{scale}/one"), name=f"first.{index}/scaled")
-        y = g.conv(last, g.node("Add", y, shift, name=f"first.{index}/shifted"), f"last.{index}")  # type: ignore[arg-type]
-        x = g.node("Add", x, y, name=f"blocks.{index}")
-    x = g.node("DepthToSpace", g.conv(model.wide, x, "wide"), name="unfolded", blocksize=2, mode="CRD")
-    g.output(g.conv(model.end, g.conv(model.fine, x, "fine"), "end"), "detail")
+        scale, shift = map(g.plane, styles[2 * index : 2 * index + 2])
+        x = x + g.conv(last, g.conv(first, x) * (scale + 1.0) + shift)
+    x = g.node("DepthToSpace", g.conv(model.wide, x), blocksize=2, mode="CRD")
+    g.node("Identity", g.conv(model.end, g.conv(model.fine, x)), name="detail")
     inputs = {"texture": [3, 2 * side, 2 * side], "condition": [CONDITIONS], "lent": [1, 4 * side, 4 * side]}
-    return in_bytes(g.model(inputs, {"detail": [4, 2 * side, 2 * side]}))
+    return g.model(inputs, {"detail": [4, 2 * side, 2 * side]})
 
 
-def _even_look(g: Graph, side: int) -> str:
+def _even_look(g: Graph, side: int) -> Value:
     """`even_look` of "texture", [B,3,side,side]."""
-    pool = side // LOOK
-    small = g.node("AveragePool", "texture", name="look/small", kernel_shape=[pool, pool], strides=[pool, pool])
-    flat = g.node("Flatten", g.node("Transpose", small, name="look/colours", perm=[0, 2, 3, 1]), name="look/flat")
-    axes = g.constant("numbers", np.array([1], np.int64))
-    apart = g.node("Sub", flat, g.node("ReduceMean", flat, axes, name="look/mean"), name="look/apart")
-    square = g.node("Mul", apart, apart, name="look/square")
-    root = g.node("Sqrt", g.node("ReduceMean", square, axes, name="look/variance"), name="look/deviation")
-    return g.node("Div", apart, g.node("Max", root, g.number(2 / 255), name="look/least"), name="look")
+    pool = [side // LOOK] * 2
+    small = g.node("AveragePool", "texture", kernel_shape=pool, strides=pool)
+    flat = g.node("Flatten", g.node("Transpose", small, perm=[0, 2, 3, 1]))
+    apart = flat - g.mean(flat)
+    return apart / g.node("Max", g.node("Sqrt", g.mean(apart * apart)), 2 / 255)
 
 
-def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
-    """Keep weights of `least` numbers and more in 8 bits, with a step an output channel; floats compute."""
+def in_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Keep weights of 1,024 numbers and more in 8 bits, with a step an output channel; floats compute."""
     graph, steps, casts = model.graph, [], []
     for stored in graph.initializer:
         value = numpy_helper.to_array(stored)
-        if value.dtype != np.float32 or value.size < least or value.ndim < 2 or value[0].size < FEW_CHANNELS:
+        if value.dtype != np.float32 or value.size < 1024 or value.ndim < 2 or value[0].size < FEW_CHANNELS:
             continue
         rows = np.abs(value).reshape(len(value), -1).max(1)
         step = (np.maximum(rows, 1e-8) / 127).reshape(-1, *[1] * (value.ndim - 1)).astype(np.float32)
@@ -250,46 +272,3 @@ def in_bytes(model: onnx.ModelProto, least: int = 1024) -> onnx.ModelProto:
     for place, node in enumerate(casts):
         graph.node.insert(place, node)
     return model
-
-
-def _style_layer(g: Graph, generator: FrameGenerator, number: int, x: str, side: int) -> str:
-    layer, name = generator.layers[number], f"generator.layers.{number}"
-    assert isinstance(layer, StyleLayer)
-    w = g.node("Gather", "w", g.constant(f"index {number}", np.array(number, np.int64)), name=f"{name}/w", axis=1)
-    style = g.linear(layer.affine, g.node("Concat", w, "moment", name=f"{name}/moment", axis=1), f"{name}.affine")
-    weight = layer.weight.detach().double() * layer.weight_gain
-    if layer.modulation == "adain":
-        y = _adain(g, layer, weight, style, x, name)
-    else:
-        y = _demodulate(g, layer, weight, style, x, name)
-    return g.upsample(y, side, f"{name}/up") if layer.up else y
-
-
-def _per_channel(g: Graph, values: str, name: str) -> str:
-    """[B,C] → [B,C,1,1]."""
-    return g.node("Unsqueeze", values, g.constant("plane", np.array([2, 3], np.int64)), name=f"{name}/plane")
-
-
-def _adain(g: Graph, layer: StyleLayer, weight: torch.Tensor, style: str, x: str, name: str) -> str:
-    terms = g.weight(f"{name}.weight", weight * SQRT_2), g.weight(f"{name}.bias", layer.bias.double() * SQRT_2)
-    y = g.lrelu(g.node("Conv", x, *terms, name=f"{name}/Conv", pads=[1] * 4), f"{name}/lrelu")
-    channels = len(weight)
-    ones = g.weight(f"ones ×{channels}", torch.ones(channels))
-    zeros = g.weight(f"zeros ×{channels}", torch.zeros(channels))
-    y = g.node("InstanceNormalization", y, ones, zeros, name=f"{name}/norm", epsilon=1e-5)
-    g.split(style, f"{name}/Split", [f"{name}/scale", f"{name}/shift"])
-    scale, shift = (_per_channel(g, part, part) for part in (f"{name}/scale", f"{name}/shift"))
-    return g.node("Add", g.node("Mul", y, scale, name=f"{name}/scaled"), shift, name=f"{name}/shifted")
-
-
-def _demodulate(g: Graph, layer: StyleLayer, weight: torch.Tensor, style: str, x: str, name: str) -> str:
-    x = g.node("Mul", x, _per_channel(g, style, f"{name}/style"), name=f"{name}/modulated")
-    # lrelu(√2·(n·y + b)) with n = 1/√(Σ s²·Σ k² + 1e-8): the √2 goes into n, by halving what the root is taken of.
-    power = g.weight(f"{name}.power", weight.square().sum((2, 3)).t() / 2)
-    square = g.node("Mul", style, style, name=f"{name}/square")
-    total = g.node("Add", g.node("MatMul", square, power, name=f"{name}/power"), g.number(0.5e-8), name=f"{name}/eps")
-    norm = g.node("Reciprocal", g.node("Sqrt", total, name=f"{name}/root"), name=f"{name}/norm")
-    y = g.node("Conv", x, g.weight(f"{name}.weight", weight), name=f"{name}/Conv", pads=[1] * 4)
-    y = g.node("Mul", y, _per_channel(g, norm, f"{name}/norm"), name=f"{name}/demodulated")
-    bias = g.weight(f"{name}.bias", layer.bias.double()[:, None, None] * SQRT_2)
-    return g.lrelu(g.node("Add", y, bias, name=f"{name}/biased"), f"{name}/lrelu")

@@ -20,7 +20,7 @@ from ficgan.pointcloud.cloud import (
 )
 from ficgan.pointcloud.face import FaceLandmarks
 from ficgan.pointcloud.frame import FEWEST, Placed, canonical, has_other_face
-from ficgan.pointcloud.geometry import distortion, project
+from ficgan.pointcloud.geometry import project
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS, CloudAnonymizer, Merge2Faces
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Cloud",
     "CloudAnonymizer",
     "anonymise_scan",
-    "compare_scans",
     "merged",
     "project",
     "read_cloud",
@@ -46,7 +45,6 @@ FIRST, POINTS = 10_500, 10_352  # points of the first and of the last sampling (
 UNCHANGED = 0.001  # millimetres: a face no point of which lies farther from the clear one was not anonymised
 HARDLY = 0.2  # millimetres: where half of the points lie within, the face is hardly changed, and the result says so
 NEARLY_TARGET = 0.9  # weight of the target above which the result shows the target's face, and a caution says so
-UNTOUCHED = 1e-6  # metres from a clear point within which a point outside the sphere is taken for it
 _FEW_DUPLICATES = 0.01  # share of duplicate points without a warning; scanners write some
 
 
@@ -109,8 +107,6 @@ class AnonymisedScan:
     """A scan whose face was replaced."""
 
     cloud: Cloud  # anonymised face first, then the rest; in the scan's own frame
-    canonical: Cloud  # the same in the canonical frame
-    face: int  # how many points of it are the anonymised face
     record: dict[str, Any]  # JSON-ready account of what was done
     warnings: tuple[str, ...]  # sentences about what the result does not hold, or may not
 
@@ -177,7 +173,7 @@ def anonymise_scan(
         "warnings": [*warnings, *cautions(method)],
     }
     back = whole.moved(np.linalg.inv(placed.transform))
-    return AnonymisedScan(back, whole, len(inner), record, tuple(warnings))
+    return AnonymisedScan(back, record, tuple(warnings))
 
 
 def cautions(method: CloudAnonymizer) -> list[str]:
@@ -197,39 +193,3 @@ def _colours(before: Cloud, after: Cloud) -> str:
     if before.colors is None or after.colors is None:
         return "none" if before.colors is None else "dropped"
     return "unchanged" if np.array_equal(before.colors, after.colors) else "changed"
-
-
-def compare_scans(
-    clear: Cloud, anonymised: Cloud, landmarks: FaceLandmarks | None = None, *, face: int | None = None
-) -> dict[str, Any]:
-    """How far an anonymised face is from the clear one, in 3D; both clouds in metres and one frame; JSON-ready.
-
-    All points of the anonymised face count: the first `face` points, or all that are not the clear scan's outside the
-    sphere.
-    """
-    placed = canonical(clear, landmarks)
-    source = segmented(placed.cloud)[0]
-    there = anonymised.moved(placed.transform)
-    segmented(there)  # refuses a cloud of which nothing lies where the face is
-    outside = np.linalg.norm(there.points, axis=1) > RADIUS
-    if face is None:
-        untouched = outside & (closest(placed.cloud.points, there.points)[0] < UNTOUCHED)
-    else:
-        untouched = np.arange(len(there)) >= face
-    result = there.take(~untouched)
-    apart = distortion(result, source)
-    warnings = list(placed.doubts)
-    if len(source) < len(result):
-        warnings.append(
-            f"the clear face has {len(source):,} points and the anonymised one {len(result):,}: if the two were "
-            "exchanged, give the clear scan first"
-        )
-    return {
-        "points": {"clear": len(source), "anonymised": len(result), "outside": int((outside & ~untouched).sum())},
-        "frame": placed.how,
-        "chamfer_mm": round(1e3 * apart.chamfer, 4),
-        "hausdorff_mm": round(1e3 * apart.hausdorff, 3),
-        "normal_error_degrees": round(apart.normals, 2),
-        "curvature_error_per_m": round(apart.curvature, 2),
-        "warnings": warnings,
-    }

@@ -1,4 +1,4 @@
-"""What two clouds have in common in 3D: registration, distances, normals, curvature, identity by shape; and pictures.
+"""What two clouds have in common in 3D: registration, identity by shape; and pictures of them.
 
 Metres. Pictures are by the thesis' orthographic projection (§4.3.2), with light on clouds without colours.
 """
@@ -6,7 +6,6 @@ Metres. Pictures are by the thesis' orthographic projection (§4.3.2), with ligh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -15,8 +14,8 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
-from ficgan.errors import InputError, UsageError
-from ficgan.pointcloud.cloud import Cloud, Floats, Points, closest, moved, pca_normals, rigid, search
+from ficgan.errors import InputError
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid, search
 from ficgan.pointcloud.frame import find_face
 
 # -- registration -----------------------------------------------------------------------------------------------------
@@ -90,64 +89,6 @@ def _step(points: Points, planes: Points, normals: Floats) -> Floats:
     answer = vectors[:, held] @ ((vectors[:, held].T @ (columns.T @ gaps)) / values[held])
     rotation = Rotation.from_rotvec(answer[:3] / size).as_matrix()
     return rigid(rotation, middle + answer[3:] - rotation @ middle)
-
-
-# -- distortion -------------------------------------------------------------------------------------------------------
-
-_COEFFICIENTS = 6  # of a quadric
-_RIDGE = 1e-10
-
-
-@dataclass(frozen=True)
-class Distortion:
-    """How far a cloud is from its source."""
-
-    chamfer: float  # metres: the mean of both directions' mean distances to the nearest point
-    hausdorff: float  # metres: the largest of all these distances
-    normals: float  # degrees: mean angle between the normals of a point and the nearest of the source; 57.3 by chance
-    curvature: float  # 1/metre: mean difference of mean curvature likewise
-
-
-def distortion(result: Cloud, source: Cloud) -> Distortion:
-    """All distances. Angle and curvature are NaN where a cloud is no surface."""
-    for cloud in (result, source):
-        cloud.need(1, "a distance between clouds")
-    (there, rows), (back, _) = closest(source.points, result.points), closest(result.points, source.points)
-    try:
-        (normals, bent), (others, straight) = _surface(result), _surface(source)
-        angles = np.arccos(np.clip(np.abs((normals * others[rows]).sum(axis=1)), 0, 1))
-        angle, curved = float(np.degrees(angles).mean()), float(np.abs(bent - straight[rows]).mean())
-    except InputError:  # all on one line
-        angle = curved = float("nan")
-    return Distortion(float(there.mean() + back.mean()) / 2, float(max(there.max(), back.max())), angle, curved)
-
-
-@lru_cache(maxsize=4)
-def _surface(cloud: Cloud) -> tuple[Floats, Floats]:
-    normals = pca_normals(cloud.points)
-    return normals, curvature(cloud.points, normals)
-
-
-def curvature(points: Points, normals: Floats, *, neighbours: int = 60) -> Floats:
-    """Mean curvature [N], 1/metre, by a quadric around every point (Do Carmo, §3-3).
-
-    It is positive where the surface bulges to the side its normal looks.
-    """
-    if len(points) < _COEFFICIENTS:
-        raise InputError(f"the cloud has {len(points)} points, and curvature needs at least {_COEFFICIENTS}")
-    rows = search(points, points, min(neighbours, len(points)))[1]
-    offsets = points[rows] - points[:, None]
-    size = np.sqrt(np.einsum("nkd,nkd->n", offsets, offsets) / rows.shape[1])
-    size = np.where(size > 0, size, 1)
-    across = np.cross(np.eye(3)[np.abs(normals).argmin(axis=1)], normals)
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    axes = np.stack([across, np.cross(normals, across), normals], axis=2)
-    u, v, z = np.moveaxis(offsets @ axes / size[:, None, None], 2, 0)
-    basis = np.stack([u * u, u * v, v * v, u, v, np.ones_like(u)], axis=2)
-    normal_matrix = basis.transpose(0, 2, 1) @ basis + _RIDGE * rows.shape[1] * np.eye(_COEFFICIENTS)
-    fit = np.linalg.solve(normal_matrix, basis.transpose(0, 2, 1) @ z[..., None])[..., 0]
-    a, b, c, d, e, _ = fit.T
-    return -((1 + e * e) * a - d * e * b + (1 + d * d) * c) / (1 + d * d + e * e) ** 1.5 / size
 
 
 # -- identity by the shape of the upper face --------------------------------------------------------------------------
@@ -264,8 +205,6 @@ LIMITS = (0.18, 0.25)  # metres from the nose tip to the side and to the upper e
 _MIDDLE, _HALF = np.array([194.2, 257.0]), np.array([369.6 / 2, 496 / 2])
 _PIXELS_PER_POINT = 100 / 72  # at matplotlib's 100 dots per inch
 _LINE_WIDTH = 1.0  # points; matplotlib draws a line of this width around a marker, half of it outside
-# Points² of a disc as wide as the picture.
-_LARGEST_POINT = int((THESIS_SIZE[0] / _PIXELS_PER_POINT - _LINE_WIDTH) ** 2)
 SAMPLES = 2  # cells per pixel in each direction
 
 
@@ -278,10 +217,7 @@ def project(cloud: Cloud, *, point_size: float = 25.0, order: Literal["y", "x"] 
         order: what is drawn last lies on top: "y", the highest; "x", the nearest.
         yaw: degrees about the upright axis through the nose tip; above 0 towards the viewer's right.
     """
-    if not 0 < point_size <= _LARGEST_POINT or not np.isfinite(yaw):
-        raise UsageError(f"points of {point_size:g} points², turned by {yaw:g}°, cannot be drawn")
-    if len(cloud) == 0:
-        raise InputError("a cloud of no points cannot be drawn; give one with points")
+    cloud.need(1, "a picture")
     if cloud.colors is None:
         cloud = shaded(cloud)
     if yaw:

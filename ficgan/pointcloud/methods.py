@@ -335,27 +335,19 @@ _BESIDE = 1e-4  # metres; a point nearer to another target point than to its own
 _GRAIN = 20.0  # levels of noise in colours above which neighbours are averaged
 
 
-@dataclass(frozen=True)
-class RestoredCloud:
-    """An anonymisation reversed."""
-
-    cloud: Cloud  # in the order given; lost points lie where they were found
-    lost: NDArray[np.bool_]  # [N] bool, points that do not come back
-
-
-def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> RestoredCloud:
+def untaper(cloud: Cloud, r: float, *, floor: float = 1e-3) -> Cloud:
     """The source of a tapered cloud (thesis, eq. 3.2).
 
     Args:
         cloud: exactly what was tapered together: ranks along z are counted.
         r: the anonymiser's parameter.
-        floor: of |F|, below which a point is lost: it was drawn so close to the z axis that nothing comes back.
+        floor: of |F|, below which a point stays: it was drawn so close to the z axis that nothing comes back.
     """
     factors = taper_factors(cloud.points[:, 2], r)
     lost = np.abs(factors) < floor
     points = cloud.points.copy()
     points[:, :2] /= np.where(lost, 1.0, factors)[:, None]
-    return RestoredCloud(cloud.with_points(points), lost)
+    return cloud.with_points(points)
 
 
 def unsmooth(cloud: Cloud, k: int) -> Cloud:
@@ -376,11 +368,11 @@ def unsmooth(cloud: Cloud, k: int) -> Cloud:
     return cloud.with_points(points, rounded_colors(2 * levels - mean_of_neighbours(points, levels, k)))
 
 
-def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> RestoredCloud:
+def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Cloud:
     """The source of a merged cloud: thesis, Algorithm 4, line 5, solved for the source.
 
     A point moves straight towards its nearest target point, which is then the nearest to the result, too. Colours come
-    back to ±½ / (1 − weight) levels.
+    back to ±½ / (1 − weight) levels. Points that do not come back lie where they were.
 
     Args:
         cloud: the anonymised face alone, in the frame it was merged in.
@@ -397,9 +389,9 @@ def unmerge(cloud: Cloud, weight: float, target: Cloud, transform: Points) -> Re
     lost = own > closest(there.points, points)[0] + _BESIDE
     points[lost] = cloud.points[lost]
     if cloud.colors is None or target.colors is None:
-        return RestoredCloud(cloud.with_points(points), lost)
+        return cloud.with_points(points)
     levels = cloud.colors + more * (cloud.colors.astype(np.float64) - target.colors[rows])
     noise = np.sqrt(1 / 12) / (1 - weight)  # levels that rounding to whole ones has become
     count = min(int(np.ceil((noise / _GRAIN) ** 2)), len(points))
     colors = rounded_colors(levels if count < 2 else mean_of_neighbours(points, levels, count))
-    return RestoredCloud(cloud.with_points(points, colors), lost)
+    return cloud.with_points(points, colors)

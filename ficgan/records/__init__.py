@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ficgan import __version__
 from ficgan.errors import FicganError, InputError, UsageError, reason
@@ -142,27 +142,14 @@ TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
 _MOST_BYTES = 16 << 20
-# Bytes, on all common disks.
-_LONGEST_NAME = 255
+P = TypeVar("P", bound=Path | StorePath)
 # Seconds between two versions of a manifest in a store.
 SENT_EVERY = 10.0
 
 
-@overload
-def sidecar_path(output: Path) -> Path: ...
-@overload
-def sidecar_path(output: Place) -> Place: ...
-def sidecar_path(output: Place) -> Place:
+def sidecar_path(output: P) -> P:
     """Where the side-car of a result lies: `<name>.json` beside it."""
-    return output.with_name(output.name + ".json")
-
-
-def long_name(name: str, output: str, *, film: bool, sidecar: bool = True) -> str:
-    """Why a file's name is too long for its result and what is written beside it; "" where it is not."""
-    beside = len(".") + len(".ficgan-work") if film else len(".json") if sidecar else 0
-    if (over := len(os.fsencode(output)) + beside - _LONGEST_NAME) <= 0:
-        return ""
-    return f"{name}: its name is {over} bytes too long for what is written beside its result; shorten it"
+    return output.with_name(output.name + ".json")  # type: ignore[return-value]
 
 
 def _record_of(kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, **more: Any) -> Any:
@@ -374,7 +361,6 @@ class Folder:
         unrecorded: photos and films without a side-car of ours: nothing is known of them.
         damaged: side-cars that cannot be read, and why.
         undone: inputs that a manifest names and that have no result: name, state, reason.
-        checked: whether every result was compared with its side-car.
     """
 
     root: Path
@@ -383,7 +369,6 @@ class Folder:
     damaged: list[tuple[str, str]] = field(default_factory=list)
     undone: list[tuple[str, str, str]] = field(default_factory=list)
     manifests: int = 0
-    checked: bool = True
 
     @property
     def digest(self) -> str:
@@ -402,14 +387,14 @@ def read_folder(root: Path, *, check: bool = True) -> Folder:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder; name the one that `ficgan-deid -o` wrote to")
-    found = Folder(root, checked=check)
+    found = Folder(root)
     for path in _files(root):
         name = path.relative_to(root).as_posix()
         if path.name == MANIFEST:
             found.manifests += 1
             found.undone += _undone(path)
         elif path.suffix == ".json" and _is_media(path.with_suffix("")):
-            _read_record(path, name, found)
+            _read_record(path, name, found, check)
         elif _is_media(path) and not path.with_name(path.name + ".json").is_file():
             found.unrecorded.append(name)
     if not found.records:
@@ -430,7 +415,7 @@ def _files(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def _read_record(path: Path, name: str, found: Folder) -> None:
+def _read_record(path: Path, name: str, found: Folder, check: bool) -> None:
     try:
         data = _read_json(path)
     except (OSError, ValueError, RecursionError) as error:
@@ -447,7 +432,7 @@ def _read_record(path: Path, name: str, found: Folder) -> None:
         problem = "the result is not there"
     elif data.get("output") != result.name:
         problem = "the side-car is of a file with another name"
-    elif found.checked and data.get("sha256") != file_digest(result):
+    elif check and data.get("sha256") != file_digest(result):
         problem = "the result was changed after it was made"
     found.records.append(Record(result, result.relative_to(found.root).as_posix(), data, problem))
 

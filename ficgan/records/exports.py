@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
-from ficgan.records import Record
+from ficgan.records import SYNTHETIC_ACTIONS, Record
 
 if TYPE_CHECKING:
     from ficgan.video.project import Project
@@ -117,7 +117,6 @@ def coco(pictures: Iterable[Picture]) -> bytes:
 
 # -- content credentials -----------------------------------------------------------------------------------------------
 
-_GENERATED = ("generated", "retried")
 # IPTC's term for a picture edited without a generative model.
 _BY_HAND = "http://cv.iptc.org/newscodes/digitalsourcetype/humanEdits"
 
@@ -177,7 +176,7 @@ class Credentials:
         from ficgan import __version__
 
         agent = {"name": "ficgan", "version": __version__}
-        generated = any(faces.get(action) for action in _GENERATED)
+        generated = any(faces.get(action) for action in SYNTHETIC_ACTIONS)
         kind = DIGITAL_SOURCE_TYPE if generated else _BY_HAND
         edits = [
             {"action": "c2pa.edited", "softwareAgent": agent, "description": _described(action, number)}
@@ -191,7 +190,7 @@ class Credentials:
 
 def _described(action: str, number: int) -> str:
     done = "left as found" if action == "kept" else f"hidden ({action})"
-    if action in _GENERATED:
+    if action in SYNTHETIC_ACTIONS:
         done = "replaced by a generated one"
     return f"{number} face{'' if number == 1 else 's'}: {done}"
 

@@ -17,7 +17,19 @@ from typing import Any
 from ficgan.errors import FicganError
 from ficgan.images import UNREAD_SUFFIXES
 from ficgan.records import Folder, Record
-from ficgan.records.risks import GRAVE, RISKS, AtRisk, at_risk, done_to, edits_in, left_in, many, objects_in, verdict
+from ficgan.records.risks import (
+    DONE,
+    GRAVE,
+    RISKS,
+    AtRisk,
+    at_risk,
+    done_to,
+    edits_in,
+    left_in,
+    many,
+    objects_in,
+    verdict,
+)
 
 # Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
@@ -61,27 +73,7 @@ def _text(value: object) -> str:
     return escape("".join(c if c.isprintable() else "�" for c in shown))
 
 
-def _list(lines: list[str]) -> str:
-    kind = ' class="names"' if len(lines) > 8 else ""
-    return f"<ul{kind}>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>"
-
-
 # -- counts and method -----------------------------------------------------------------------------------------------
-
-# What was done to a face, in words.
-_DONE = {
-    "generated": "replaced by a new face",
-    "retried": "replaced, after at least one new face was still recognised",
-    "masked": "covered, because no new face was possible or good enough",
-    "plain": "covered in one colour",
-    "black": "covered in black",
-    "solid": "covered in black",
-    "region": "covered where a person drew a box",
-    "blurred": "blurred",
-    "blur": "blurred",
-    "mosaic": "pixelated",
-    "kept": "left as found",
-}
 
 
 def _tables(folder: Folder) -> Iterator[str]:
@@ -105,7 +97,7 @@ def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
     done: Counter[str] = Counter()
     for record in records:
         for action, number in done_to(record).items():
-            done[_DONE.get(action, f"changed by {action}")] += number
+            done[DONE.get(action, f"changed by {action}")] += number
     done["left as found"] += 0
     return [(title, done.total()), *((f"– {name}", done[name]) for name in sorted(done))]
 
@@ -127,11 +119,21 @@ def _method(folder: Folder) -> Iterator[str]:
     """Every way in which files were treated, in sentences, with the number of files."""
     ways = Counter(" ".join(_sentences(record)) for record in folder.records)
     for way, count in ways.most_common(MOST_WAYS):
-        yield f"<p><strong>{many(count, 'file')}:</strong> {_text(way)}</p>"
+        yield f"<p><strong>{many(count, 'file#')}:</strong> {_text(way)}</p>"
     if len(ways) > MOST_WAYS:
         yield f"<p>And {len(ways) - MOST_WAYS} more combinations of settings, in the records.</p>"
     versions = ", ".join(sorted({str(record.data.get("ficgan")) for record in folder.records}))
     yield f'<p class="small">Version of ficgan: {_text(versions)}.</p>'
+
+
+# What our own modes are, in words.
+_COVERED = {
+    "blur": "Faces were blurred. This can be undone in part, and recognised by trained programs.",
+    "mosaic": "Faces were pixelated. This can be undone in part, and recognised by trained programs.",
+    **dict.fromkeys(
+        ("plain", "black", "solid"), "Faces were covered by a patch of one colour. Nothing of the face is left."
+    ),
+}
 
 
 def _sentences(record: Record) -> Iterator[str]:
@@ -154,13 +156,10 @@ def _sentences(record: Record) -> Iterator[str]:
             yield f"Layers {', '.join(map(str, own))} of the code were kept from the source: this is weaker than 0."
         if data.get("attributes"):
             yield f"Only people with these attributes were averaged: {data['attributes']}."
-    elif name in ("blur", "mosaic"):
-        done = "blurred" if name == "blur" else "pixelated"
-        yield f"Faces were {done}. This can be undone in part, and recognised by trained programs."
-    elif name in ("plain", "black", "solid"):
-        yield "Faces were covered by a patch of one colour. Nothing of the face is left."
     else:
-        yield f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
+        yield _COVERED.get(
+            name, f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
+        )
     yield _search(record)
     if options.get("cover_also"):
         yield f"Covered was also what these detectors of the operator's found: {options['cover_also']}."
@@ -175,15 +174,10 @@ def _search(record: Record) -> str:
     data, settings, check = record.data, record.data.get("settings", {}), record.check
     search = f"Faces were searched by the detector {data.get('detector') or settings.get('detector')}."
     if not record.is_film:
-        gate = data.get("gate")
-        if gate is None:
-            return (
-                f"{search} No detector looked at the finished photos, and no recogniser compared them with the sources."
-            )
-        return (
-            f"{search} No detector looked at the finished photos. Each new face was compared with its source by "
-            f"{gate} (threshold {data.get('gate_threshold')})."
-        )
+        gate = "no recogniser compared them with the sources."
+        if data.get("gate") is not None:
+            gate = f"{data['gate']} compared each new face with its source (threshold {data.get('gate_threshold')})."
+        return f"{search} No detector looked at the finished photos, and {gate}"
     if check.get("checked") is not True:
         return f"{search} Nothing looked through the results a second time."
     part = "all frames" if settings.get("verify") == "full" else "about one frame a second"
@@ -222,7 +216,8 @@ def _files(folder: Folder) -> Iterator[str]:
         ("Decided by hand", edits),
     ):
         if lines:
-            yield f"<h3>{title} ({len(lines):,})</h3>{_list(lines)}"
+            kind, items = ' class="names"' * (len(lines) > 8), "".join(f"<li>{_text(line)}</li>" for line in lines)
+            yield f"<h3>{title} ({len(lines):,})</h3><ul{kind}>{items}</ul>"
     if not folder.manifests:
         yield (
             '<p class="small">There is no manifest here, so inputs that failed or were skipped cannot be listed. '

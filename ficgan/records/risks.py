@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from ficgan.records import Folder, Record
+from ficgan.records import SYNTHETIC_ACTIONS, Folder, Record
 
 # Distances below this multiple of the recogniser's threshold count as close to it.
 CLOSE = 1.15
@@ -26,10 +26,29 @@ RISKS = {
     "doubt": "Perhaps no face, or only a part of one. Look whether another face beside it was missed.",
 }
 GRAVE = ("matched", "uncovered")
-_REVERSIBLE = {"blurred": "blurred", "mosaic": "pixelated"}
-_NEW = frozenset({"generated", "retried"})
-# What was done to a face: of other ways the strength is not known here.
-_SURE = _NEW | {"masked", "plain", "black", "solid", "region", "kept"}
+# What was done to a face, in words; of other ways the strength is not known here.
+DONE = {
+    "generated": "replaced by a new face",
+    "retried": "replaced, after at least one new face was still recognised",
+    "masked": "covered, because no new face was possible or good enough",
+    "plain": "covered in one colour",
+    "black": "covered in black",
+    "solid": "covered in black",
+    "region": "covered where a person drew a box",
+    "kept": "left as found",
+    "blurred": "blurred",
+    "blur": "blurred",
+    "mosaic": "pixelated",
+}
+_REVERSIBLE = frozenset({"blurred", "blur", "mosaic"})
+_SURE = DONE.keys() - _REVERSIBLE
+# What stayed of a face, "#" in place of the plural's s.
+_LEFT = {
+    "uncovered": "face# not covered",
+    "matched": "face# still recognised",
+    "possible": "place# with a possible face",
+    "lost": "place# where a face was lost",
+}
 
 
 @dataclass(frozen=True)
@@ -53,13 +72,17 @@ class AtRisk:
 
 def at_risk(records: Sequence[Record]) -> list[AtRisk]:
     """Faces to look at, the worst kind first, then by rank and file; of the close ones only the nearest."""
-    found = [face for record in records for face in (_of_film(record) if record.is_film else _of_photo(record))]
+    found = [face for record in records for face in _faces_of(record)]
     order = list(RISKS)
     found.sort(key=lambda face: (order.index(face.why), face.rank, face.record.path))
-    new = sum(face["action"] in _NEW for record in records for face in record.faces)
+    new = sum(face["action"] in SYNTHETIC_ACTIONS for record in records for face in record.faces)
     close = [face for face in found if face.why == "close"]
     left_out = set(map(id, close[min(MOST_CLOSE, math.ceil(new / 10)) :]))
     return [face for face in found if id(face) not in left_out]
+
+
+def _faces_of(record: Record) -> Iterator[AtRisk]:
+    return _of_film(record) if record.is_film else _of_photo(record)
 
 
 def _of_photo(record: Record) -> Iterator[AtRisk]:
@@ -73,12 +96,13 @@ def _of_photo(record: Record) -> Iterator[AtRisk]:
         elif face.get("covered") is False:
             why = "uncovered"
         elif action in _REVERSIBLE:
-            why, detail = "reversible", _REVERSIBLE[action]
-        elif distance is not None and action in _NEW and distance < CLOSE * limit:
+            why, detail = "reversible", DONE[action]
+        elif distance is not None and action in SYNTHETIC_ACTIONS and distance < CLOSE * limit:
             why, rank = "close", distance / limit
             detail = f"distance {distance:.3f}, recognised below {limit:.3f}"
         elif face.get("doubt"):
-            done = "replaced" if action in _NEW else "covered" if action in _SURE else f"changed by {action}"
+            done = "covered" if action in _SURE else f"changed by {action}"
+            done = "replaced" if action in SYNTHETIC_ACTIONS else done
             why, detail = "doubt", f"{done}; {face['doubt']}"
         else:
             continue
@@ -95,9 +119,13 @@ def _of_film(record: Record) -> Iterator[AtRisk]:
         yield AtRisk(record, "lost", tuple(place["box"]), place["time"], str(place.get("reason", "")))
 
 
-def many(number: int, noun: str) -> str:
-    """1 face, 2 faces."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def many(number: int, what: str) -> str:
+    """1 face, 2 faces: `what` has "#" in place of the plural's s."""
+    return f"{number:,} {what.replace('#', '' if number == 1 else 's')}"
+
+
+def _told(counts: Iterable[tuple[int, str]]) -> list[str]:
+    return [many(number, what) for number, what in counts if number]
 
 
 # -- one result ------------------------------------------------------------------------------------------------------
@@ -124,22 +152,16 @@ def objects_in(record: Record) -> Counter[tuple[str, bool]]:
 def left_in(record: Record) -> list[str]:
     """What is in a result as it was in its source, or may be, a phrase each."""
     phrases: list[str] = []
-    risks = Counter(face.why for face in (_of_film(record) if record.is_film else _of_photo(record)))
     kept, total = _kept(record), done_to(record).total()
     if record.is_film and kept:
         why = "; ".join(map(_exemption, _exemptions(record))) or "no rule is stated"
-        phrases.append(f"{kept:,} of {many(total, 'sighting')} of faces left as found: {why}")
+        phrases.append(f"{kept:,} of {many(total, 'sighting#')} of faces left as found: {why}")
     elif kept:
         stay = [face for face in record.faces if face["action"] == "kept"]
         notes = Counter(str(face.get("note") or "no reason is stated") for face in stay)
-        phrases += [f"{many(number, 'face')} left as found: {note}" for note, number in notes.items()]
-    for why, noun, what in (
-        ("uncovered", "face", "not covered"),
-        ("matched", "face", "still recognised"),
-        ("possible", "place", "that may be a face" if risks["possible"] == 1 else "that may be faces"),
-        ("lost", "place", "where a face was lost"),
-    ):
-        phrases += [f"{many(risks[why], noun)} {what}"] if risks[why] else []
+        phrases += [many(number, f"face# left as found: {note}") for note, number in notes.items()]
+    risks = Counter(face.why for face in _faces_of(record))
+    phrases += _told((risks[why], what) for why, what in _LEFT.items())
     objects = [(name, number) for (name, left), number in objects_in(record).items() if left and number]
     phrases += [f"{number:,} × {name} left as found, in a given box or time" for name, number in objects]
     return phrases if phrases or not _is_empty(record) else ["no face was found"]
@@ -173,17 +195,13 @@ def _exemption(rule: Mapping[str, Any]) -> str:
 def edits_in(record: Record) -> list[str]:
     """What a person decided by hand on a result, beyond how it was asked for, a sentence each."""
     drawn = sum(face.get("score") == 0 for face in record.faces)
-    return [
-        *record.data.get("edits", []),
-        *([f"{many(drawn, 'box').replace('boxs', 'boxes')} drawn by hand."] * bool(drawn)),
-    ]
+    return [*record.data.get("edits", []), *_told([(drawn, "area# drawn by hand.")])]
 
 
 # -- all results -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SigningVerdict:
+class SigningVerdict(NamedTuple):
     """Whether a page can be signed; "if": once a person has looked at what the line names, and agrees."""
 
     fit: Literal["yes", "if", "no"]
@@ -193,7 +211,14 @@ class SigningVerdict:
 def verdict(folder: Folder) -> SigningVerdict:
     """One line: fit to sign, or what stands against it."""
     faces = Counter(face.why for face in at_risk(folder.records))
-    against, open_ = "; ".join(_against(folder, faces)), "; ".join(_to_agree(folder, faces))
+    grave = [
+        *((faces[why], _LEFT[why]) for why in GRAVE),
+        (sum(bool(record.problem) for record in folder.records), "result# missing or not as made"),
+        (len(folder.unrecorded), "file# without a record"),
+        (len(folder.damaged), "record# that cannot be read"),
+        (len(folder.undone), "input# without a result"),
+    ]
+    against, open_ = "; ".join(_told(grave)), "; ".join(_to_agree(folder, faces))
     if against:
         also = f" Also to be looked at: {open_}." if open_ else ""
         return SigningVerdict("no", f"Not fit to sign: {against}.{also}")
@@ -203,53 +228,30 @@ def verdict(folder: Folder) -> SigningVerdict:
     return SigningVerdict("yes", f"Fit to sign: {safe}.")
 
 
-def _against(folder: Folder, faces: Counter[str]) -> Iterator[str]:
-    for number, noun, one, more in (
-        (faces["matched"], "face", "is still recognised", "are still recognised"),
-        (faces["uncovered"], "face", "is not covered", "are not covered"),
-        (
-            sum(bool(record.problem) for record in folder.records),
-            "result",
-            "is missing, or not as it was made",
-            "are missing, or not as they were made",
-        ),
-        (len(folder.unrecorded), "file", "has no record", "have no record"),
-        (len(folder.damaged), "record", "cannot be read", "cannot be read"),
-        (len(folder.undone), "input", "has no result", "have no result"),
-    ):
-        if number:
-            yield f"{many(number, noun)} {one if number == 1 else more}"
-
-
 def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
     records = folder.records
     photos = [kept for record in records if not record.is_film and (kept := _kept(record))]
     films = [(kept, done_to(record).total()) for record in records if record.is_film and (kept := _kept(record))]
     if photos:
-        yield f"{many(sum(photos), 'face')} of {many(len(photos), 'photo')} left as found"
+        yield f"{many(sum(photos), 'face#')} of {many(len(photos), 'photo#')} left as found"
     if films:
         kept, seen = (sum(numbers) for numbers in zip(*films, strict=True))
-        yield f"{kept:,} of {many(seen, 'sighting')} of faces in {many(len(films), 'film')} left as found"
-    for number, what in (
-        (sum(bool(edits_in(record)) for record in records), "file# decided on by hand"),
-        (_kept_objects(records), "object# found by a detector of the operator's, and left as found"),
-        (faces["possible"], "place# that may be faces"),
-        (faces["lost"], "place# where a face was lost"),
-        (sum(map(_is_weak, records)), "file# with faces blurred, pixelated or changed in a way of unknown strength"),
-        (sum(not _is_checked(record) for record in records), "file# that no recogniser checked"),
-        (sum(bool(record.data.get("damage")) for record in records), "source# damaged or cut"),
-        (sum(map(_is_empty, records)), "file# without any face found"),
-    ):
-        if number:
-            yield f"{number:,} {what.replace('#', '' if number == 1 else 's')}"
+        yield f"{kept:,} of {many(seen, 'sighting#')} of faces in {many(len(films), 'film#')} left as found"
+    objects = sum(n for record in records for (_, left), n in objects_in(record).items() if left)
+    yield from _told(
+        [
+            (sum(bool(edits_in(record)) for record in records), "file# decided on by hand"),
+            (objects, "object# found by a detector of the operator's, and left as found"),
+            (faces["possible"], _LEFT["possible"]),
+            (faces["lost"], _LEFT["lost"]),
+            (sum(map(_is_weak, records)), "file# with faces blurred, pixelated or changed in an unknown way"),
+            (sum(not _is_checked(record) for record in records), "file# that no recogniser checked"),
+            (sum(bool(record.data.get("damage")) for record in records), "source# damaged or cut"),
+            (sum(map(_is_empty, records)), "file# without any face found"),
+        ]
+    )
     if not folder.manifests:
         yield "no manifest, so inputs that failed are not known"
-    if not folder.checked:
-        yield "results not compared with their records"
-
-
-def _kept_objects(records: Sequence[Record]) -> int:
-    return sum(n for record in records for (_, kept), n in objects_in(record).items() if kept)
 
 
 def _is_weak(record: Record) -> bool:
@@ -262,6 +264,4 @@ def _is_checked(record: Record) -> bool:
     """Whether a recogniser looked at the result, or there was nothing that it could have recognised."""
     if record.is_film:
         return record.check.get("checked") is True
-    return record.data.get("gate") is not None or not any(
-        action in _NEW or action not in _SURE for action in done_to(record)
-    )
+    return record.data.get("gate") is not None or not done_to(record).keys() - (_SURE - SYNTHETIC_ACTIONS)

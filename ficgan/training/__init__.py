@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ficgan import ops
+from ficgan import losses, ops
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
 from ficgan.device import resolve_device
@@ -32,7 +33,7 @@ from ficgan.models import MappingNetwork
 from ficgan.training.crops import CropTask
 from ficgan.training.detail import DetailTask
 from ficgan.training.frame import FrameTask
-from ficgan.training.state import Means, Reporter, TrainingState, duration, reading_lines, save_grid
+from ficgan.training.state import Means, Reporter, TrainingState, reading_lines, save_grid
 from ficgan.training.task import TrainingTask, weights_at
 
 __all__ = ["Interrupted", "train"]
@@ -83,10 +84,10 @@ class TrainingRun:
         data: Sequence[Path | str],
         out: Path,
         team: Team,
-        start: Path | str | None,
-        split: str | None,
-        labels: Path | str | None,
-        progress: str,
+        start: Path | str | None = None,
+        split: str | None = None,
+        labels: Path | str | None = None,
+        progress: str = "none",
     ) -> None:
         self.config, self.out, self.team = config, out, team
         rounds = config.optimizer.accumulate
@@ -114,7 +115,8 @@ class TrainingRun:
         )
         self.total = round(config.schedule.total_kimg * 1000)
         self.means = Means()
-        self.judge = self._compile()
+        if config.compile:
+            self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
         try:
@@ -134,9 +136,10 @@ class TrainingRun:
             with atomic_write(self.out / CONFIG, overwrite=True) as file:
                 file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
             if not (self.out / "reals.png").exists():
-                save_grid(self.task.reals(), self.out / "reals.png")
+                side = min(8, int(len(self.task) ** 0.5))
+                save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
             if state.images >= self.total:  # an error or a kill may have left only the state
-                self._save_model(grid=True)
+                self._save_model(reporter, grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
         try:
@@ -151,7 +154,7 @@ class TrainingRun:
                     interrupted = team.any(asked.is_set())
                     stop = interrupted or team.any(out_of_time)
                     if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                        self._require_finite(team)
+                        self._require_finite()
                         numbers = self.means.take(team.average)
                         seen = state.images - tick_images
                         if config.augment.adaptive:
@@ -164,9 +167,9 @@ class TrainingRun:
                         late = now - saved_at > schedule.checkpoint_minutes * 60
                         grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
                         if team.any(last or stop or due or late or grid):
-                            if team.first:
+                            if reporter:
                                 state.save(self.out / STATE)
-                                self._save_model(grid=grid)
+                                self._save_model(reporter, grid=grid)
                             saved_at = time.monotonic()
                     if stop and not last:
                         if interrupted:
@@ -181,7 +184,8 @@ class TrainingRun:
         """One optimiser step of G, then one of D where it takes part."""
         config, state, team = self.config, self.state, self.team
         weights = weights_at(config.loss, state.kimg)
-        state.set_learning_rate(self._learning_rate())
+        warm_up = config.optimizer.warmup_steps
+        state.set_learning_rate(min(1.0, (state.step + 1) / warm_up) if warm_up else 1.0)
         # All randomness of a step follows from (seed, step, rank): nothing of it needs saving.
         seed = np.random.SeedSequence([config.seed, state.step, team.rank]).generate_state(1, np.uint64)
         rng = torch.Generator().manual_seed(int(seed[0]) >> 1)
@@ -192,9 +196,9 @@ class TrainingRun:
         state.discriminator.requires_grad_(False)
         for indices in rounds:
             with self._autocast():
-                made, terms = self.task.generator_step(state, self.judge, indices, weights, 1 / len(rounds), rng)
+                made, terms = self.task.generator_loss(state, indices, weights, rng)
+                self._backward(terms["total"] / len(rounds), terms)
             kept.append(made)
-            self.means.add(terms)
         self._apply("g", state.optimizer_g, state.model)
         for module in state.model.modules():
             if isinstance(module, MappingNetwork):
@@ -205,13 +209,17 @@ class TrainingRun:
             judged = []
             for made in kept:
                 with self._autocast():
-                    judged.append(self.task.discriminator_step(state, self.judge, made, 1 / len(rounds)))
-                self.means.add(judged[-1])
+                    terms = self.task.discriminator_loss(state, made)
+                    judged.append(self._backward(terms["d"] / len(rounds), terms))
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
-                weight = config.loss.r1_gamma * config.loss.r1_interval
+                weight = config.loss.r1_gamma * config.loss.r1_interval / len(rounds)
                 for made in kept:
-                    self.means.add(self.task.r1_step(state, made, weight, 1 / len(rounds)))
+                    if (found := self.task.real_logits(state, made)) is not None:
+                        real, logits = found
+                        penalty = losses.r1_penalty(logits, real).mean()
+                        # The logits at weight 0 give every parameter a gradient: all processes reduce the same list.
+                        self._backward(penalty * weight + 0.0 * logits.sum(), {"r1": penalty})
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
             if config.augment.adaptive:
@@ -221,7 +229,14 @@ class TrainingRun:
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
-            self._require_finite(team)
+            self._require_finite()
+
+    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Accumulate the gradients of a loss; its terms join the statistics, and come back without graphs."""
+        loss.backward()
+        plain = {name: term.detach() for name, term in terms.items()}
+        self.means.add(plain)
+        return plain
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
         """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""
@@ -229,33 +244,23 @@ class TrainingRun:
         norm = torch.nn.utils.clip_grad_norm_(module.parameters(), float("inf"))  # clips nothing
         self.means.add({f"grad_{name}": norm})
         if self.team.device.type == "cpu":  # free here; on a GPU it would wait, so the check comes before files
-            self._require_finite(self.team)
+            self._require_finite()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-    def _learning_rate(self) -> float:
-        config, state = self.config.optimizer, self.state
-        factor = min(1.0, (state.step + 1) / config.warmup_steps) if config.warmup_steps else 1.0
-        if config.decay_kimg:
-            left = (self.total - state.images) / 1000 / config.decay_kimg
-            factor *= min(1.0, max(0.1, left))
-        return factor
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.precision == "bf16")
 
-    def _compile(self) -> Any:
-        """Compile E, G and V in place, and return a compiled D; R1 needs the plain one's second derivative."""
-        if not self.config.compile:
-            return self.state.discriminator
+    def _compile(self) -> None:
+        """Compile E, G, V and the D of most steps; R1 needs the plain one's second derivative."""
         for module in self.state.model.children():
             if not isinstance(module, MappingNetwork):
                 module.compile()
         if self.task.verify is not None:
             self.task.verify.network.compile()
-        return torch.compile(self.state.discriminator)
+        self.state.judge = torch.compile(self.state.discriminator)
 
-    def _save_model(self, *, grid: bool) -> None:
+    def _save_model(self, reporter: Reporter, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
@@ -264,6 +269,7 @@ class TrainingRun:
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
             if figures := self.task.judge(model):
+                reporter.judged(self.state.images, figures)
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
                 with open(self.out / "snapshots.jsonl", "a+", encoding="utf-8") as file:
@@ -290,11 +296,11 @@ class TrainingRun:
         for name, module in [*state.model.named_children(), ("discriminator", state.discriminator)]:
             lines.append(f"  {name:<14}{sum(p.numel() for p in module.parameters()) / 1e6:8.2f} M parameters")
         if state.step:
-            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {duration(state.seconds)}")
+            lines.append(f"resuming at {state.images / 1000:.1f} kimg after {timedelta(seconds=round(state.seconds))}")
         return "\n".join(lines)
 
-    def _require_finite(self, team: Team) -> None:
-        if team.any(not self.means.finite()):
+    def _require_finite(self) -> None:
+        if self.team.any(not self.means.finite()):
             good = self.out / STATE
             where = f"the last good state is {good}" if good.exists() else "no state was saved yet"
             raise FicganError(

@@ -73,10 +73,10 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         if isinstance(self.images, Tensor):
             self.images = self.images.to(self.device)
 
-    def generator_step(
-        self, state: _State, judge: Discriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[CropsJudged, dict[str, Tensor]]:
-        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss"."""
+        """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
         x = self._to_float(self._rows(indices))
         if self.config.augment.flip:
@@ -105,21 +105,13 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             factor = weights.verification if needs_v else 0.0
             total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
-            judged = judge(state.augment(images), features=bool(config.feature_matching), parts=2)
-            logits, maps = judged if isinstance(judged, tuple) else (judged, [])
-            logits_rec, logits_mix = logits.split(len(x))
+            logits_rec, logits_mix = state.judge(state.augment(images), parts=2).split(len(x))
             terms["adv_rec"] = losses.adversarial_generator(logits_rec).mean()
             terms["adv_mix"] = losses.adversarial_generator(logits_mix).mean()
             adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
             total = total + weights.adversarial * adversarial
-            if maps and not state.augment.active:  # an augmented pair is not a pair any more
-                with torch.no_grad():
-                    _, maps_real = judge(x, features=True)
-                terms["feature_matching"] = losses.feature_distance(maps_real, [m[: len(x)] for m in maps])
-                total = total + config.feature_matching * terms["feature_matching"]
         terms["total"] = total
-        (total * share).backward()
-        return CropsJudged(x, x_rec.detach(), x_mix.detach()), {name: term.detach() for name, term in terms.items()}
+        return CropsJudged(x, x_rec.detach(), x_mix.detach()), terms
 
     def _verification(
         self,
@@ -159,26 +151,16 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             total = total + config.perceptual * terms["perceptual"]
         return total
 
-    def discriminator_step(
-        self, state: _State, judge: Discriminator, made: CropsJudged, share: float
-    ) -> dict[str, Tensor]:
-        logits = judge(state.augment(torch.cat(made)), parts=3)
-        assert isinstance(logits, Tensor)
-        real, rec, mix = logits.chunk(3)
+    def discriminator_loss(self, state: _State, made: CropsJudged) -> dict[str, Tensor]:
+        real, rec, mix = state.judge(state.augment(torch.cat(made)), parts=3).chunk(3)
+        means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.sign()}
         loss = losses.adversarial_discriminator(real, rec, mix)
-        (loss * share).backward()
-        means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.detach().sign()}
-        return {"d": loss.detach(), **{name: value.detach().mean() for name, value in means.items()}}
+        return {"d": loss, **{name: value.detach().mean() for name, value in means.items()}}
 
-    def r1_step(self, state: _State, made: CropsJudged, weight: float, share: float) -> dict[str, Tensor]:
-        with torch.autocast(self.device.type, enabled=False):
-            real = state.augment(made.real).detach().requires_grad_(True)
-            logits = state.discriminator(real)
-            assert isinstance(logits, Tensor)
-            penalty = losses.r1_penalty(logits, real).mean()
-            # The logits at weight 0 give every parameter a gradient, so that all processes reduce the same list.
-            (penalty * (weight * share) + 0.0 * logits.sum()).backward()
-        return {"r1": penalty.detach()}
+    def real_logits(self, state: _State, made: CropsJudged) -> tuple[Tensor, Tensor]:
+        real = state.augment(made.real).detach().requires_grad_(True)
+        logits: Tensor = state.discriminator(real)
+        return real, logits
 
     def save(self, path: Path, model: FICGAN, training: dict[str, Any]) -> None:
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
@@ -187,11 +169,10 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         save_checkpoint(path, model, header)
 
     def snapshot(self, model: FICGAN, path: Path) -> None:
-        snapshot(model, self._to_float(self._rows(torch.arange(min(12, len(self))))), path)
+        snapshot(model, self.first(min(12, len(self))), path)
 
-    def reals(self) -> Tensor:
-        side = min(8, int(len(self) ** 0.5))
-        return self._to_float(self._rows(torch.arange(side * side))).unflatten(0, (side, side))
+    def first(self, count: int) -> Tensor:
+        return self._to_float(self._rows(torch.arange(count)))
 
     def _rows(self, rows: Tensor) -> Tensor:  # int64 [B] → uint8 [B,3,R,R]
         if isinstance(self.images, Tensor):

@@ -35,7 +35,7 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import TrainingTask, Weights, read_once
+from ficgan.training.task import TrainingTask, Weights, pictures, read_once
 
 _State = TrainingState[DetailNetwork, DetailDiscriminator]
 Floats = NDArray[np.float32]
@@ -70,26 +70,15 @@ class DetailFaces:
     ) -> DetailFaces:
         """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
         digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, progress))
-        photos, made, lenders, seen = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("photos", "made", "lenders", "seen")
-        )
-        kinds = kind_reader().read(np.load(folder / "gate.npy"))
-        return cls(np.load(folder / "rows.npy"), photos, made, lenders, seen, kinds)
+        found = read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, progress))
+        return cls(kinds=kind_reader().read(found.pop("gate")), **found)
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, progress: Progress) -> None:
     size, count, first = model.resolution, len(data), Attempt(0)
-    shapes: dict[str, tuple[type, tuple[int, ...]]] = {
-        "photos": (np.uint8, (2 * size, 2 * size, 3)),
-        "made": (np.uint8, (1 + draws, size, size, 3)),
-        "lenders": (np.int16, (1 + draws, FITTING)),
-        "seen": (np.uint8, (size, size)),
-    }
-    kept: dict[str, Any] = {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=(count, *shape))
-        for name, (dtype, shape) in shapes.items()
-    }
+    shapes = {"photos": (2 * size, 2 * size, 3), "made": (1 + draws, size, size, 3), "seen": (size, size)}
+    kept = {name: pictures(folder / f"{name}.npy", (count, *shape)) for name, shape in shapes.items()}
+    lenders = np.zeros((count, 1 + draws, FITTING), np.int16)
     points = Alignment().points(data.resolution).astype(np.float32)
     face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
     gate, embeddings, clear = get_recognizer("dlib"), [], []
@@ -115,13 +104,13 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
         # Styles that leave a source as it is have no kind; its lenders are those of the kind that it has.
         own = lenders_of(model.model, rows[0, : model.model.code_size], kind)
-        fitting = [own, *(lenders for _, lenders in made[1:])]
-        kept["lenders"][number] = [np.resize(lenders, FITTING) for lenders in fitting]
+        lenders[number] = [np.resize(one, FITTING) for one in (own, *(drawn_lenders for _, drawn_lenders in made[1:]))]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
         raise InputError(f"none of the {count} faces is clear enough: give larger, sharper, frontal ones")
     np.save(folder / "rows.npy", np.array(clear))
+    np.save(folder / "lenders.npy", lenders)
     np.save(folder / "gate.npy", np.stack(embeddings).astype(np.float32))
     for array in kept.values():
         array.flush()
@@ -222,8 +211,8 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.rows, self.held_out = rows[~held_out], rows[held_out]
         self.require_batch(len(self.rows))
 
-    def generator_step(
-        self, state: _State, judge: DetailDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         chance = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], chance)
@@ -245,28 +234,21 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         real, fake = (self._seen(batch.light, one) for one in (batch.detail, made_detail))
         made = _DetailJudged(real, fake, batch.mask, batch.condition)
         if weights.adversarial > 0:
-            terms["adv"] = self._adversarial(judge(made.fake, made.mask, made.condition), made.mask, real=True)
+            terms["adv"] = self._adversarial(state.judge(made.fake, made.mask, made.condition), made.mask, real=True)
             total = total + weights.adversarial * terms["adv"]
         terms["total"] = total
-        (total * share).backward()
-        return made._replace(fake=made.fake.detach()), {name: term.detach() for name, term in terms.items()}
+        return made._replace(fake=made.fake.detach()), terms
 
-    def discriminator_step(
-        self, state: _State, judge: DetailDiscriminator, made: _DetailJudged, share: float
-    ) -> dict[str, Tensor]:
-        real, fake = (judge(one, made.mask, made.condition) for one in (made.real, made.fake))
+    def discriminator_loss(self, state: _State, made: _DetailJudged) -> dict[str, Tensor]:
+        real, fake = (state.judge(one, made.mask, made.condition) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
-        (loss * share).backward()
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
-        return {"d": loss.detach(), "d_right": right.detach(), "r_t": real[0].detach().sign().mean()}
+        return {"d": loss, "d_right": right, "r_t": real[0].sign().mean()}
 
-    def r1_step(self, state: _State, made: _DetailJudged, weight: float, share: float) -> dict[str, Tensor]:
-        with torch.autocast(self.device.type, enabled=False):
-            real = made.real.detach().requires_grad_(True)
-            (logits,) = state.discriminator(real, made.mask, made.condition)
-            penalty = losses.r1_penalty(logits.mean((1, 2, 3)), real).mean()
-            (penalty * (weight * share)).backward()
-        return {"r1": penalty.detach()}
+    def real_logits(self, state: _State, made: _DetailJudged) -> tuple[Tensor, Tensor]:
+        real = made.real.detach().requires_grad_(True)
+        (logits,) = state.discriminator(real, made.mask, made.condition)
+        return real, logits.mean((1, 2, 3))
 
     @staticmethod
     def _adversarial(logits: list[Tensor], mask: Tensor, *, real: bool) -> Tensor:
@@ -353,7 +335,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     def snapshot(self, model: DetailNetwork, path: Path) -> None:
         """Write a sheet of held-out faces: photo | reconstruction, detail lent | fitted | a draw | fitted."""
         rows = self._shown()
-        columns = [torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1]
+        columns = [self._photos(rows)]
         for made in (0, 1):
             batch = self.plain(rows, made)
             for detail in (batch.lent, batch.lent + self._added(model, batch)):
@@ -381,32 +363,26 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         `l1`: mean difference of luminance under the mask; `energy`: difference in the logarithm of its local strength;
         `sharpness`: variance of the Laplacian, of the photo's; `sharpness_drawn` of drawn faces.
         """
-        out: dict[str, float] = {}
-        for made, end in ((0, ""), (1, "_drawn")):
-            found = [
-                self._figures(model, self.held_out[begin : begin + 8], made)
-                for begin in range(0, JUDGED, 8)
-                if begin < len(self.held_out)
-            ]
-            for name in found[0]:
-                out[name + end] = float(np.mean([one[name] for one in found]))
-        return {name: value for name, value in out.items() if "drawn" not in name or name.startswith("sharpness")}
+        figures: dict[str, list[float]] = {}
+        for begin in range(0, min(JUDGED, len(self.held_out)), 8):
+            for made, end in ((0, ""), (1, "_drawn")):
+                batch = self.plain(self.held_out[begin : begin + 8], made)
+                lent, real, mask = batch.before + batch.lent, batch.detail, batch.mask
+                for which, image in (("", lent + self._added(model, batch)), ("_lent", lent)):
+                    sharper = sharpness_under(image, mask) / sharpness_under(real, mask)
+                    found = {f"sharpness{which}{end}": sharper.log().mean().exp()}
+                    if not made:  # of a drawn face nobody knows the detail
+                        found[f"l1{which}"] = ((image - real).abs() * mask).mean() / mask.mean()
+                        found[f"energy{which}"] = (_energies(image, mask) - _energies(real, mask)).abs().mean()
+                    for name, value in found.items():
+                        figures.setdefault(name, []).append(float(value))
+        return {name: float(np.mean(values)) for name, values in figures.items()}
 
-    def _figures(self, model: DetailNetwork, rows: NDArray[np.int64], made: int) -> dict[str, float]:
-        batch = self.plain(rows, made)
-        lent, real, out = batch.before + batch.lent, batch.detail, dict[str, float]()
-        sharp, energies = sharpness_under(real, batch.mask), _energies(real, batch.mask)
-        for end, image in (("", lent + self._added(model, batch)), ("_lent", lent)):
-            apart = ((image - real).abs() * batch.mask).mean() / batch.mask.mean()
-            out[f"l1{end}"] = float(apart)
-            out[f"energy{end}"] = float((_energies(image, batch.mask) - energies).abs().mean())
-            out[f"sharpness{end}"] = float((sharpness_under(image, batch.mask) / sharp).log().mean().exp())
-        return out
+    def first(self, count: int) -> Tensor:
+        return self._photos(self.rows[:count])
 
-    def reals(self) -> Tensor:
-        side = min(6, int(len(self.rows) ** 0.5))
-        pictures = torch.from_numpy(self.set.photos[self.rows[: side * side]]).permute(0, 3, 1, 2).float() / 127.5 - 1
-        return pictures.unflatten(0, (side, side))
+    def _photos(self, rows: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self.set.photos[rows]).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def _energies(image: Tensor, mask: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from ficgan.arrays import ridge
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
-from ficgan.faces import Alignment, Recognizer, get_recognizer
+from ficgan.faces import Alignment, get_recognizer
 from ficgan.frame.appearance import SMALL, AppearanceModel, look_features
 from ficgan.frame.file import FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.fit import ridge_map, telling_map
@@ -66,9 +66,9 @@ class FrameLosses(nn.Module):
     kinds: Tensor
     axes: Tensor
 
-    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0, sample: int = 6000) -> None:
+    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0) -> None:
         super().__init__()
-        rows = np.linspace(0, len(faces) - 1, min(sample, len(faces))).astype(int)
+        rows = np.linspace(0, len(faces) - 1, min(6000, len(faces))).astype(int)
         textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
         pixels = 3 * SMALL * SMALL
@@ -138,17 +138,14 @@ def _cell_signs() -> NDArray[np.float64]:
 
 
 class FrameJudged(NamedTuple):
-    """What D judges after a generator step, without graphs: textures [B,3,R,R], and V's maps of what is published.
+    """V's maps of what is published, finest first and without graphs.
 
     V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
     """
 
-    real: Tensor
-    real_maps: list[Tensor]
-    rec: Tensor
-    rec_maps: list[Tensor]
-    mix: Tensor
-    mix_maps: list[Tensor]
+    real: list[Tensor]
+    rec: list[Tensor]
+    mix: list[Tensor]
 
 
 class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
@@ -183,7 +180,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
-        return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator, config.model.resolution)
+        return FrameFICGAN(config.model), FrameDiscriminator(config.discriminator)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -243,10 +240,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         codes = np.concatenate([self.set.bank_codes(rows), w.float().cpu().numpy()], 1)
         self.memory.add(codes, self.set.cell[rows])
 
-    def generator_step(
-        self, state: _State, judge: FrameDiscriminator, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
-        """As `TrainingTask.generator_step` says. Source: FICGAN, "Total Loss", on composites."""
+        """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
@@ -263,63 +260,28 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         learned = z_id[:, batch.code.shape[1] :].float()
         terms["code"] = (learned - self.losses.seen(batch.identity)).square().mean()
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
-        rec_texture, mix_texture = textures.chunk(2)
         factors = config.loss
         total = weights.reconstruction * terms["rec"]
         for name in (*_FACTORS, "code"):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
-            for name, texture, seen in (("adv_rec", rec_texture, maps_rec), ("adv_mix", mix_texture, maps_mix)):
-                logits = judge(texture, self.composite.mask, seen)
-                if logits:
-                    terms[name] = losses.local_adversarial(logits, self.weights(logits), real=True).mean()
-                    share_of = factors.adversarial_rec if name == "adv_rec" else factors.adversarial_mix
-                    total = total + weights.adversarial * share_of * terms[name]
+            for name, seen in (("adv_rec", maps_rec), ("adv_mix", maps_mix)):
+                terms[name] = _adversarial(state.judge(seen), real=True)
+                total = total + weights.adversarial * getattr(factors, name.replace("adv", "adversarial")) * terms[name]
         terms["total"] = total
-        (total * share).backward()
-        detached_terms = {name: term.detach() for name, term in terms.items()}
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
-        real = torch.cat([batch.texture] * 2)
-        made = FrameJudged(real, maps_real, rec_texture.detach(), rec_maps, mix_texture.detach(), mix_maps)
-        return made, detached_terms
+        return FrameJudged(maps_real, rec_maps, mix_maps), terms
 
-    def discriminator_step(
-        self, state: _State, judge: FrameDiscriminator, made: FrameJudged, share: float
-    ) -> dict[str, Tensor]:
-        mask = self.composite.mask
-        real = judge(made.real, mask, made.real_maps)
-        mix, rec = judge(made.mix, mask, made.mix_maps), judge(made.rec, mask, made.rec_maps)
-        fakes = [logit for logit in (mix, rec) if logit]
-        loss = losses.local_adversarial(real, self.weights(real), real=True).mean()
-        for logit in fakes:
-            loss = loss + losses.local_adversarial(logit, self.weights(logit), real=False).mean() / len(fakes)
-        (loss * share).backward()
-        terms = {"d": loss.detach(), "r_t": torch.stack([logit.detach().sign().mean() for logit in real]).mean()}
+    def discriminator_loss(self, state: _State, made: FrameJudged) -> dict[str, Tensor]:
+        real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
+        loss = _adversarial(real, real=True)
+        for fake in (mix, rec):
+            loss = loss + _adversarial(fake, real=False) / 2
+        terms = {"d": loss, "r_t": torch.stack([logit.sign().mean() for logit in real]).mean()}
         for number, (a, b) in enumerate(zip(real, mix, strict=True)):
-            terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()).detach() / 2
+            terms[f"d_{number}"] = ((a > 0).float().mean() + (b < 0).float().mean()) / 2
         return terms
-
-    def r1_step(self, state: _State, made: FrameJudged, weight: float, share: float) -> dict[str, Tensor]:
-        """As `TrainingTask.r1_step` says, of patches: the judges of V's maps are held by their spectral norm."""
-        if state.discriminator.patches is None:
-            return {}
-        with torch.autocast(self.device.type, enabled=False):
-            real = made.real.chunk(2)[0].detach().requires_grad_(True)
-            logits = state.discriminator(real, self.composite.mask)
-            (weight_of,) = self.weights(logits)
-            mean = (logits[0] * weight_of).sum((1, 2, 3)) / weight_of.sum()
-            penalty = losses.r1_penalty(mean, real).mean()
-            (penalty * (weight * share)).backward()
-        return {"r1": penalty.detach()}
-
-    def weights(self, logits: Sequence[Tensor]) -> list[Tensor]:
-        """How much the places of each of D's maps count, [1,1,h,w]: patches as far as they are face, V's maps alike."""
-        weights = [torch.ones_like(logit[:1]) for logit in logits]
-        if self.config.discriminator.patches:
-            height, width = weights[0].shape[2:]
-            weights[0] = F.adaptive_avg_pool2d(self.composite.mask, (height, width))
-        return weights
 
     def _mix(self, rows: Rows, plan: Swap, rng: np.random.Generator) -> tuple[FrameBatch, Tensor]:
         """The batch as the linear model has it, and w of those that go towards a mean [B,w_dim]."""
@@ -408,10 +370,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         rows = self.held_out[:: max(1, len(self.held_out) // 12)][:12]
         sheet: list[Tensor] = []
         for number, kept in ((0, 0), (0, self.model.num_layers // 2), (1, 0)):
-            made = self._held_out(model, rows, kept, np.random.default_rng(number))
-            (plain, plain_mix), (rec, mix) = made.linear[0].chunk(2), made.pictures.chunk(2)
+            batch, network, linear = self._held_out(model, rows, kept, np.random.default_rng(number))
+            (plain, plain_mix), (rec, mix) = linear.pictures.chunk(2), network.pictures.chunk(2)
             if not sheet:
-                sheet += [made.batch.source, plain, rec, plain_mix]
+                sheet += [batch.source, plain, rec, plain_mix]
             sheet.append(mix)
         save_grid(torch.stack(sheet), path)
 
@@ -425,41 +387,40 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         that is taken for that one, `swap_source`, for its source. `ethnicity`, `gender`: share of mixes that are read
         as their sources, `age`: mean difference in years. The linear model's end in `_linear`.
         """
-        recogniser = get_recognizer("dlib")
+        recogniser, mask = get_recognizer("dlib"), self.composite.mask
         points = Alignment().points(SIDE).astype(np.float32)[None]
+
+        def embedded(pictures: Tensor) -> Floats:
+            pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
+            found = [recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())]
+            return np.concatenate(found)
+
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
-        mask = self.composite.mask
+        groups, threshold = len(ETHNICITIES), recogniser.match_threshold
         for begin in range(0, len(rows), 16):
             part = rows[begin : begin + 16]
-            drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
-            swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
-            source = _embedded(recogniser, drawn.batch.source, points)
-            for end, pictures in (("", swapped.pictures), ("_linear", swapped.linear[0])):
-                swap = _embedded(recogniser, pictures.chunk(2)[1], points)
-                for name, whose in (("swap_match", np.roll(source, 1, 0)), ("swap_source", source)):
-                    near = np.linalg.norm(swap - whose, axis=1) < recogniser.match_threshold
-                    figures_of.setdefault(name + end, []).append(near.astype(np.float32))
-            for end, pictures, textures in (("", drawn.pictures, drawn.textures), ("_linear", *drawn.linear)):
-                rec, mix = (_embedded(recogniser, half, points) for half in pictures.chunk(2))
+            batch, *drawn = self._held_out(model, part, 0, np.random.default_rng(begin))
+            _, *swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
+            source = embedded(batch.source)
+            for end, made, other in zip(("", "_linear"), drawn, swapped, strict=True):
+                rec, mix = np.split(embedded(made.pictures), 2)
+                swap = embedded(other.pictures.chunk(2)[1])
+                rec_texture, mix_texture = made.textures.chunk(2)
                 apart = np.linalg.norm(mix - source, axis=1)
-                rec_texture, mix_texture = textures.chunk(2)
-                batch = drawn.batch
-                keep = self.losses.keep(mix_texture, batch.shape if end else drawn.shape, batch.wanted)
-                mse = ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean()
-                sharp = sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)
                 before, after = (kind_reader().read(one) for one in (source, mix))
-                groups = len(ETHNICITIES)
                 figures = {
+                    "swap_match": np.linalg.norm(swap - np.roll(source, 1, 0), axis=1) < threshold,
+                    "swap_source": np.linalg.norm(swap - source, axis=1) < threshold,
                     "ethnicity": before[:, :groups].argmax(1) == after[:, :groups].argmax(1),
                     "gender": (before[:, groups] > 0.5) == (after[:, groups] > 0.5),
                     "age": abs(before - after)[:, -1],
-                    "match": apart < recogniser.match_threshold,
+                    "match": apart < threshold,
                     "distance": apart,
-                    "mse": mse,
-                    "keep": keep,
+                    "mse": ((rec_texture - batch.texture).square() * mask).mean((1, 2, 3)) / mask.mean(),
+                    "keep": self.losses.keep(mix_texture, made.shape, batch.wanted),
                     "distance_rec": np.linalg.norm(rec - source, axis=1),
-                    "sharpness": sharp.log(),
+                    "sharpness": (sharpness_under(mix_texture, mask) / sharpness_under(batch.texture, mask)).log(),
                 }
                 for name, values in figures.items():
                     figures_of.setdefault(name + end, []).append(np.asarray(values, np.float32))
@@ -468,8 +429,8 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
 
     def _held_out(
         self, model: FrameFICGAN, rows: Rows, kept: int, rng: np.random.Generator, *, swap: bool = False
-    ) -> _HeldOutFaces:
-        """Reconstructions, and mixes with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
+    ) -> tuple[FrameBatch, _HeldOutFaces, _HeldOutFaces]:
+        """What network and linear model make with a k-same draw (`swap`: the row before) from layer `kept` + 1 on."""
         new, given_new, w_new = self._split(np.stack([self.memory.draw(rng, int(self.set.cell[row])) for row in rows]))
         if swap:
             new, given_new = self.set.codes[np.roll(rows, 1)], self.set.moment.kept[np.roll(rows, 1)]
@@ -481,29 +442,23 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
         source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
         plain = self.composite(source, batch.linear, batch.points, upright)
-        return _HeldOutFaces(batch, pictures, textures, batch.shape + shape[len(rows) :], (plain, batch.linear))
+        network = _HeldOutFaces(pictures, textures, batch.shape + shape[len(rows) :])
+        return batch, network, _HeldOutFaces(plain, batch.linear, batch.shape)
 
-    def reals(self) -> Tensor:
-        side = min(8, int(len(self.set) ** 0.5))
-        return self.mixes.picture(np.array(self.set.images[: side * side])).unflatten(0, (side, side))
+    def first(self, count: int) -> Tensor:
+        return self.mixes.picture(np.array(self.set.images[:count]))
 
 
 class _HeldOutFaces(NamedTuple):
-    """Reconstructions and mixes of held-out faces; see `FrameTask._held_out`."""
+    """Reconstructions, then mixes: pictures and textures [2B,3,…], and the mixes' coefficients of shape [B,I]."""
 
-    batch: FrameBatch
     pictures: Tensor
     textures: Tensor
-    # Of the mixes.
     shape: Tensor
-    # Pictures and textures of the linear model alone.
-    linear: tuple[Tensor, Tensor]
 
 
-def _embedded(recogniser: Recognizer, pictures: Tensor, points: Floats) -> Floats:
-    """Embeddings [B,D] of crops in [−1, 1] whose landmarks [1,5,2] lie where the template has them."""
-    pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
-    return np.concatenate([recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())])
+def _adversarial(logits: Sequence[Tensor], *, real: bool) -> Tensor:
+    return losses.local_adversarial(logits, [torch.ones_like(one[:1]) for one in logits], real=real).mean()
 
 
 def sharpness_under(textures: Tensor, mask: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from ficgan.identity.kind import CELLS, Kind, KindCodes, KindGroup, Showing, cel
 from ficgan.identity.ksame import draw_members, restore_variance
 from ficgan.models import encode_faces, load_checkpoint
 from ficgan.policy import Attempt
-from ficgan.training.task import read_once
+from ficgan.training.task import pictures, read_once
 
 Floats = NDArray[np.float32]
 # Least score of a mesh that is learnt from.
@@ -71,18 +71,15 @@ class FrameFaces:
     ) -> FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"2/{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
-        read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
-        names = ("points", "light", "kept", "grey", "codes", "sharpness", "identity", "rows")
-        points, light, kept, grey, codes, sharpness, identity, rows = (
-            np.load(folder / f"{name}.npy") for name in names
-        )
-        labels = None if data.labels is None else data.labels.take(rows)
+        found = read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
+        labels = None if data.labels is None else data.labels.take(found.pop("rows"))
         cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
-        images, textures = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "textures"))
-        read = model.shape.read(points)
-        moment = Moment(read, read.numbers, light, kept, grey)
-        cell = np.full(len(codes), -1) if cell is None else cell
-        return cls(model, images, textures, read, codes, moment, sharpness, identity, cell)
+        read = model.shape.read(found["points"])
+        moment = Moment(read, read.numbers, found["light"], found["kept"], found["grey"])
+        own = {name: found[name] for name in ("images", "textures", "codes", "sharpness", "identity")}
+        return cls(
+            model, read=read, moment=moment, cell=np.full(len(found["codes"]), -1) if cell is None else cell, **own
+        )
 
     def bank_codes(self, rows: NDArray[np.int64]) -> Floats:
         return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
@@ -94,8 +91,8 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
     side, count = data.resolution, len(clear)
     if not count:
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
-    images = _array(folder / "images.npy", (count, side, side, 3))
-    textures = _array(folder / "textures.npy", (count, model.size, model.size, 3))
+    images = pictures(folder / "images.npy", (count, side, side, 3))
+    textures = pictures(folder / "textures.npy", (count, model.size, model.size, 3))
     kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "sharpness")}
     for row, image in enumerate(images_of(data.subset(clear))):
         read = model.shape.read(points[clear[row]][None])
@@ -120,10 +117,6 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
     np.save(folder / "rows.npy", clear)
     images.flush()
     textures.flush()
-
-
-def _array(path: Path, shape: tuple[int, ...]) -> Any:
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,16 +384,16 @@ class TorchWarp(nn.Module):
 class Composite(nn.Module):
     """Textures laid onto aligned crops of side S, differentiable in texture and shape.
 
-    The warp is inverted on every `coarse`-th pixel, since it is smooth; `mask` [R,R] weighs the texture.
+    The warp is inverted on every second pixel, since it is smooth; `mask` [R,R] weighs the texture.
     """
 
     mask: Tensor
     places: Tensor
 
-    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int, *, coarse: int = 2) -> None:
+    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int) -> None:
         super().__init__()
         self.warp, self.side = TorchWarp(warp), side
-        at = torch.linspace(0, side - 1, max(2, side // coarse))
+        at = torch.linspace(0, side - 1, max(2, side // 2))
         x, y = torch.meshgrid(at, at, indexing="xy")
         self.register_buffer("mask", torch.as_tensor(mask)[None, None], persistent=False)
         self.register_buffer("places", torch.stack([x, y, torch.ones_like(x)], 2), persistent=False)

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -39,6 +40,8 @@ class TrainingState(Generic[M, D]):
         self.model, self.discriminator = networks(config)
         for module in (self.model, self.discriminator):
             module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # D as losses call it; a run may compile it.
+        self.judge: Callable[..., Any] = self.discriminator
         self.ema = Ema(self.model, config.ema)
         self.augment = Augment(config.augment)
         self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)
@@ -274,8 +277,8 @@ class Means:
         return dict(zip(names, (float(v) for v in values), strict=True))
 
 
-def reading_lines(progress: str, every: float = 30.0) -> Progress:
-    """A line on stderr when a stage begins, every so many seconds, and when it ends; none if `progress` is none."""
+def reading_lines(progress: str) -> Progress:
+    """A line on stderr when a stage begins, every 30 seconds, and when it ends; none if `progress` is none."""
     if progress == "none":
         return unheard
     from tqdm import tqdm
@@ -285,7 +288,7 @@ def reading_lines(progress: str, every: float = 30.0) -> Progress:
     def line(done: int, total: int | None, stage: str) -> None:
         nonlocal last, at
         now = time.monotonic()
-        if stage != last or done == total or now - at >= every:
+        if stage != last or done == total or now - at >= 30:
             tqdm.write(f"{stage}: {done} of {total}", file=sys.stderr)
             last, at = stage, now
 
@@ -331,9 +334,14 @@ class Reporter:
             shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
             self._bar.write(
                 f"kimg {images / 1000:<9.2f} sec/kimg {seconds_per_kimg:<8.2f} mem {memory:.0f} MiB  "
-                f"left {duration(left)}  {shown}",
+                f"left {timedelta(seconds=round(left))}  {shown}",
                 file=sys.stderr,
             )
+
+    def judged(self, images: int, figures: dict[str, float]) -> None:
+        """Figures of a snapshot, for tensorboard."""
+        for name, value in figures.items():
+            self._board.add_scalar(f"held out/{name}", value, images)
 
     def say(self, text: str) -> None:
         if self._lines:
@@ -363,15 +371,6 @@ def peak_memory_mib() -> float:
 
     scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
-
-
-def duration(seconds: float) -> str:
-    """Seconds as 1d 02h, 3h 04m, 5m 06s."""
-    total = max(0, int(seconds))
-    days, hours, minutes, rest = total // 86400, total // 3600 % 24, total // 60 % 60, total % 60
-    if days:
-        return f"{days}d {hours:02d}h"
-    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s"
 
 
 def save_grid(images: Tensor, path: Path) -> None:

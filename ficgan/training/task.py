@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from ficgan.config import Config, LossConfig, SwapConfig
@@ -21,7 +23,7 @@ from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
-from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
+from ficgan.verification import AlignedInput, Verifier, load_verifier
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,12 @@ def with_reconstructions(w: Tensor, mixed: Tensor) -> Tensor:
 
 def make_verify(config: Config, alignment: Alignment, device: torch.device, resolution: int) -> Verifier:
     """The frozen V of a configuration on crops of a resolution; "untrained" has random weights, for tests alone."""
-    augment = VAugment() if config.verifier.augment else None
     if config.verifier.spec != "untrained":
-        return load_verifier(
-            config.verifier.spec, alignment=alignment, resolution=resolution, augment=augment, device=str(device)
-        )
+        return load_verifier(config.verifier.spec, alignment=alignment, resolution=resolution, device=str(device))
     warnings.warn("verifier.spec=untrained: V has random weights; the model will not learn identity", stacklevel=2)
     size = 32
     points = (ARCFACE_POINTS + 0.5) * (size / 112) - 0.5
-    aligned = AlignedInput(alignment, resolution, points, (size, size), augment)
+    aligned = AlignedInput(alignment, resolution, points, (size, size))
     return Verifier(_Untrained(), aligned, mean=127.5, scale=128.0, name="untrained").to(device)
 
 
@@ -170,27 +169,21 @@ class TrainingTask(ABC, Generic[M, D, J]):
         """Read the faces, or take what an earlier run in `out` has read; `models` are trained and averaged one."""
 
     @abstractmethod
-    def generator_step(
-        self, state: TrainingState[M, D], judge: D, indices: Tensor, weights: Weights, share: float, rng: Generator
+    def generator_loss(
+        self, state: TrainingState[M, D], indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[J, dict[str, Tensor]]:
-        """Accumulate the gradients of the total loss for one round.
+        """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
 
-        Args:
-            judge: D, perhaps compiled, whose parameters do not require gradients.
-            indices: int64 [B], of the faces that are trained on.
-            share: factor on the loss, 1/rounds.
-            rng: CPU generator of all that is random here.
-
-        Returns what D will judge, without graphs, and batch means of all terms.
+        `rng` is the CPU generator of all that is random here.
         """
 
     @abstractmethod
-    def discriminator_step(self, state: TrainingState[M, D], judge: D, made: J, share: float) -> dict[str, Tensor]:
-        """Accumulate D's gradients for one round of `generator_step`; batch means, with r_t = mean sign of real."""
+    def discriminator_loss(self, state: TrainingState[M, D], made: J) -> dict[str, Tensor]:
+        """Batch means, of them the loss `d`, and r_t = mean sign of real."""
 
-    @abstractmethod
-    def r1_step(self, state: TrainingState[M, D], made: J, weight: float, share: float) -> dict[str, Tensor]:
-        """Accumulate R1's gradients, in float32 and uncompiled, at γ times its interval; returns its plain mean."""
+    def real_logits(self, state: TrainingState[M, D], made: J) -> tuple[Tensor, Tensor] | None:
+        """What R1 is of: real pictures [B,…] that require gradients, and the plain D's logits [B] of them."""
+        return None
 
     @abstractmethod
     def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
@@ -201,8 +194,8 @@ class TrainingTask(ABC, Generic[M, D, J]):
         """Write a sheet of what the averaged model makes of some faces."""
 
     @abstractmethod
-    def reals(self) -> Tensor:
-        """The first faces of the set as a square grid [r,r,3,S,S] in [−1, 1]."""
+    def first(self, count: int) -> Tensor:
+        """The first faces of the set, [B,3,S,S] in [−1, 1]."""
 
     def judge(self, model: M) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, where there are some."""
@@ -213,16 +206,22 @@ class TrainingTask(ABC, Generic[M, D, J]):
             raise UsageError(f"{count} clear faces are fewer than one batch of {self.config.optimizer.batch}")
 
 
-def read_once(folder: Path, digest: str, read: Callable[[], None]) -> None:
-    """Call `read`, which writes arrays into a folder, unless an earlier call has done so for the same digest."""
+def read_once(folder: Path, digest: str, read: Callable[[], None]) -> dict[str, NDArray[Any]]:
+    """The arrays that `read` writes into a folder, or that an earlier call left there; pictures stay on disk."""
     record = folder / "faces.json"
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".lock"):
-        if record.exists() and json.loads(record.read_text()).get("digest") == digest:
-            return
-        record.unlink(missing_ok=True)  # from here on the arrays belong to no record
-        for array in folder.glob("*.npy"):
-            array.unlink()  # they may be links to those of another run
-        read()
-        with atomic_write(record) as file:
-            file.write(json.dumps({"digest": digest}).encode())
+        if not record.exists() or json.loads(record.read_text()).get("digest") != digest:
+            record.unlink(missing_ok=True)  # from here on the arrays belong to no record
+            for array in folder.glob("*.npy"):
+                array.unlink()  # they may be links to those of another run
+            read()
+            with atomic_write(record) as file:
+                file.write(json.dumps({"digest": digest}).encode())
+    found = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+    return {name: array if array.dtype == np.uint8 else np.array(array) for name, array in found.items()}
+
+
+def pictures(path: Path, shape: tuple[int, ...]) -> Any:
+    """A new array of bytes on disk."""
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)

@@ -9,14 +9,12 @@ import torch
 from ficgan.errors import InputError, UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SPHEREFACE_SIZE, load_sphereface
-from ficgan.verification.verifier import AlignedInput, VAugment, Verifier, load_onnx
+from ficgan.verification.verifier import AlignedInput, Verifier, load_onnx
 
-__all__ = ["AlignedInput", "VAugment", "Verifier", "load_verifier"]
+__all__ = ["AlignedInput", "Verifier", "load_verifier"]
 
 
-def load_verifier(
-    spec: str, *, alignment: Alignment, resolution: int, augment: VAugment | None = None, device: str = "cpu"
-) -> Verifier:
+def load_verifier(spec: str, *, alignment: Alignment, resolution: int, device: str = "cpu") -> Verifier:
     """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
     kind, _, file = spec.partition(":")
     if kind not in ("sphereface20", "onnx") or not file:
@@ -31,6 +29,6 @@ def load_verifier(
     else:
         network = load_sphereface(path)
         size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
-    aligned = AlignedInput(alignment, resolution, points, size, augment)
+    aligned = AlignedInput(alignment, resolution, points, size)
     verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
     return verifier.to(device).to(memory_format=torch.channels_last)

@@ -235,13 +235,13 @@ class VerifierTrainer:
         self.step += 1
         return value
 
-    def measure(self, pairs: int = 3000) -> Accuracy:
-        """Same/different decisions on held-out people."""
+    def measure(self) -> Accuracy:
+        """Same/different decisions on 3,000 pairs of held-out people."""
         self.network.eval()
         with torch.no_grad():
             chunks = self.test_rows.split(256)
             embeddings = torch.cat([self.network(self._input(rows))[0].cpu() for rows in chunks])
-        return verification_accuracy(embeddings, self.test_people, pairs=pairs, seed=self.config.seed)
+        return verification_accuracy(embeddings, self.test_people, pairs=3000, seed=self.config.seed)
 
     def _input(self, rows: Tensor) -> Tensor:
         x = self.images[rows].to(self.device).float() / 127.5 - 1

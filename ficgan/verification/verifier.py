@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+import tempfile
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ficgan.arrays import LUMA
 from ficgan.device import first_line
@@ -25,22 +25,10 @@ from ficgan.faces.crops import Alignment, similarity
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class VAugment:
-    """How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern.
-
-    Largest shift (of the side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of
-    colour.
-    """
-
-    shift: float = 0.05
-    scale: float = 0.05
-    rotation: float = 5.0
-    blur: float = 0.7
-    noise: float = 4.0
-    brightness: float = 0.1
-    contrast: float = 0.1
-    saturation: float = 0.1
+# How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern: shift (of the
+# side), scale, rotation (degrees), weight of a 3×3 blur, noise (grey levels), changes of colour.
+SHIFT, SCALE, ROTATION, BLUR, NOISE = 0.05, 0.05, 5.0, 0.7, 4.0
+BRIGHTNESS, CONTRAST, SATURATION = 0.1, 0.1, 0.1
 
 
 class AlignedInput(nn.Module):
@@ -50,16 +38,13 @@ class AlignedInput(nn.Module):
 
     Args:
         points: [5, 2] where the recogniser expects them, pixels (x, y), centres at integers.
-        augment: random variation, applied when `forward` is given a generator.
     """
 
     theta: Tensor
 
-    def __init__(
-        self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size, augment: VAugment | None = None
-    ) -> None:
+    def __init__(self, alignment: Alignment, resolution: int, points: ArrayLike, size: Size) -> None:
         super().__init__()
-        self.size, self.augment, self.resolution = size, augment, resolution
+        self.size = size
         matrix = similarity(alignment.points(resolution), points)
         # Reduced by averaging first where the similarity shrinks by more than 2: bilinear sampling alone would skip
         # pixels, which aliases and leaves them without a gradient.
@@ -70,31 +55,33 @@ class AlignedInput(nn.Module):
         self.register_buffer("theta", torch.from_numpy(_theta(matrix, resolution, size)).float(), persistent=False)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop."""
+        """Crops [B, 3, R, R] in [−1, 1] as the recogniser sees them: [B, 3, h, w] in 0..255, 0 outside the crop.
+
+        With a generator each is varied at random.
+        """
         x = (x.float() + 1) * 127.5
         if self.pool > 1:
             x = F.avg_pool2d(x, self.pool)
         theta = self.theta.expand(len(x), 2, 3)
-        augment = self.augment if generator is not None else None
-        if augment is not None and generator is not None:
-            x = _jitter_colour(x, augment, generator)
-            theta = self._vary(theta, augment, generator)
+        if generator is not None:
+            x = _jitter_colour(x, generator)
+            theta = self._vary(theta, generator)
         grid = F.affine_grid(theta, [len(x), 3, *self.size], align_corners=False)
         y = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-        if augment is not None and generator is not None:
-            y = _blur_and_noise(y, augment, generator)
+        if generator is not None:
+            y = _blur_and_noise(y, generator)
         return y
 
-    def _vary(self, theta: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+    def _vary(self, theta: Tensor, generator: torch.Generator) -> Tensor:
         """theta [B,2,3] after a random similarity about the centre of the recogniser's crop."""
         shift_x, shift_y, scale, turn = _uniform(4, len(theta), generator, theta.device)
-        size = 1 + augment.scale * scale
-        angle = math.radians(augment.rotation) * turn
+        size = 1 + SCALE * scale
+        angle = math.radians(ROTATION) * turn
         cos, sin = size * angle.cos(), size * angle.sin()
         # In normalised coordinates a rotation of a crop that is not square must be undone by its aspect.
         aspect = self.size[0] / self.size[1]
         zero, one = torch.zeros_like(cos), torch.ones_like(cos)
-        rows = [cos, -sin * aspect, 2 * augment.shift * shift_x, sin / aspect, cos, 2 * augment.shift * shift_y]
+        rows = [cos, -sin * aspect, 2 * SHIFT * shift_x, sin / aspect, cos, 2 * SHIFT * shift_y]
         vary = torch.stack([*rows, zero, zero, one], 1).view(-1, 3, 3)
         return theta @ vary
 
@@ -115,24 +102,24 @@ def _uniform(rows: int, batch: int, generator: torch.Generator, device: torch.de
     return torch.rand(rows, batch, generator=generator, device=generator.device).to(device) * 2 - 1
 
 
-def _jitter_colour(x: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+def _jitter_colour(x: Tensor, generator: torch.Generator) -> Tensor:
     brightness, contrast, saturation = _uniform(3, len(x), generator, x.device)
-    gain = (1 + augment.brightness * brightness) * (1 + augment.contrast * contrast)
-    offset = -127.5 * augment.contrast * contrast
-    keep = (1 + augment.saturation * saturation)[:, None, None]
+    gain = (1 + BRIGHTNESS * brightness) * (1 + CONTRAST * contrast)
+    offset = -127.5 * CONTRAST * contrast
+    keep = (1 + SATURATION * saturation)[:, None, None]
     grey = x.new_tensor(LUMA.tolist()).expand(3, 3)  # saturation turns about it
     matrix = gain[:, None, None] * (keep * torch.eye(3, device=x.device) + (1 - keep) * grey)
     return torch.baddbmm(offset[:, None, None].expand(-1, 3, 1), matrix, x.flatten(2)).view_as(x)
 
 
-def _blur_and_noise(y: Tensor, augment: VAugment, generator: torch.Generator) -> Tensor:
+def _blur_and_noise(y: Tensor, generator: torch.Generator) -> Tensor:
     blur, noise = (_uniform(2, len(y), generator, y.device) + 1) / 2
     row = torch.tensor([1.0, 2.0, 1.0], device=y.device) / 4
     kernel = torch.outer(row, row).expand(3, 1, 3, 3)
     smooth = F.conv2d(F.pad(y, (1, 1, 1, 1), mode="replicate"), kernel, groups=3)
-    y = torch.lerp(y, smooth, (augment.blur * blur)[:, None, None, None])
+    y = torch.lerp(y, smooth, (BLUR * blur)[:, None, None, None])
     grain = torch.randn(y.shape, generator=generator, device=generator.device).to(y.device)
-    return y + grain * (augment.noise * noise)[:, None, None, None]
+    return y + grain * (NOISE * noise)[:, None, None, None]
 
 
 class Verifier(nn.Module):
@@ -151,7 +138,7 @@ class Verifier(nn.Module):
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Embeddings of crops [B, 3, R, R] in [−1, 1]; the gradient flows to them alone. float32, also under autocast.
 
-        `generator` draws the augmentation, where V has one; without it, none is applied.
+        With a generator crops are varied at random.
         """
         return self.read((x, generator))[0]
 
@@ -184,123 +171,64 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
     if len(shape) != 4 or shape[1] != 3 or min(shape[2:]) < 16:
         raise InputError(f"{path} is not a face recogniser: it needs one input N×3×height×width of fixed size.")
     size = (shape[2], shape[3])
+    # Networks that open with a convolution were trained on [−1, 1]; the others normalise grey levels themselves.
     first = next(node for node in model.graph.node if inputs[0].name in node.input)
+    mean, scale = (127.5, 127.5) if first.op_type == "Conv" else (0.0, 1.0)
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)  # old files list weights, too, which then could not be folded
+    model.ir_version = max(model.ir_version, 4)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = onnx2torch.convert(model).eval().requires_grad_(False)
-        network = optimise(graph, size)
+            graph = onnx2torch.convert(_folded(model)).eval().requires_grad_(False)
+        _activations(graph)
+        _add_taps(graph, size)
+        graph.recompile()
     except Exception as error:  # onnx2torch raises NotImplementedError, KeyError, RuntimeError, …
         raise InputError(f"{path} cannot be turned into a torch module ({first_line(error)}).") from error
-    # Networks that open with a convolution were trained on [−1, 1]; the others normalise grey levels themselves.
-    mean, scale = (127.5, 127.5) if first.op_type == "Conv" else (0.0, 1.0)
-    return network, size, mean, scale
+    return graph, size, mean, scale
 
 
-def optimise(graph: fx.GraphModule, size: Size) -> fx.GraphModule:
-    """The same function with constants folded and activations in place, and feature maps as a second output."""
-    _fold_affine(graph)
-    _activations(graph)
-    graph.graph.eliminate_dead_code()
-    graph.delete_all_unused_submodules()
-    graph.recompile()
-    _add_taps(graph, size)
-    graph.recompile()
-    return graph
+def _folded(model: Any) -> Any:
+    """An ONNX model with constants, scales, offsets and batch norms in the convolutions before them."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = f"{folder}/folded.onnx"
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(options.optimized_model_filepath)
 
 
 def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
     return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
 
 
-def _constant(graph: fx.GraphModule, arg: object) -> Tensor | None:
-    if not isinstance(arg, fx.Node):
-        return None
-    value: object = None
-    if arg.op == "get_attr":
-        value = operator.attrgetter(str(arg.target))(graph)
-    elif type(_module(graph, arg)).__name__ == "OnnxConstant":
-        value = getattr(_module(graph, arg), "value", None)
-    return value.detach() if isinstance(value, Tensor) else None
-
-
-def _replace(graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node) -> None:
-    name = f"own_{node.name}"
-    graph.add_module(name, module)
-    with graph.graph.inserting_before(node):
-        new = graph.graph.call_module(name, (source,))
-    node.replace_all_uses_with(new)
-    graph.graph.erase_node(node)
-
-
-def _fold_affine(graph: fx.GraphModule) -> None:
-    for node in list(graph.graph.nodes):
-        module = _module(graph, node)
-        sources = [arg for arg in node.args if isinstance(arg, fx.Node) and isinstance(_module(graph, arg), nn.Conv2d)]
-        if module is None or not sources or len(sources[0].users) != 1:
-            continue
-        source, conv = sources[0], _module(graph, sources[0])
-        assert isinstance(conv, nn.Conv2d)
-        if isinstance(module, nn.BatchNorm2d):
-            fused: nn.Conv2d | None = fuse_conv_bn_eval(conv, module)
-        else:
-            fused = _folded(graph, node, module, source, conv)
-        feed = source.args[0]
-        if fused is not None and isinstance(feed, fx.Node):
-            # A module that several nodes share must not change under the others' feet: the result gets its own name.
-            _replace(graph, source, fused.requires_grad_(False), feed)
-            new = next(n for n in graph.graph.nodes if n.target == f"own_{source.name}")
-            node.replace_all_uses_with(new)
-            graph.graph.erase_node(node)
-
-
-def _folded(
-    graph: fx.GraphModule, node: fx.Node, module: nn.Module, source: fx.Node, conv: nn.Conv2d
-) -> nn.Conv2d | None:
-    function = getattr(module, "math_op_function", None)
-    if len(node.args) != 2 or node.args[0] is not source or conv.padding_mode != "zeros":
-        return None
-    value = _constant(graph, node.args[1])
-    if value is None or value.numel() not in (1, conv.out_channels) or value.ndim not in (0, 3, 4):
-        return None
-    if value.numel() > 1 and value.shape[-3] != conv.out_channels:
-        return None
-    value = value.flatten().expand(conv.out_channels).double()
-    weight, bias = conv.weight.double(), torch.zeros(conv.out_channels, dtype=torch.float64)
-    if conv.bias is not None:
-        bias = conv.bias.double()
-    if function is torch.mul:
-        weight, bias = weight * value[:, None, None, None], bias * value
-    elif function is torch.add:
-        bias = bias + value
-    elif function is torch.sub:
-        bias = bias - value
-    else:
-        return None
-    shape = (conv.in_channels, conv.out_channels, conv.kernel_size)
-    fused = nn.Conv2d(*shape, conv.stride, conv.padding, conv.dilation, conv.groups)  # type: ignore[arg-type]
-    fused.weight = nn.Parameter(weight.float(), requires_grad=False)
-    fused.bias = nn.Parameter(bias.float(), requires_grad=False)
-    return fused
-
-
 def _activations(graph: fx.GraphModule) -> None:
+    """Activations of convolutions in place, and PReLUs as torch's own."""
     for node in list(graph.graph.nodes):
         module = _module(graph, node)
-        source = node.args[0] if node.args else None
-        if module is None or not isinstance(source, fx.Node):
+        own: nn.Module
+        if isinstance(module, nn.ReLU | nn.ReLU6):
+            (source,) = node.args
+            if len(source.users) > 1 or not isinstance(_module(graph, source), nn.Conv2d):
+                continue
+            own = type(module)(inplace=True)
+        elif type(module).__name__ == "OnnxPReLU" and node.args[1].op == "get_attr":
+            source, slope = node.args[0], operator.attrgetter(node.args[1].target)(graph)
+            if slope.shape[1:] != (1, 1):
+                continue
+            own = nn.PReLU(len(slope))
+            own.weight = nn.Parameter(slope.flatten().clone(), requires_grad=False)
+        else:
             continue
-        inplace = len(source.users) == 1 and isinstance(_module(graph, source), nn.Conv2d)
-        if isinstance(module, nn.ReLU6) and inplace:
-            _replace(graph, node, nn.Hardtanh(module.min_val, module.max_val, inplace=True), source)
-        elif isinstance(module, nn.ReLU) and inplace:
-            _replace(graph, node, nn.ReLU(inplace=True), source)
-        elif type(module).__name__ == "OnnxPReLU":
-            slope = _constant(graph, node.args[1])
-            if slope is not None and slope.ndim == 3 and slope.shape[1:] == (1, 1):
-                own = nn.PReLU(slope.numel())
-                own.weight = nn.Parameter(slope.flatten().clone(), requires_grad=False)
-                _replace(graph, node, own, source)
+        node.target, node.args = f"own_{node.name}", (source,)  # several nodes may share a module, which so stays
+        graph.add_module(node.target, own)
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.recompile()
 
 
 def _add_taps(graph: fx.GraphModule, size: Size) -> None:

@@ -15,21 +15,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.video.decisions import Drawing
-from ficgan.video.people import frontality
 from ficgan.video.project import Project
 from ficgan.video.settings import HOLD, VideoSettings
 from ficgan.video.source import Frame
-from ficgan.video.tracks import PADDED, SEEN, UNSURE, Track, TrackSet
+from ficgan.video.tracks import SEEN, UNSURE, Track, TrackSet
 
 # Sides in pixels below which a face counts as too small to generate.
 SMALL = 24.0
-# Ratio of eye distance to eye–mouth distance under which (or over its inverse) a face counts as turned away; a frontal
-# face has about 1, one turned by 60° 0.5.
-TURNED = 0.45
 # In the key of a person: what stands before the number of another draw.
 DRAW = "~"
 # Bytes of `FoundFaces` that lie in memory.
@@ -180,15 +175,13 @@ class FilmPlan:
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
-    def read_before(self, frame: int) -> dict[int, int]:
-        """Track → last frame before this one in which its face is read, where a bridge follows."""
-        found = {}
-        for track, row in self.tracks.at(frame):
-            rows, bridged = np.flatnonzero(self.modes[track.id] == "ficgan"), self.bridged.get(track.id, {})
-            known, later = [n for n in rows[rows < row] if n not in bridged], rows[rows >= row]
-            if known and len(later) and int(later[0]) in bridged:
-                found[track.id] = track.first + int(known[-1])
-        return found
+    def is_bridged(self, frame: int) -> bool:
+        """Whether a bridge lies across a frame, or in the reach before it: who begins here cannot know its face."""
+        return any(
+            row in self.bridged.get(track.id, ())
+            for number in range(frame - self.reach, frame + 1)
+            for track, row in self.tracks.at(number)
+        )
 
     def kept_at(self, frame: int) -> NDArray[np.floating]:
         """Boxes [n,4] of the faces that stay as they are in a frame."""
@@ -276,36 +269,6 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
         if face.drawing is not None:
             drawings[people[track.id]] = face.drawing
     return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, drawings)
-
-
-def effective_modes(
-    track: Track, decided: NDArray[np.str_], fallback: str, rate: float
-) -> tuple[NDArray[np.str_], dict[str, int]]:
-    """Modes [n] of rows that the rules decided, with the fallback where a new face cannot stand, and reason → rows."""
-    modes, reasons = decided.copy(), {}
-    if not (decided == "ficgan").any():
-        return modes, {}
-    hold = max(1, round(HOLD * rate))
-
-    def steady(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Dilate, then close short gaps: a mode that flips from frame to frame is unwatchable."""
-        beyond = 2 * hold + 1
-        dilated = np.pad(np.asarray(windows(flags, hold).any(1)), beyond, mode="edge")
-        closed = np.asarray(windows(np.asarray(windows(dilated, hold).any(1)), hold).all(1))
-        return closed[beyond:-beyond]
-
-    sides = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
-    ratio = frontality(track.landmarks)
-    for reason, rows in (
-        ("small", steady(sides < SMALL)),
-        ("turned away", steady((ratio < TURNED) | (ratio > 1 / TURNED))),
-        ("pad", track.origin == PADDED),
-    ):
-        rows = rows & (modes == "ficgan")
-        if rows.any():
-            modes[rows] = fallback
-            reasons[reason] = int(rows.sum())
-    return modes, reasons
 
 
 def cover_findings(plan: FilmPlan, findings: Sequence[FilmFinding], fallback: str) -> tuple[FilmPlan, int]:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video.read import MAX_ERRORS, open_input
+from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
 from ficgan.video.settings import EncodeOptions
-from ficgan.video.source import Frame, VideoInfo, VideoSource, exact_reformat, is_full_range, locator, matrix_of
+from ficgan.video.source import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of
 
 # FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}
@@ -160,27 +160,8 @@ def reporting(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class Writing:
-    """A context manager that completes a file where the block ends well, and discards it where it does not."""
-
-    def close(self) -> object:
-        raise NotImplementedError
-
-    def discard(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
-
-
-class VideoWriter(Writing):
-    """Encodes frames with their exact times into a file, which takes its name when the block ends well.
+class VideoWriter:
+    """Encodes frames with their exact times into a file, which takes its name where the block ends well, and else goes.
 
     No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
     they are settled already; `origin` is the tick that becomes time 0.
@@ -279,10 +260,14 @@ class VideoWriter(Writing):
             if self.synthetic:
                 self.synthetic = add_mark(self._target, self.container)
 
-    def discard(self) -> None:
-        """Leave nothing of the file."""
-        with suppress(InterruptedError), self._stack:
-            raise InterruptedError
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._stack.__exit__(kind, error, trace)
 
     def _let_go(self) -> None:
         with suppress(Exception):

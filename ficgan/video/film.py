@@ -44,7 +44,7 @@ from ficgan.video.write import check_output
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
 # Raised where analysis, drawing or the state of a job changes: an interrupted film is not mixed of two versions.
-JOB_VERSION = 3
+JOB_VERSION = 4
 
 
 def process_film(
@@ -64,7 +64,7 @@ def process_film(
     """Redact a film.
 
     Args:
-        path: film, animation or pattern of numbered images; a camera or address is recorded, see `record_live`.
+        path: film or animation; a camera or address is recorded, see `record_live`.
         rules: who stays as they are.
         start, end: seconds; only this span is written.
         people: those known from other films of the job; new ones are added.

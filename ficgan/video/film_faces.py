@@ -221,11 +221,6 @@ class FaceReader:
         self._readings = {key: reading for key, reading in self._readings.items() if last - reach < key[1] <= end}
         return wanted
 
-    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read the faces before a bridge that the next frames continue; `around` are the frames within the reach."""
-        self.read([job], around)
-        self._found, self._readings = {}, {}
-
     def restart(self) -> None:
         """Forget the faces of a film that is drawn again."""
         self._found, self._readings, self._last = {}, {}, {}

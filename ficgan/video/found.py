@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ from ficgan.video.settings import FilmTask, Rules
 from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import UNCONFIRMED, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
-Floats32 = NDArray[np.float32]
-
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
@@ -45,33 +43,24 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
     with closing(DetectionLog(search, log, task.tools.objects)) as detections:
         for frame, faces, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
-            seen.take(frame, faces, cut, detections)
+            seen.take(frame, None if faces is None else detections.taken.pop(frame.index), cut)
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
     if people is None:
         people = People(link=settings.link) if recognizer is None else People.of(recognizer, settings.link)
-    found = seen.joined(people)
+    tracklets, tracks, places = seen.joined(people)
     facts = {**asdict(settings), "detector": task.tools.detector.name, "start": source.start, "end": source.end}
     if task.tools.objects:
         facts["objects"] = {detector.name: detector.cover for detector in task.tools.objects}
     return Project(
         Source.of(task.path, source.info),
         np.array(seen.pts, np.int64),
-        found.tracks,
-        {**facts, "review": found.review, "dropped": found.dropped},
+        tracks,
+        {**facts, **places},
         tuple(seen.cuts),
-        _decisions(settings.mode, rules, references, found.tracklets, recognizer),
+        _decisions(settings.mode, rules, references, tracklets, recognizer),
     )
-
-
-class _Found(NamedTuple):
-    """What was found: `review` are places to look at, `dropped` finds that nothing confirms."""
-
-    tracklets: list[Tracklet]
-    tracks: list[Track]
-    review: list[dict[str, Any]]
-    dropped: list[dict[str, Any]]
 
 
 # What is followed beside the objects of the user's detectors, whose names have no space.
@@ -92,26 +81,25 @@ class _SeenFilm:
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
 
-    def take(self, frame: Frame, faces: list[Face] | None, cut: bool, detections: DetectionLog) -> None:
-        """Take the next frame and what was found in it; `cut`: a scene begins with it."""
+    def take(self, frame: Frame, found: Mapping[str, list[Face]] | None, cut: bool) -> None:
+        """Take the next frame and its finds by kind (None: nobody looked); `cut`: a scene begins with it."""
         self.pts.append(frame.pts)
         self.times.append(frame.time)
         self.cuts += [frame.index] if cut else []
-        self.looks += [] if faces is None else [frame.index]
-        others = {
-            **detections.objects.pop(frame.index, {}),
-            _FACES: faces,
-            _WEAK: detections.weak.pop(frame.index, None),
-        }
+        self.looks += [] if found is None else [frame.index]
         for kind, follow in self._follow.items():
-            ids, ended = follow.step(frame.index, frame.time, others.get(kind), cut)
+            faces = None if found is None else found[kind]
+            ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
             if kind == _FACES:
                 self._read(frame.index, frame.image, faces or (), ids)
                 self._confirm(frame.image, faces or (), ids)
 
-    def joined(self, people: People) -> _Found:
-        """The end of the film: tracklets joined by person and by motion, and filled to tracks."""
+    def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
+        """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
+
+        These are `review`, to look at, and `dropped`, finds that nothing confirms.
+        """
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
         faces, weak, clock, pad = tracklets.pop(_FACES), tracklets.pop(_WEAK), np.array(self.times), self.pace.pad
         self._confirm.mark(faces)
@@ -137,7 +125,7 @@ class _SeenFilm:
             }
             for sighting, reason in ends
         ]
-        return _Found(faces, tracks, review, dropped)
+        return faces, tracks, {"review": review, "dropped": dropped}
 
 
 def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
@@ -346,59 +334,49 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 
 
 class DetectionLog:
-    """Detects faces and logs them as JSON lines, to resume from.
-
-    `weak` are the weaker finds of a frame, `objects` those of other detectors by name, both to be taken away.
-    """
+    """Detects faces and logs them as JSON lines, to resume from; `taken` are all finds of frames, by kind."""
 
     def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
         self._detector, self._others, self._file = detector, others, None
-        self._found: dict[int, str] = {}
-        self.weak: dict[int, list[Face]] = {}
-        self.objects: dict[int, dict[str, list[Face]]] = {}
+        self._found: dict[int, dict[str, list[Face]]] = {}
+        self.taken: dict[int, dict[str, list[Face]]] = {}
         if path is None:
             return
         path.touch(mode=0o600)
-        good = 0
+        self._file, good = path.open("r+", encoding="ascii"), 0
         for line in path.read_bytes().splitlines(keepends=True):
             try:
-                number, *_ = _read_line(line.decode())
-            except (ValueError, TypeError, IndexError, AttributeError):
+                number, found = _read_line(line.decode())
+            except (ValueError, TypeError, AttributeError):
                 break
             if not line.endswith(b"\n"):
                 break
-            self._found[number] = line.decode()
-            good += len(line)
-        self._file = path.open("r+", encoding="ascii")
+            self._found[number], good = found, good + len(line)
         self._file.truncate(good)
         self._file.seek(good)
 
     def detect(self, frame: Frame) -> list[Face]:
         """The faces of a frame, from the log or found now."""
-        if frame.index in self._found:
-            _, found, objects = _read_line(self._found.pop(frame.index))
-        else:
-            found = self._detector.detect_and_doubt(frame.image)
-            objects = {other.name: other.detect(frame.image) for other in self._others}
+        found = self._found.pop(frame.index, None)
+        if found is None:
+            faces, weak = self._detector.detect_and_doubt(frame.image)
+            kinds = {_FACES: faces, _WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
+            line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
             if self._file is not None:
-                rows = [[_row(face) for face in faces] for faces in found]
-                line = json.dumps([frame.index, *rows, {name: list(map(_row, seen)) for name, seen in objects.items()}])
                 self._file.write(line + "\n")
                 self._file.flush()
-                _, found, objects = _read_line(line)  # as a later run reads them
-        faces, self.weak[frame.index] = found
-        self.objects[frame.index] = objects
-        return faces
+            _, found = _read_line(line)  # as a later run reads them
+        self.taken[frame.index] = found
+        return found[_FACES]
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-def _read_line(line: str) -> tuple[int, tuple[list[Face], list[Face]], dict[str, list[Face]]]:
-    number, sure, weak, objects = json.loads(line)
-    others = {name: [_face(row) for row in rows] for name, rows in objects.items()}
-    return int(number), ([_face(row) for row in sure], [_face(row) for row in weak]), others
+def _read_line(line: str) -> tuple[int, dict[str, list[Face]]]:
+    number, kinds = json.loads(line)
+    return int(number), {kind: [_face(row) for row in rows] for kind, rows in kinds.items()}
 
 
 def _row(face: Face) -> list[float]:

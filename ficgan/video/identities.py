@@ -286,17 +286,13 @@ class Identities:
         self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
     ) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
-        model = self._model
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
             kind = trials[0].identity.kind if trials else _mean(kinds)
             trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
         for trial in _in_play(trials):
             if trial.identity.attempt in attempts:
-                assert trial.identity.styles is not None
-                made = model.render(trial.identity.styles, [face.reading])[0]
-                face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
-                trial.ratios.append(self._read(face, trial.identity)[1])
+                trial.ratios.append(self._ratio(face, trial.identity))
 
     def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
         good = _in_play(trials)
@@ -331,10 +327,15 @@ class Identities:
         identity = self.people[face.person]
         if identity.styles is None or face.reading.problem:
             return False, False
+        ratio = self._ratio(face, identity)
+        return ratio >= 1, ratio < NEAR
+
+    def _ratio(self, face: FilmFace, identity: FilmIdentity) -> float:
+        """Draw a face alone, into its `paste`, and read it."""
+        assert identity.styles is not None
         made = self._model.render(identity.styles, [face.reading])[0]
         face.paste = self._model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
-        ratio = self._read(face, identity)[1]
-        return ratio >= 1, ratio < NEAR
+        return self._read(face, identity)[1]
 
     def draw(self, faces: Sequence[FilmFace]) -> dict[FaceKey, FilmFace]:
         """Draw the faces of a chunk into their `paste`; returns those that are shown."""

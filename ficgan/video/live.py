@@ -15,21 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.modes import mode_type, shown
+from ficgan.anonymizers.modes import shown
+from ficgan.arrays import windows
 from ficgan.errors import UsageError
-from ficgan.faces import DetectAt, Face, colour_beside
+from ficgan.faces import DetectAt, Face, FaceDetector, colour_beside
 from ficgan.faces.covers import Colour, ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
 from ficgan.video.association import Associator
-from ficgan.video.decided import Appearance, FrameJob, effective_modes
+from ficgan.video.decided import SMALL, Appearance, FrameJob
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import FILLED, Sighting, Track, fill_track
+from ficgan.video.tracks import FILLED, PADDED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 # Share of the budget that is planned with; the rest is for what varies.
@@ -83,10 +84,10 @@ class _LiveTrack:
     scene_start: int
     lead: int
     pace: Pace
+    kind: str
+    cover: str
     sightings: list[Sighting] = field(default_factory=list)
     scene_end: int = _FAR
-    kind: str = ""
-    cover: str = ""
     _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property
@@ -118,10 +119,9 @@ class _LiveTrack:
         track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
-        decided = np.full(len(track), self.cover or settings.mode, mode_type([settings.mode]))
-        if self.kind:
-            return track, decided
-        return track, effective_modes(track, decided, settings.fallback, rate)[0]
+        mode, sides = self.cover or settings.mode, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
+        covered = windows(sides < SMALL, max(1, round(HOLD * rate))).any(1) | (track.origin == PADDED)
+        return track, np.where(covered & (mode == "ficgan"), settings.fallback, mode)
 
 
 class _Tracker:
@@ -129,11 +129,14 @@ class _Tracker:
 
     def __init__(self, tools: VideoTools, rate: float, settings: VideoSettings) -> None:
         self._settings, self._pace, self._rate = settings, settings.at(rate), rate
-        self._search = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
-        self._follow = Associator(self._pace.patience)
+        faces = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
+        # By the kind of what they find: "" is a face.
+        self._detectors: dict[str, FaceDetector | ObjectDetector] = {"": faces}
+        self._detectors |= {detector.name: detector for detector in tools.objects}
+        self._covers = {detector.name: detector.cover for detector in tools.objects}
+        self._follow = {kind: Associator(self._pace.patience) for kind in self._detectors}
         self._recognizer = tools.recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
-        self._others = {detector: Associator(self._pace.patience) for detector in tools.objects}
         # What is no face, by name: tracks, and finds of single frames.
         self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
         self._live: dict[int, _LiveTrack] = {}
@@ -153,41 +156,35 @@ class _Tracker:
             for track in self._live.values():
                 track.scene_end = min(track.scene_end, frame.index - 1)
             self._scene_start = frame.index
-        faces, seconds, before = None, 0.0, self._looked
-        others: dict[ObjectDetector, list[Face]] = {}
-        if cut or before < 0 or frame.index - before >= stride:
+        found: dict[str, list[Face]] = {}
+        seconds, lead = 0.0, frame.index - self._looked - 1
+        if cut or self._looked < 0 or lead + 1 >= stride:
             began = time.perf_counter()
-            faces, self._looked = self._search.detect(frame.image), frame.index
-            others = {detector: detector.detect(frame.image) for detector in self._others}
-            seconds = time.perf_counter() - began
-        lead = frame.index - before - 1
-        for kind, (detector, follow) in enumerate(self._others.items(), start=1):
-            ids, _ = follow.step(frame.index, frame.time, others.get(detector), cut)
-            for number, face in zip(ids, others.get(detector, ()), strict=True):
-                if number:
-                    self._see_object(detector, number * (len(self._others) + 1) + kind, frame, face, lead)
-        ids, _ = self._follow.step(frame.index, frame.time, faces, cut)
-        ids = [number * (len(self._others) + 1) for number in ids]  # those of objects lie between
-        seen = {number: face for face, number in zip(faces or (), ids, strict=True) if number}
+            found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
+            seconds, self._looked = time.perf_counter() - began, frame.index
+        for place, (kind, follow) in enumerate(self._follow.items()):
+            ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
+            numbers = [number * len(self._follow) + place if number else 0 for number in ids]  # of all kinds apart
+            self._see(frame, kind, dict(zip(numbers, found.get(kind, ()), strict=True)), lead)
+        return seconds
+
+    def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
+        """Take the finds of one kind, by their tracks (0: none)."""
+        seen.pop(0, None)
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:
-                person = self._recognised(frame, face, present)
-                track = self._live[number] = _LiveTrack(number, person, self._scene_start, lead, self._pace)
-                present.add(person)
-                self.people.add(track.person)
-                self.tracks += 1
-                self.colours[number] = colour_beside([(frame.image, face)])
+                person = 0 if kind else self._recognised(frame, face, present)
+                cover = self._covers.get(kind, "")
+                track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
+                self._live[number], self.colours[number] = track, colour_beside([(frame.image, face)])
+                if kind:
+                    self.objects[kind]["tracks"] += 1
+                else:
+                    present.add(person)
+                    self.people.add(track.person)
+                    self.tracks += 1
             self._live[number].sightings.append(Sighting(frame.index, face))
-        return seconds
-
-    def _see_object(self, detector: ObjectDetector, number: int, frame: Frame, face: Face, lead: int) -> None:
-        if number not in self._live:
-            kind, cover = detector.name, detector.cover
-            self._live[number] = _LiveTrack(number, 0, self._scene_start, lead, self._pace, kind=kind, cover=cover)
-            self.objects[kind]["tracks"] += 1
-            self.colours[number] = colour_beside([(frame.image, face)])
-        self._live[number].sightings.append(Sighting(frame.index, face))
 
     def _recognised(self, frame: Frame, face: Face, present: set[int]) -> int:
         """Number of the person of a new tracklet, who is none of those present elsewhere in the frame."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -243,8 +243,6 @@ OTHER_PLACE, SURROUNDINGS = 0.75, 3.0
 TOUCH = 0.1
 # Frontality below which a reading says too little about who it is.
 CLEAR = 0.65
-# Side of the crops that are kept until it is known whose they are, px, and how much of a face's box they show.
-CROP, AROUND = 160, 1.6
 # Side in pixels under which a face is not read: its embedding says nothing.
 LEAST_READ = 20.0
 
@@ -314,8 +312,6 @@ class _Followed:
     surroundings: _Surroundings = field(default_factory=_Surroundings)
     elsewhere: bool = False
     """Whether its surroundings changed at once since the last clear reading."""
-    waiting: list[tuple[int, NDArray[np.uint8], NDArray[np.float32]]] = field(default_factory=list)
-    """Frame, crop and landmarks of the sightings since the last reading of this person."""
     before: list[_Person] = field(default_factory=list)
 
 
@@ -345,8 +341,6 @@ class EmbeddingReader:
 
     def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face, touches: bool) -> None:
         seen.sightings += 1
-        crop, landmarks = _cropped(image, face)
-        seen.waiting.append((frame, crop, landmarks))
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
         front = float(frontality(face.landmarks[None])[0])
         front = min(front, 1 / max(front, 1e-6))
@@ -356,44 +350,26 @@ class EmbeddingReader:
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
         assert self._recognizer is not None
         reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
-        del seen.waiting[: -2 * READ_EVERY]
         other = OTHER_PLACE if seen.elsewhere else OTHER_AFTER if seen.unsure else OTHER
         if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > other:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
             else:
-                self._end(seen, [seen.doubt, reading])
+                last = max(seen.sure, seen.readings[-1].frame)
+                seen.before.append(_Person(seen.readings, last, seen.doubt.frame))
+                seen.readings, seen.doubt = [seen.doubt, reading], None
+                seen.unsure = seen.elsewhere = False
             return
         if due:
             seen.readings.append(reading)
         if front >= CLEAR:
             seen.sure, seen.doubt, seen.unsure, seen.elsewhere = frame, None, False, False
-            seen.waiting.clear()
 
     def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
         """Least distance to known readings, in match thresholds."""
         assert self._recognizer is not None
         apart = [float(self._recognizer.distance(reading.embedding, other.embedding)) for other in known]
         return min(apart) / self._recognizer.match_threshold
-
-    def _end(self, seen: _Followed, new: list[_Reading]) -> None:
-        """Another person goes on: find the last sighting of the one before, and the first of the new one."""
-        assert self._recognizer is not None
-        last, following = max(seen.sure, seen.readings[-1].frame), new[0].frame
-        still = True  # whether all sightings so far show the one before
-        for frame, crop, landmarks in seen.waiting:
-            if frame >= following:
-                break
-            reading = _Reading(frame, self._recognizer.embed(crop, landmarks[None])[0], 0.0)
-            old, other = self._nearest(reading, seen.readings), self._nearest(reading, new)
-            still = still and old < min(other, 1)
-            if still:
-                last = max(last, frame)
-            elif other < min(old, 1):
-                following = frame
-        seen.before.append(_Person(seen.readings, last, following))
-        seen.readings, seen.doubt, seen.waiting = new, None, []
-        seen.unsure = seen.elsewhere = False
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
         """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""
@@ -418,18 +394,6 @@ def _with_readings(tracklet: Tracklet, readings: Sequence[_Reading]) -> Tracklet
         tracklet.embeddings = np.stack([reading.embedding for reading in readings])
         tracklet.quality = np.array([reading.quality for reading in readings], np.float32)
     return tracklet
-
-
-def _cropped(image: NDArray[np.uint8], face: Face) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """A face and its landmarks in a small picture of its own."""
-    import cv2
-
-    middle, side = (face.box[:2] + face.box[2:]) / 2, AROUND * float((face.box[2:] - face.box[:2]).max())
-    scale = min(1.0, CROP / side)
-    matrix = np.array([[scale, 0, scale * (side / 2 - middle[0])], [0, scale, scale * (side / 2 - middle[1])]])
-    size = max(1, round(scale * side))
-    crop: Any = cv2.warpAffine(image, matrix, (size, size), flags=cv2.INTER_AREA)
-    return crop, (face.landmarks * scale + matrix[:, 2]).astype(np.float32)
 
 
 def look_up(

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, Progress, unheard
-from ficgan.faces import Face, colour_beside
+from ficgan.faces import colour_beside
 from ficgan.faces.covers import Colour
 from ficgan.video.decided import FilmPlan, FrameJob, decide
 from ficgan.video.film_faces import colour_views, without_landmarks
+from ficgan.video.identities import Identities
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
 from ficgan.video.rendered import Renderer, chunks, job_of
@@ -29,7 +30,7 @@ from ficgan.video.treatment import treated_people
 DRAWING = "drawing this frame"
 # Seconds that are drawn before a frame that is jumped to: the gate then reads faces where it does in the film.
 RUN_IN = 1.0
-# Faces of people who were chosen, their treatments, and colours of covers, that are kept.
+# People, and colours of covers, of which it is kept what was settled.
 KEPT = 500
 # Frames of the longest film that is read whole to decide how its heads are treated; of longer ones the boxes decide.
 WHOLE = 3000
@@ -52,8 +53,8 @@ class Preview:
 
     def __init__(self, tools: VideoTools, settings: VideoSettings, path: Path) -> None:
         self.tools, self.settings, self.path = tools, settings, path
-        self._faces: dict[Any, dict[str, Any]] = {}
-        self._treatments: dict[Any, FilmPlan] = {}
+        # Of people, by all that they depend on: their new face and the treatments of their tracks.
+        self._settlements: dict[Any, tuple[Any, dict[int, Any]]] = {}
         self._colours: dict[Any, Colour] = {}
         self._plan: FilmPlan | None = None
         self._drawing: Iterator[dict[int, Image]] | None = None
@@ -97,8 +98,7 @@ class Preview:
         last = min(begin + CHUNK + 2 * plan.reach, len(plan.film.pts) - 1)
         near = [track for track in plan.tracks if track.first <= last and start <= track.last]
         renderer = Renderer(self.tools, self.settings, plan.reach, plan.drawings)
-        people = {plan.people[track.id] for track in near}
-        shown = self._treated(renderer, people, self._choose(renderer, people, progress), progress)
+        shown = self._settled(renderer, {plan.people[track.id] for track in near}, progress)
         self._colour(renderer, shown, near, start)
         self._next, self._drawing = start, self._drawn(renderer, shown, start)
 
@@ -128,95 +128,79 @@ class Preview:
 
     # -- what the film settles once ------------------------------------------------------------------------------------
 
-    def _choose(self, renderer: Renderer, people: Collection[str], progress: Progress) -> dict[str, Any]:
-        """Give people the new faces that they have in the whole film; returns by what each is kept."""
-        plan, identities = self.plan, renderer.identities
-        if self.tools.face_model is None or self.settings.verify == "off" or not self.tools.verifies:
-            return {}
-        tried: dict[str, list[int]] = {person: [] for person in people}
-        for frame, shown in sorted(plan.auditions().items()):
-            for person in shown & set(people):
-                tried[person].append(frame)
-        names = {person: (person, plan.drawings.get(person), tuple(tried[person])) for person in people}
+    def _settled(self, renderer: Renderer, people: set[str], progress: Progress) -> FilmPlan:
+        """The plan with the treatments of these people's heads, who get the new faces that they have in the film."""
+        plan, identities, film = self.plan, renderer.identities, self.plan.film
+        whole = len(film.pts) <= WHOLE
+        tracks: dict[str, list[Track]] = {person: [] for person in people}
+        for track in plan.tracks:
+            tracks.get(plan.people[track.id], []).append(track)
+
+        def key_of(person: str) -> Any:
+            own = [(track.id, track.keys, plan.modes[track.id].tobytes()) for track in tracks[person]]
+            return person, plan.drawings.get(person), tuple(own)
+
+        keys = {person: key_of(person) for person in people}
+        if new := {person for person in people if keys[person] not in self._settlements}:
+            self._choose(identities, new, progress)
+            start, end = film.settings.get("start"), film.settings.get("end")
+            with open_video(self.path, start=start, end=end) as source:
+                task = FilmTask(self.tools, self.path, source, self.settings, progress)
+                made = treated_people(task, plan, identities, new if whole else (), again=whole)
+            for person in new:
+                treatments = {
+                    one.id: (made.modes[one.id], made.bridged.get(one.id, {}), made.hidden.get(one.id, frozenset()))
+                    for one in tracks[person]
+                }
+                chosen = identities.people.get(person)
+                _keep(self._settlements, keys[person], (chosen and chosen.to_dict(), treatments))
+        modes, bridged, hidden = dict(plan.modes), dict(plan.bridged), dict(plan.hidden)
         for person in people:
-            if (known := self._faces.get(names[person])) is not None:
-                identities.people[person] = identities.restored(person, known)
+            tree, treatments = self._settlements[keys[person]]
+            if tree is not None:
+                identities.people[person] = identities.restored(person, tree)
+            for number, (own, bridges, rows) in treatments.items():
+                modes[number], bridged[number], hidden[number] = own, bridges, rows
+        identities.surveyed = whole
+        return replace(plan, modes=modes, bridged=bridged, hidden=hidden)
+
+    def _choose(self, identities: Identities, people: set[str], progress: Progress) -> None:
+        """Choose the new faces of people from the frames from which they are chosen for the whole film."""
+        if self.tools.face_model is None or self.settings.verify == "off" or not self.tools.verifies:
+            return
+        tried = sorted(self.plan.auditions().items())
 
         def jobs(wanted: Collection[str]) -> Iterator[FrameJob]:
-            frames: dict[int, set[str]] = {}
-            for person in wanted:
-                for frame in tried[person]:
-                    frames.setdefault(frame, set()).add(person)
-            for done, (frame, shown) in enumerate(sorted(frames.items())):
+            frames = {frame: shown & set(wanted) for frame, shown in tried if shown & set(wanted)}
+            for done, (frame, shown) in enumerate(frames.items()):
                 progress(done, len(frames), DRAWING)
                 for read in self._read(frame, 1):
-                    yield job_of(plan, read, shown)
+                    yield job_of(self.plan, read, shown)
 
-        new = [person for person in people if person not in identities.people and tried[person]]
-        if new:
-            identities.choose(jobs, new)
-        return names
-
-    def _treated(
-        self, renderer: Renderer, people: Collection[str], names: dict[str, Any], progress: Progress
-    ) -> FilmPlan:
-        """The plan with the treatments of these people's heads, as the film gets them; keeps their faces."""
-        film, identities, shown = self.plan.film, renderer.identities, self.plan
-        start, end = film.settings.get("start"), film.settings.get("end")
-        whole = len(film.pts) <= WHOLE
-
-        for again in (True, False):
-            group = {one for one in people if (names.get(one) not in self._faces) == again}
-            tracks = [track for track in shown.tracks if shown.people[track.id] in group]
-            modes = tuple((track.id, track.keys, shown.modes[track.id].tobytes()) for track in tracks)
-            key = (tuple(sorted(str(names.get(one, one)) for one in group)), modes)
-            if not group:
-                continue
-            if key not in self._treatments or (again and names):
-                with open_video(self.path, start=start, end=end) as source:
-                    task = FilmTask(self.tools, self.path, source, self.settings, progress)
-                    plan = treated_people(task, self.plan, identities, group if whole else (), again=again and whole)
-                _keep(self._treatments, key, plan)
-            plan = self._treatments[key]
-            mine = {track.id for track in tracks}
-            shown = replace(
-                shown,
-                modes={**shown.modes, **{number: plan.modes[number] for number in mine}},
-                bridged={**shown.bridged, **{number: plan.bridged[number] for number in mine & plan.bridged.keys()}},
-                hidden={**shown.hidden, **{number: plan.hidden[number] for number in mine & plan.hidden.keys()}},
-            )
-        identities.surveyed = whole
-        for person in names:
-            if person in identities.people:
-                _keep(self._faces, names[person], identities.people[person].to_dict())
-        return shown
+        identities.choose(jobs, people & set().union(*(shown for _, shown in tried)))
 
     def _colour(self, renderer: Renderer, plan: FilmPlan, near: Collection[Track], start: int) -> None:
-        """Give covers the colours that they have from their first frame on."""
-        regions = [(n, one) for n, one in enumerate(plan.film.regions) if one.mode == "plain" and one.first < start]
-        for number, region in regions:
-            key: Any = (region, None)
-            if region.last >= start and key not in self._colours:
-                for frame in self._read(region.first, 1):
-                    job = plan.job(frame)
-                    views = [(job.frame.image, face) for face in _region_faces(job, number)]
-                    _keep(self._colours, key, colour_beside(views))
-            if key in self._colours:
-                renderer.covers.colours[-1 - number] = self._colours[key]
+        """Give plain covers the colours that they have from their first frame on."""
+        wanted: dict[int, tuple[Any, int]] = {
+            -1 - number: (region, region.first)
+            for number, region in enumerate(plan.film.regions)
+            if region.mode == "plain" and region.first < start <= region.last
+        }
         for track in near:
             rows = np.flatnonzero(plan.modes[track.id] == "plain")
-            first = track.first + int(rows[0]) if len(rows) else start
-            key = (track.id, first, track.keys)
-            if first < start and key not in self._colours:
-                count = CHUNK - first % CHUNK + 2 * plan.reach
-                seen = [plan.job(frame) for frame in self._read(first, count)]
-                _keep(self._colours, key, colour_beside(colour_views(seen, first, track.id)))
-            if key in self._colours:
-                renderer.covers.colours[track.id] = self._colours[key]
-
-
-def _region_faces(job: FrameJob, number: int) -> Iterator[Face]:
-    return (without_landmarks(box) for box, _, region in job.regions if region == number)
+            if len(rows) and (first := track.first + int(rows[0])) < start:
+                wanted[track.id] = (track.id, first, track.keys), first
+        for number, (key, first) in wanted.items():
+            if key not in self._colours:
+                count = 1 if number < 0 else CHUNK - first % CHUNK + 2 * plan.reach
+                jobs = [plan.job(frame) for frame in self._read(first, count)]
+                views = colour_views(jobs, first, number)
+                for job in jobs:
+                    views += [
+                        (job.frame.image, without_landmarks(box)) for box, _, n in job.regions if -1 - n == number
+                    ]
+                _keep(self._colours, key, colour_beside(views))
+            renderer.covers.colours[number] = self._colours[key]
 
 
 def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:

@@ -46,7 +46,8 @@ from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
 from ficgan.video.tracks import SEEN, UNSURE, Track, moved
 
 if TYPE_CHECKING:
-    from ficgan.video.source import VideoInfo, VideoSource
+    from ficgan.video.read import VideoSource
+    from ficgan.video.source import VideoInfo
 
 TRACKS_SCHEMA = "ficgan-video-tracks/2"
 PROJECT_SCHEMA = "ficgan-video-project/1"

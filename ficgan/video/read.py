@@ -1,43 +1,39 @@
-"""Films in: files, animations, sequences of images, cameras and streams."""
+"""Films in: files, animations, cameras and streams."""
 
 from __future__ import annotations
 
 import gc
 import os
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import av
-import numpy as np
 
 from ficgan.errors import InputError, reason
-from ficgan.images import CAMERA, NUMBERED, display_name, is_url
-from ficgan.images.read import read_image
+from ficgan.images import CAMERA, display_name, is_url
 from ficgan.video.source import (
+    Frame,
     Image,
     Orientation,
-    Raw,
     RGBReader,
     VideoInfo,
-    VideoSource,
     check_span,
     is_full_range,
     locator,
     orientation_of,
+    scaled,
 )
 
 
 def open_video(source: str | os.PathLike[str], *, start: float | None = None, end: float | None = None) -> VideoSource:
     """Open a moving picture; only what lies between `start` and `end` seconds after the first frame is read.
 
-    `source` is a video file; an animated GIF or PNG; a sequence of images as a pattern (`frames/%05d.png`); `camera:0`;
-    an address (`rtsp://…`, `http://…`).
+    `source` is a video file, an animated GIF or PNG, `camera:0`, or an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
     film = _open(os.fspath(source))
@@ -54,13 +50,10 @@ def _open(text: str) -> VideoSource:
         device = f"/dev/video{camera[1]}"
         if not Path(device).exists():
             raise InputError(f"{text}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
-        return StreamSource(device, text, driver="video4linux2")
+        return VideoSource(device, text, driver="video4linux2")
     if is_url(text):
-        return StreamSource(text, display_name(text))
-    path = Path(text)
-    if not path.exists() and NUMBERED.search(path.name):
-        return SequenceSource(path)
-    return StreamSource(path, str(path))
+        return VideoSource(text, display_name(text))
+    return VideoSource(Path(text), text)
 
 
 # -- whatever FFmpeg opens -------------------------------------------------------------------------------------------
@@ -95,13 +88,23 @@ def open_input(source: str | Path, name: str, **options: Any) -> Any:
         raise InputError(f"{name}: cannot be opened ({reason(error)}); check the file or the connection") from error
 
 
-class StreamSource(VideoSource):
-    """One video stream of a file, an address, or a device that FFmpeg's input device `driver` reads."""
+class VideoSource:
+    """A moving picture to read, a context manager: the largest film of a file, an address, or a device.
+
+    `path` is None where it is no file, a `live` one can be read once. `start` and `end` are the span that is read, in
+    seconds after the first frame. FFmpeg's input device `driver` reads a device.
+    """
+
+    start: float | None = None
+    end: float | None = None
 
     def __init__(self, source: str | Path, name: str, *, driver: str | None = None) -> None:
-        self._where, self._driver = source, driver
-        self.name, self._damage = name, []
+        self._where, self._driver, self.name = source, driver, name
+        self.path = source if isinstance(source, Path) else None
         self.live = not (isinstance(source, Path) or source.startswith(("http://", "https://")))
+        # Tick at which the last delivered frame ends; known when `frames` has run through.
+        self.end_pts: int | None = None
+        self._notes, self._damage, self._used, self._quick = tuple[str, ...](), list[str](), False, False
         self._tick, self._interlaced, self._hdr = -1, False, False
         self._open()
         try:
@@ -111,11 +114,63 @@ class StreamSource(VideoSource):
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
             self._first_time = self._time(first[0])
             self._begun: tuple[Generator[_Decoded], _Decoded | None] | None = (decoder, first)
-            info = self._describe(*first)
+            self.info = self._describe(*first)
         except BaseException:
             self._container.close()
             raise
-        super().__init__(name, info, path=source if isinstance(source, Path) else None, live=self.live)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """Where the source was cut or damaged, one sentence each; complete when `frames` has run through."""
+        return tuple(self._damage)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """`info.notes` and what was noticed while reading, one sentence each."""
+        return (*self.info.notes, *self._notes)
+
+    def frames(
+        self, first: int = 0, wanted: Callable[[int], bool] | None = None, *, quick: bool = False
+    ) -> Iterator[Frame]:
+        """The frames in the order of showing, with strictly rising times and all of the size that `info` states.
+
+        Args:
+            first: number of the first frame wanted; earlier ones are decoded, but not converted.
+            wanted: whether a frame of this number is wanted; the others are not converted. None: all are.
+            quick: for looking only: pictures may be a little darker.
+        """
+        if self.live and self._used:
+            raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
+        self._used, self._notes, self._damage, self.end_pts, self._quick = True, (), [], None, quick
+        return self._frames(first, wanted)
+
+    def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
+        base, clock, size = self.info.time_base, _Clock(self.info), (self.info.width, self.info.height)
+        zero, index, pts, origin = None, 0, None, self._origin
+        for stated, duration, rgb in self._pictures():
+            pts = clock(stated)
+            origin = pts if origin is None else origin
+            if self.start is not None and pts - origin < self.start / base:
+                continue
+            if self.end is not None and pts - origin >= self.end / base:
+                return
+            zero = pts if zero is None else zero
+            self.end_pts = pts + (duration or clock.interval)
+            if index >= first and (wanted is None or wanted(index)):
+                image = rgb()
+                if image.shape[1::-1] != (self._stored):
+                    self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
+                    image = scaled(image, self._stored)
+                if self._stored != size:
+                    image = scaled(image, size, keep_shape=False)
+                yield Frame(index, pts, float((pts - zero) * base), image, duration)
+            index += 1
+        # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
+        end = self._stated_end
+        if self.end_pts is None or pts is None or end is None or self._damage:
+            return
+        if 0 < end - pts <= 10 * clock.interval and abs(end - self.end_pts) * base > _ROUNDED:
+            self.end_pts = end
 
     def _open(self) -> None:
         self._container = open_input(self._where, self.name, format=self._driver)
@@ -144,9 +199,11 @@ class StreamSource(VideoSource):
         width, height, aspect = frame.width, frame.height, stream.sample_aspect_ratio or Fraction(1)
         if orientation[0]:
             width, height, aspect = height, width, 1 / aspect
-        self.stored, self.origin = (width, height), None if self.live else self._first_time
-        if stream.duration and stream.start_time is not None:
-            self.stated_end = stream.start_time + stream.duration
+        # Width and height of the pictures as they are read, before they are stretched. Ticks of the film's very first
+        # frame, where a span is jumped to, and of its end, as far as the file says.
+        self._stored, self._origin = (width, height), None if self.live else self._first_time
+        ends = stream.duration and stream.start_time is not None
+        self._stated_end = stream.start_time + stream.duration if ends else None
         if _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:  # enlarged only, so that nothing is lost
             width, height, aspect = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1)), Fraction(1)
         rate = stream.average_rate or stream.guessed_rate or None
@@ -168,8 +225,9 @@ class StreamSource(VideoSource):
             notes=tuple(note for note, holds in noticed.items() if holds),
         )
 
-    def _pictures(self) -> Iterator[Raw]:
-        reader = RGBReader(quick=self.quick)
+    def _pictures(self) -> Iterator[tuple[int | None, int | None, Callable[[], Image]]]:
+        """Tick, duration and what makes the upright picture, of all pictures from some point before the start on."""
+        reader = RGBReader(quick=self._quick)
         begun, self._begun, self._tick = self._begun, None, -1
         if begun is None or (self.start and not self.live):
             target = None
@@ -181,7 +239,7 @@ class StreamSource(VideoSource):
             while decoded is not None:
                 # The decoded frame is held only until it was converted or skipped.
                 frame, orientation = decoded
-                yield Raw(self._time(frame), frame.duration or None, partial(reader, frame, orientation))
+                yield self._time(frame), frame.duration or None, partial(reader, frame, orientation)
                 decoded = next(decoder, None)
         finally:
             decoder.close()
@@ -289,8 +347,44 @@ class StreamSource(VideoSource):
                     return
 
     def close(self) -> None:
+        """Let go of the file, camera or connection."""
         self._begun = None
         self._container.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
+_JUMP = Fraction(1)
+# Seconds: containers state lengths in milliseconds.
+_ROUNDED = Fraction(2, 1000)
+
+
+class _Clock:
+    """Makes times strictly rising."""
+
+    def __init__(self, info: VideoInfo) -> None:
+        self.interval = max(1, round(1 / ((info.rate or Fraction(25)) * info.time_base)))
+        self._jump = int(_JUMP / info.time_base)
+        self._last: int | None = None
+        self._offset = 0
+
+    def __call__(self, pts: int | None) -> int:
+        last, time = self._last, None if pts is None else pts + self._offset
+        if time is None:
+            time = 0 if last is None else last + self.interval
+        elif last is not None and time <= last:
+            if last - time > self._jump:
+                self._offset += last + self.interval - time
+                time = last + self.interval
+            else:
+                time = last + 1
+        self._last = time
+        return time
 
 
 class _Watch:
@@ -349,38 +443,3 @@ def _largest_film(container: Any, name: str) -> Any:
     if container.format.name.endswith("_pipe"):
         raise InputError(f"{name}: FFmpeg reads it as a still picture; make it a GIF or a film, or give it as a photo")
     return max(films, key=lambda stream: (stream.width * stream.height, stream.frames, -stream.index))
-
-
-class SequenceSource(VideoSource):
-    """Image files by a pattern such as `frames/%05d.png`, at 25 frames per second."""
-
-    def __init__(self, pattern: Path) -> None:
-        place = NUMBERED.search(pattern.name)
-        assert place is not None
-        digits = rf"(\d{{{place[1] or 1},}})"
-        name = re.compile(re.escape(pattern.name[: place.start()]) + digits + re.escape(pattern.name[place.end() :]))
-        files = pattern.parent.iterdir() if pattern.parent.is_dir() else ()
-        found = sorted((int(match[1]), path) for path in files if (match := name.fullmatch(path.name)))
-        self._files = [path for _, path in found]
-        first = next(filter(None, map(_image, self._files)), None)
-        if first is None:
-            raise InputError(f"{pattern}: there is no image of that name that can be read")
-        (height, width, _), rate, count = first().shape, Fraction(25), len(self._files)
-        super().__init__(str(pattern), VideoInfo(width, height, 1 / rate, rate, count, float(count / rate), "rgb24"))
-
-    def _pictures(self) -> Iterator[Raw]:
-        lost = 0
-        for number, file in enumerate(self._files):
-            if (rgb := _image(file)) is None:
-                lost += 1
-            else:
-                yield Raw(number, 1, rgb)
-        if lost:
-            self._damage.append(f"{self.name}: {lost} of {len(self._files)} images could not be read and are left out.")
-
-
-def _image(file: Path) -> Callable[[], Image] | None:
-    try:
-        return partial(np.asarray, read_image(file).rgb)
-    except InputError:
-        return None

@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,6 @@ class Renderer:
         """
         new = {} if self._reader is None else self.identities.draw(self._reader.read(jobs, around))
         return [self._compose(job, new, [*jobs, *around]) for job in jobs]
-
-    def recall(self, job: FrameJob, around: Sequence[FrameJob]) -> None:
-        """Read the faces before a bridge that the next frames continue; `around` as far as the reach."""
-        if self._reader is not None:
-            self._reader.recall(job, around)
 
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
@@ -302,8 +296,12 @@ def render_segments(
     task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
 ) -> Assembled:
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
+
+    def may_end(frame: int) -> bool:
+        return frame % CHUNK == 0 and not plan.is_bridged(frame)
+
     length = task.settings.segment
-    writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, multiple=CHUNK)
+    writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, may_end=may_end)
     _draw(task, plan, renderer, state, writer)
     made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
     file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
@@ -336,7 +334,6 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
 
 def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
-    _recall(task, plan, renderer, begin)
     with writer:
         frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
         for now, around in chunks(plan, frames, begin):
@@ -347,17 +344,6 @@ def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, w
                 writer.write(job.frame, image)
                 step(job.frame.index)
     state.save(renderer, writer.next_frame)
-
-
-def _recall(task: FilmTask, plan: FilmPlan, renderer: Renderer, begin: int) -> None:
-    """Where an interrupted film goes on within a bridge, read the faces before it."""
-    reach = plan.reach
-    for track, frame in plan.read_before(max(0, begin - reach)).items():
-        first, around = max(0, frame - reach), list[FrameJob]()
-        for read in islice(as_analysed(task, plan, task.source.frames(first)), frame + reach + 1 - first):
-            job = plan.job(read)
-            around.append(replace(job, appearances=[one for one in job.appearances if one.track == track]))
-        renderer.recall(around.pop(frame - first), around)
 
 
 def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:

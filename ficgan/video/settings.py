@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ficgan.faces.covers import ObjectDetector
     from ficgan.video.decisions import Drawing
     from ficgan.video.people import People
-    from ficgan.video.source import VideoSource
+    from ficgan.video.read import VideoSource
 
 PathLike = str | os.PathLike[str]
 # Person → source's code, number of the attempt and kind in earlier films of a job.

@@ -213,6 +213,12 @@ class Track:
         """Index of the row of a frame, None where the track is not there."""
         return frame - self.first if self.first <= frame <= self.last else None
 
+    def part(self, first: int, last: int) -> Track:
+        """Its rows from one to another."""
+        rows = slice(first, last + 1)
+        columns = {name: getattr(self, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
+        return replace(self, first=self.first + first, **columns)
+
     def face(self, frame: int) -> Face:
         row = frame - self.first
         return Face(self.boxes[row], self.landmarks[row], float(self.scores[row]))
@@ -311,9 +317,7 @@ def without_double_pads(tracks: Sequence[Track]) -> list[Track]:
             first += 1
         while last > first and doubled(track, last, -1):
             last -= 1
-        rows = slice(first, last + 1)
-        columns = {name: getattr(track, name)[rows] for name in ("boxes", "landmarks", "scores", "origin")}
-        trimmed.append(replace(track, first=track.first + first, **columns))
+        trimmed.append(track.part(first, last))
     return trimmed
 
 
@@ -330,17 +334,9 @@ def fill_weak(
             if all(share_in(box, other.boxes[n]) < COVERED for other, n in known.at(track.first + row))
         ]
         for rows in np.split(np.array(bare, np.int64), np.flatnonzero(np.diff(bare) > 1) + 1) if bare else ():
-            found.append(
-                replace(
-                    track,
-                    id=len(tracks) + len(found) + 1,
-                    first=track.first + int(rows[0]),
-                    boxes=track.boxes[rows],
-                    landmarks=track.landmarks[rows],
-                    scores=np.zeros(len(rows), np.float32),
-                    origin=np.full(len(rows), UNSURE, np.uint8),
-                )
-            )
+            part, nothing = track.part(int(rows[0]), int(rows[-1])), np.zeros(len(rows), np.float32)
+            origin = np.full(len(rows), UNSURE, np.uint8)
+            found.append(replace(part, id=len(tracks) + len(found) + 1, scores=nothing, origin=origin))
     return found
 
 

@@ -8,7 +8,7 @@ many seconds of the worse one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -255,13 +255,13 @@ class _TrackState:
         small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
         never = wanted & (track.origin == UNSURE)
         for row in np.flatnonzero(padded & wanted):
-            never[row] |= _is_in_question(track, int(row), tracks)
+            never[row] |= _is_behind(track, int(row), tracks, _may_be_here)
         bare, bridged, crossed = np.zeros((3, len(track)), bool)
         if seen is not None:
             never |= wanted & seen.refused & (seen.readable | ~padded)
             unread = wanted & ~seen.readable & ~never
             for row in np.flatnonzero((unread | padded) & wanted):
-                crossed[row] = _is_crossed(track, int(row), tracks)
+                crossed[row] = _is_behind(track, int(row), tracks, _is_found)
             bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
             for first, last in _runs(unread & ~bare):
                 known = [
@@ -327,26 +327,22 @@ def _runs(flags: Flags) -> list[tuple[int, int]]:
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
 
 
-def _is_crossed(track: Track, row: int, tracks: TrackSet) -> bool:
-    """Whether another face that was found lies before this one."""
+def _is_behind(track: Track, row: int, tracks: TrackSet, counts: Callable[[Track, int], bool]) -> bool:
+    """Whether another track that counts in this frame may hide a track."""
     return any(
-        other.id != track.id
-        and not other.kind
-        and other.origin[there] <= FILLED
-        and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+        other.id != track.id and counts(other, there) and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
         for other, there in tracks.at(track.first + row)
     )
 
 
-def _is_in_question(track: Track, row: int, tracks: TrackSet) -> bool:
-    """Whether another person, who was surely here before, may be here still."""
-    return any(
-        other.id != track.id
-        and other.origin[there] == UNSURE
-        and (other.origin == SEEN).any()
-        and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
-        for other, there in tracks.at(track.first + row)
-    )
+def _is_found(track: Track, row: int) -> bool:
+    """Whether it is a face that was found, and so may lie before others."""
+    return not track.kind and track.origin[row] <= FILLED
+
+
+def _may_be_here(track: Track, row: int) -> bool:
+    """Whether a person who was surely here before may be here still."""
+    return bool(track.origin[row] == UNSURE and (track.origin == SEEN).any())
 
 
 def _bridges(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:

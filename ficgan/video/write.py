@@ -6,12 +6,12 @@ import heapq
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import av
 import numpy as np
@@ -24,7 +24,6 @@ from ficgan.video.encode import (
     Sound,
     Timed,
     VideoWriter,
-    Writing,
     add_mark,
     container_of,
     muxer_options,
@@ -32,8 +31,9 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
+from ficgan.video.read import VideoSource
 from ficgan.video.settings import EncodeOptions
-from ficgan.video.source import Frame, RGBReader, VideoInfo, VideoSource, locator
+from ficgan.video.source import Frame, RGBReader, VideoInfo, locator
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
@@ -63,10 +63,11 @@ def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
     return line
 
 
-class SegmentWriter(Writing):
+class SegmentWriter:
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
-    Each but the last is at least `seconds` long and has a `multiple` of frames. `output` is the film to be assembled.
+    Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
+    may end before a frame.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class SegmentWriter(Writing):
         *,
         output: str | os.PathLike[str],
         seconds: float = 10.0,
-        multiple: int = 1,
+        may_end: Callable[[int], bool] = lambda frame: True,
     ) -> None:
-        self.folder, self._info, self._options, self._multiple = Path(folder), info, options, multiple
+        self.folder, self._info, self._options, self._may_end = Path(folder), info, options, may_end
         container = container_of(os.fspath(output))
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
@@ -99,8 +100,7 @@ class SegmentWriter(Writing):
 
     def ends_before(self, frame: Frame) -> bool:
         """Whether the segment so far is long enough for the next frame to begin another one."""
-        part = self._part
-        return part is not None and frame.pts - self._begin >= self._length and not part.frames % self._multiple
+        return self._part is not None and frame.pts - self._begin >= self._length and self._may_end(frame.index)
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""
@@ -115,11 +115,7 @@ class SegmentWriter(Writing):
             self._part = VideoWriter(
                 path, self._info, self._options, container="nut", encoding=plan, overwrite=True, mode=0o600
             )
-        try:
-            self._part.write(frame, image)
-        except BaseException:
-            self.discard()
-            raise
+        self._part.write(frame, image)
 
     def close(self) -> list[Segment]:
         """Complete the last segment; returns all segments of the film, in order."""
@@ -132,11 +128,14 @@ class SegmentWriter(Writing):
             self.segments.append(Segment(first, last, path))
         return self.segments
 
-    def discard(self) -> None:
-        """Give up the segment that is not finished; the finished ones stay."""
-        if self._part is not None:
-            self._part.discard()
-            self._part = None
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        elif self._part is not None:  # the finished segments stay
+            self._part.__exit__(kind, error, trace)
 
 
 # -- the whole film ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from PIL import Image
 from ficgan.anonymizers import Faces
 from ficgan.anonymizers.external import External
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.lab.attacks.base import ExternalRestorer
 
 HEAD = """
 import sys, time, pathlib, subprocess
@@ -81,6 +82,17 @@ def test_what_a_program_does_wrong(
     with pytest.raises(kind, match=said):
         program(text)(faces)
     assert not list(temporary.iterdir())
+
+
+def test_a_restorer_may_answer_in_larger_squares(program: Callable[..., External], faces: Faces) -> None:
+    for size, kind in (((20, 20), None), ((20, 10), InputError)):
+        text = f"for f in files: ImageOps.invert(Image.open(f)).resize({size}, 0).save(target / f.name)"
+        restorer = ExternalRestorer(command=program(text).command)
+        if kind is None:
+            assert np.array_equal(restorer.guess(faces), 255 - faces.images)
+        else:
+            with pytest.raises(kind):
+                restorer.guess(faces)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX")

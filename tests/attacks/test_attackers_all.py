@@ -1,12 +1,8 @@
-"""What holds for every attacker, and restorers of other people: a little program, and all that may be wrong."""
+"""What holds for every attacker."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +10,8 @@ from attack_faces import constant_faces, random_faces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ficgan.anonymizers import Faces
-from ficgan.errors import FicganError, InputError
 from ficgan.lab.attacks import Pairs, Reverser
-from ficgan.lab.attacks.base import ExternalRestorer, MeanFace, NothingDone
+from ficgan.lab.attacks.base import MeanFace, NothingDone
 from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.restoration import (
     BicubicResampling,
@@ -75,57 +69,3 @@ def test_negative_control_constant_pictures_give_one_guess_for_all(reverser: Rev
     blank = Pairs(pairs.clear.with_images(constant_faces(12, 24).images), pairs.clear)
     guess = reverser.fit(blank).guess(constant_faces(4, 24))
     assert (guess == guess[:1]).all()
-
-
-HEAD = """
-import sys, time, pathlib
-from PIL import Image, ImageOps
-source, target = map(pathlib.Path, sys.argv[1:3])
-files = sorted(source.iterdir())
-"""
-INVERT = "for f in files: ImageOps.invert(Image.open(f)).save(target / f.name)\n"
-
-
-@pytest.fixture
-def faces(rng: np.random.Generator) -> Faces:
-    return Faces(rng.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8), ("a/1.png", "a/2.png", "b/1.png"))
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary files"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
-@pytest.fixture
-def program(tmp_path: Path, temporary: Path) -> Callable[..., ExternalRestorer]:
-    def make(text: str, **settings: float) -> ExternalRestorer:
-        script = tmp_path / "the restorer.py"
-        script.write_text(HEAD + text, encoding="utf-8")
-        return ExternalRestorer(command=f"'{sys.executable}' '{script}' {{input}} {{output}}", **settings)
-
-    return make
-
-
-def test_a_program_restores_and_leaves_nothing_behind(
-    program: Callable[..., ExternalRestorer], faces: Faces, temporary: Path
-) -> None:
-    restorer, before = program(INVERT), faces.images.copy()
-    assert np.array_equal(restorer.guess(faces), 255 - faces.images)
-    assert np.array_equal(faces.images, before) and not list(temporary.iterdir())
-    both = restorer.fit(None).reverse(faces, 2)  # type: ignore[arg-type]
-    assert both.shape == (3, 2, 8, 8, 3) and np.array_equal(both[:, 0], both[:, 1])
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [("sys.exit(4)", FicganError), ("for f in files: Image.new('RGB', (16, 8)).save(target / f.name)", InputError)],
-)
-def test_what_a_restorer_does_wrong_is_refused(
-    program: Callable[..., ExternalRestorer], faces: Faces, temporary: Path, text: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        program(text).guess(faces)
-    assert not list(temporary.iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import signal
 import subprocess
@@ -61,12 +60,6 @@ def test_every_help_is_fast_and_loads_nothing_heavy() -> None:
     for known, seconds, loaded in found:
         assert loaded == [], known[0]
         assert seconds < 0.3, known[0]
-
-
-def functions(tree: ast.AST, names: set[str]) -> set[ast.AST]:
-    """All nodes within the functions of these names."""
-    inside = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in names]
-    return {node for function in inside for node in ast.walk(function)}
 
 
 def test_version_and_help() -> None:

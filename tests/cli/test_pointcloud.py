@@ -76,8 +76,7 @@ def test_every_method_and_what_is_said_of_it(tree: Path, tmp_path: Path, method:
     record = json.loads((tmp_path / "x.ply.json").read_text())
     assert bool(record["reversible_by"]) == ("undone" in err) == bool(CLOUD_ANONYMIZERS[method].traits.reversible_by)
     assert ("registration" in said["results"][0]) == bool(target)
-    code, said, err = call("compare", tree / "a/one.ply", tmp_path / "x.ply")
-    assert code == 0 and 0.3 < said["chamfer_mm"] < 20, err
+    assert 0.3 < record["from_clear_mm"]["median"] < record["from_clear_mm"]["largest"] < 200
 
 
 @pytest.mark.slow
@@ -191,15 +190,3 @@ def test_pictures_of_every_kind(tree: Path, tmp_path: Path) -> None:
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == size and np.asarray(picture).std() > 15
     assert call("project", tree, "-o", tmp_path / "tree")[0] == 0 and (tmp_path / "tree/b/two.png").exists()
-
-
-@pytest.mark.slow
-def test_comparison_uses_the_record_and_sees_exchanged_scans(scans: Path, tmp_path: Path) -> None:
-    out = tmp_path / "one.ply"
-    words = ("--method", "tapering", "--strength", 12, "--rest", "keep")
-    assert anonymise(scans / "one.ply", out, *words)[0] == 0
-    (tmp_path / "one.landmarks.txt").write_bytes((scans / "one.landmarks.txt").read_bytes())
-    code, said, err = call("compare", scans / "one.ply", out)
-    assert code == 0 and said["points"]["anonymised"] == 1000 and not said["warnings"] and not err
-    code, said, err = call("compare", out, scans / "one.ply")
-    assert code == 0 and any("by the record" in each for each in said["warnings"])

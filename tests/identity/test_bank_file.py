@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from ficgan.errors import FicganError
@@ -25,18 +26,6 @@ def bank(rng) -> IdentityBank:
 def path(bank, tmp_path) -> Path:
     bank.save(tmp_path / "bank.safetensors")
     return tmp_path / "bank.safetensors"
-
-
-def split(path: Path) -> tuple[dict, bytes]:
-    """Header and numbers of a safetensors file."""
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    return json.loads(content[8:start]), content[start:]
-
-
-def join(path: Path, entries: object, numbers: bytes) -> None:
-    text = json.dumps(entries).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers)
 
 
 def test_round_trip(bank, path):
@@ -70,61 +59,48 @@ def test_no_torch_is_needed(path):
     subprocess.run([sys.executable, "-c", f"{code}assert 'torch' not in sys.modules"], check=True)
 
 
-@pytest.mark.parametrize("place", ["codes", "attributes", "names", "digest", "infinite"])
-def test_what_does_not_have_its_digest_is_refused(path, place):
-    entries, numbers = split(path)
-    header, changed = json.loads(entries["__metadata__"]["header"]), bytearray(numbers)
-    if place in ("codes", "attributes"):
-        changed[entries[place]["data_offsets"][1] - 1] ^= 1
-    elif place == "names":
-        header["names"][0] = "Male"
-    elif place == "digest":
-        header["digest"] = "0" * 64
-    else:
-        begin = entries["codes"]["data_offsets"][0]
-        changed[begin + 14 : begin + 16] = np.float16(np.inf).tobytes()
-    entries["__metadata__"]["header"] = json.dumps(header)
-    join(path, entries, bytes(changed))
-    with pytest.raises(FicganError, match=r"digest|finite"):
-        IdentityBank.load(path)
-
-
-def header_of(entries: dict, **changes: object) -> None:
-    entries["__metadata__"]["header"] = json.dumps({**json.loads(entries["__metadata__"]["header"]), **changes})
-
-
-DAMAGES = {
-    "longer": lambda e: e["codes"].update(shape=[61, 32]),
-    "words": lambda e: e["codes"].update(shape=["60", "32"]),
-    "kind of numbers": lambda e: e["codes"].update(dtype="I16"),
-    "absent": lambda e: e.pop("attributes"),
-    "another kind": lambda e: e["__metadata__"].update(kind="model"),
-    "foreign": lambda e: e["__metadata__"].update(format="other"),
-    "no digest": lambda e: header_of(e, digest=5),
-    "names": lambda e: header_of(e, names=[1, 2, 3]),
-    "newer": lambda e: header_of(e, schema_version=99),
-    "no object": lambda e: e["__metadata__"].update(header="[1]"),
+DAMAGES = {  # each changes the tensors' entries, the bank's header or the numbers
+    "longer": lambda entries, header, numbers: entries["codes"].update(shape=[61, 32]),
+    "kind of numbers": lambda entries, header, numbers: entries["codes"].update(dtype="I16"),
+    "absent": lambda entries, header, numbers: entries.pop("attributes"),
+    "another kind": lambda entries, header, numbers: entries["__metadata__"].update(kind="model"),
+    "foreign": lambda entries, header, numbers: entries["__metadata__"].update(format="other"),
+    "no digest": lambda entries, header, numbers: header.update(digest=5),
+    "another digest": lambda entries, header, numbers: header.update(digest="0" * 64),
+    "numbers for names": lambda entries, header, numbers: header.update(names=[1, 2, 3]),
+    "other names": lambda entries, header, numbers: header.update(names=["Male", "Hat", "Pale"]),
+    "newer": lambda entries, header, numbers: header.update(schema_version=99),
+    "codes": lambda entries, header, numbers: flip(numbers, entries["codes"]),
+    "attributes": lambda entries, header, numbers: flip(numbers, entries["attributes"]),
 }
 
 
+def flip(numbers: bytearray, entry: dict) -> None:
+    numbers[entry["data_offsets"][1] - 1] ^= 1
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_headers_that_do_not_fit(path, damage):
-    entries, numbers = split(path)
-    DAMAGES[damage](entries)
-    join(path, entries, numbers)
+def test_a_file_that_was_changed_is_refused(path, damage):
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    entries, numbers = json.loads(content[8:start]), bytearray(content[start:])
+    header = json.loads(entries["__metadata__"]["header"])
+    DAMAGES[damage](entries, header, numbers)
+    entries["__metadata__"]["header"] = json.dumps(header)
+    text = json.dumps(entries).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers)
     with pytest.raises(FicganError) as caught:
         IdentityBank.load(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value) and caught.value.exit_code == 1
 
 
-@pytest.mark.parametrize("damage", [np.float32(np.nan), np.float32(1e30), None])
-def test_a_damaged_scale_is_refused(bank, path, damage):
+@pytest.mark.parametrize("value", [np.nan, 1e30])
+def test_codes_that_are_not_finite_are_refused(bank, path, value):
     bank.save(path, small=True)
-    tensors, metadata = load_file(path), split(path)[0]["__metadata__"]
-    if damage is None:
-        tensors["scale"] = tensors["scale"].reshape(1, 64)
-    else:
-        tensors["scale"][0, 0] = damage
+    with safe_open(path, "numpy") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    tensors["scale"][0, 0] = value
     save_file(tensors, path, metadata)
     with pytest.raises(FicganError, match="damaged"):
         IdentityBank.load(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds_world import NAMES, people
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity import IdentityBank
@@ -19,11 +20,8 @@ from ficgan.identity.kind import (
     Kind,
     KindReader,
     cells_of,
-    kind_reader,
     parse_parts,
 )
-
-NAMES = (*ETHNICITIES, *GENDERS, *AGES)
 
 
 def reading(ethnicity: dict[str, float], male: float, years: float) -> np.ndarray:
@@ -35,23 +33,11 @@ def parts_of(kind: Kind) -> list[set[str]]:
     return [{name for name, there in zip(names, mask, strict=True) if there} for names, mask in pairs]
 
 
-def people(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Cells of so many people, and their labels."""
-    rng = np.random.default_rng(seed)
-    cell = rng.integers(0, CELLS, count)
-    e, g, a = np.unravel_index(cell, (7, 2, 9))
-    table = np.zeros((count, len(NAMES)), np.uint8)
-    rows = np.arange(count)
-    table[rows, e] = table[rows, 7 + g] = table[rows, 9 + a] = 1
-    return cell, table
-
-
 @pytest.fixture(scope="module")
 def bank() -> IdentityBank:
     """Codes that are a sum of ethnic group, gender, age and chance: their cells' means are known."""
-    cell, table = people(5000)
     rng = np.random.default_rng(1)
-    e, g, a = np.unravel_index(cell, (7, 2, 9))
+    _, (e, g, a), table = people(5000, rng)
     codes = rng.normal(0, 1, (5000, 12)).astype(np.float16)
     codes[:, 0] += (e == ETHNICITIES.index("White")) * 4
     codes[:, 1] += g * 4
@@ -60,8 +46,9 @@ def bank() -> IdentityBank:
 
 
 def test_labels_become_cells() -> None:
-    cell, table = people(300)
-    order = np.random.default_rng(2).permutation(len(NAMES))
+    rng = np.random.default_rng(2)
+    cell, _, table = people(300, rng)
+    order = rng.permutation(len(NAMES))
     assert np.array_equal(cells_of(table[:, order], [NAMES[n] for n in order]), cell)
     table[0, 7:9] = 1  # of both genders: unknown
     assert cells_of(table, NAMES)[0] == -1
@@ -186,10 +173,6 @@ def test_a_reader_is_a_small_network(tmp_path: Path, rng: np.random.Generator) -
     (tmp_path / "kind.safetensors").write_bytes(b"x")
     with pytest.raises(FicganError):
         KindReader.load(tmp_path / "kind.safetensors")
-
-
-def test_the_embedded_reader_reads() -> None:
-    assert np.isfinite(kind_reader().read(np.zeros((1, 128), np.float32))).all()
 
 
 def test_a_loosened_kind_keeps_its_gender_and_takes_in_decades_and_neighbours() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ficgan.errors import UsageError
-from ficgan.identity import IdentityBank, audit, exemplar, mix_layers, parse_band
+from ficgan.identity import IdentityBank, audit, mix_layers, parse_band
 
 W_S, W_M = torch.full((2, 8), 1.0), torch.full((2, 8), 2.0)
 
@@ -44,15 +44,6 @@ def test_band(numbers):
 def test_refusals(where):
     with pytest.raises(UsageError):
         parse_band(where["text"], 12) if "text" in where else mix_layers(W_S, W_M, num_layers=10, **where)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, 1.5])
-def test_exemplar_eq5(alpha):
-    rng = np.random.default_rng(0)
-    w_m, w_t = rng.normal(size=(2, 3, 8))
-    expected = w_m + alpha * (w_t - w_m)
-    actual = exemplar(torch.from_numpy(w_m), torch.from_numpy(w_t), alpha)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 def test_audit_is_honest():

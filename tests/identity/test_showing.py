@@ -7,29 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds_world import NAMES, people
 
 from ficgan.errors import FicganError
 from ficgan.identity import IdentityBank
-from ficgan.identity.kind import AGES, CELLS, ETHNICITIES, GENDERS, Kind, KindCodes, Showing, logits
+from ficgan.identity.kind import ETHNICITIES, Kind, KindCodes, Showing, logits
 
-NAMES = (*ETHNICITIES, *GENDERS, *AGES)
+# Numbers of a code; one that only men's codes have; one that must not be moved.
 SIZE, BEARD, FIXED = 16, 15, 14
-"""Numbers of a code; one that only men's codes have; one that must not be moved."""
 
 
 def world(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cells of people, their codes, and the table of a bank."""
     rng = np.random.default_rng(seed)
-    cell = rng.integers(0, CELLS, count)
-    e, g, a = np.unravel_index(cell, (7, 2, 9))
+    cell, (e, g, a), table = people(count, rng)
     codes = rng.normal(0, 1, (count, SIZE))
     codes[np.arange(count), e] += 2
     codes[:, 7] += 3.0 * (g - 0.5)
     codes[:, 8] += a / 2
     codes[:, BEARD] *= (g == 1) & (a > 2)
-    table = np.zeros((count, len(NAMES)), np.uint8)
-    rows = np.arange(count)
-    table[rows, e] = table[rows, 7 + g] = table[rows, 9 + a] = 1
     return cell, codes, table
 
 

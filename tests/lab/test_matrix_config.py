@@ -50,7 +50,7 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("title: T", "titel: T", "did you mean 'title'"),
-        ("split: {test: 10}", "splt: {test: 10}", "did you mean 'sets.0.split'"),
+        ("split: {test: 10}", "splt: {test: 10}", "did you mean 'sets.split'"),
         ("average-face", "average-fase", "did you mean average-face"),
         ("k=100", "k=1", "at least 2"),
         ("[clear, naive]", "[clear, naiv]", "did you mean naive"),

@@ -17,7 +17,7 @@ from ficgan.anonymizers import ANONYMIZERS, Defended, generator
 from ficgan.anonymizers.defended import Rotation
 from ficgan.lab import bench as lab_bench
 from ficgan.lab import matrix
-from ficgan.lab.bench import Bench
+from ficgan.lab.bench import Bench, Subject
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.papers import read_trials, transfer, treated
@@ -49,6 +49,14 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     parts = written(made, faces.people, {}, faces.names)  # type: ignore[arg-type]
     judge = reader(metric="euclidean", match_threshold=0.6)
     return Bench(prepared(faces), parts, [judge], None, Store(tmp_path), resamples=50)
+
+
+def test_overlays_are_the_background_s_faces_where_there_is_one(bench: Bench) -> None:
+    assert Subject(bench, ANONYMIZERS.make("k-rtio")).anonymizer.overlays is None  # type: ignore[union-attr]
+    with_background = replace(bench.split, background=bench.split.attacker)
+    bench = Bench(bench.prepared, with_background, bench.readers, None, bench.store, resamples=50)
+    fitted = Subject(bench, ANONYMIZERS.make("k-rtio")).anonymizer
+    np.testing.assert_array_equal(fitted.overlays, bench.background.images)  # type: ignore[union-attr]
 
 
 def test_figures_are_those_of_a_slow_loop(bench: Bench) -> None:

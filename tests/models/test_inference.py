@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ficgan import device
 from ficgan.config import ModelConfig
-from ficgan.errors import UsageError
 from ficgan.models import FICGAN, InferenceModel
 
 SMALL = {"resolution": 32, "channel_base": 256, "channel_max": 24, "spatial_channels": 4, "mapping_layers": 2}
@@ -78,11 +76,3 @@ def test_on_the_gpu(modulation: str) -> None:
     fast = InferenceModel(model, device="cuda")
     for count in (1, 3, 40):
         torch.testing.assert_close(fast(faces(count)).cpu(), model(faces(count)), rtol=0, atol=2e-2)
-
-
-def test_precisions_by_name() -> None:
-    assert device.resolve_precision("bfloat16", "cpu") == torch.bfloat16
-    assert device.resolve_precision("auto", "cpu") == torch.float32
-    for name in ("float16", "half"):
-        with pytest.raises(UsageError):
-            device.resolve_precision(name, "cpu")

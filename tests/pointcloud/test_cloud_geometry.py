@@ -1,25 +1,15 @@
-"""Registration, distances and curvature against brute force and closed forms; recognisers of shape."""
+"""Registration and recognisers of shape."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, pca_normals
+from ficgan.pointcloud.cloud import Cloud
 from ficgan.pointcloud.face import made_head
-from ficgan.pointcloud.geometry import (
-    DESCRIPTIONS,
-    compare_descriptions,
-    curvature,
-    describe,
-    distortion,
-    icp,
-    register,
-)
+from ficgan.pointcloud.geometry import DESCRIPTIONS, compare_descriptions, describe, icp, register
 
 
 def face_of(seed: int, points: int = 4000, scan: int = 0) -> Cloud:
@@ -59,39 +49,6 @@ def test_the_target_is_laid_on_the_source_wherever_it_lies(rng: np.random.Genera
         found = register(source, target.moved(move))
         assert found.fitness > 0.8
         np.testing.assert_allclose(target.moved(found.transform @ move).points, straight, atol=2e-3)
-
-
-# -- distortion -------------------------------------------------------------------------------------------------------
-
-
-@given(count=st.integers(8, 60), other=st.integers(8, 60), seed=st.integers(0, 2**32 - 1))
-def test_distances_and_angles_are_those_of_a_loop(count: int, other: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = Cloud(rng.random((count, 3))), Cloud(rng.random((other, 3)))
-    gaps = np.linalg.norm(a.points[:, None] - b.points, axis=2)
-    there, back = gaps.min(axis=1), gaps.min(axis=0)
-    found = distortion(a, b)
-    assert found.chamfer == pytest.approx((there.mean() + back.mean()) / 2)
-    assert found.hausdorff == pytest.approx(max(there.max(), back.max()))
-    pairs = zip(pca_normals(a.points), pca_normals(b.points)[gaps.argmin(axis=1)], strict=True)
-    assert found.normals == pytest.approx(np.mean([np.degrees(np.arccos(min(1, abs(n @ m)))) for n, m in pairs]))
-
-
-def sphere(radius: float, rng: np.random.Generator, count: int = 6000) -> Cloud:
-    rays = rng.standard_normal((count, 3))
-    return Cloud(radius * rays / np.linalg.norm(rays, axis=1, keepdims=True))
-
-
-def test_curvature_of_spheres_and_a_cylinder(rng: np.random.Generator) -> None:
-    small, large = sphere(0.09, rng), sphere(0.1, rng)
-    np.testing.assert_allclose(curvature(large.points, 10 * large.points, neighbours=30), 10, rtol=0.03)
-    front = [cloud.take(cloud.points[:, 0] > 0.02) for cloud in (small, large)]
-    assert distortion(*front).curvature == pytest.approx(1 / 0.09 - 10, rel=0.3)
-    assert distortion(large, large).curvature == 0
-    angle, height = rng.random(6000) * 2 * np.pi, rng.random(6000) * 0.3
-    points = np.column_stack([0.05 * np.cos(angle), 0.05 * np.sin(angle), height])
-    inner = (height > 0.03) & (height < 0.27)
-    np.testing.assert_allclose(curvature(points, points * [20, 20, 0], neighbours=30)[inner], 10, rtol=0.03)
 
 
 # -- recognisers of shape ---------------------------------------------------------------------------------------------

@@ -24,13 +24,7 @@ from ficgan.data import open_faces
 from ficgan.errors import FicganError, InputError
 from ficgan.faces.crops import Alignment
 from ficgan.verification import load_verifier
-from ficgan.verification.sphereface import (
-    VerifierTrainer,
-    VerifierTraining,
-    angular_margin_loss,
-    margin,
-    verification_accuracy,
-)
+from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining, angular_margin_loss, verification_accuracy
 
 
 def psi(theta: np.ndarray) -> np.ndarray:
@@ -67,27 +61,12 @@ def test_equals_the_definition(batch: int, people: int, dimensions: int, lam: fl
     assert float(got) == pytest.approx(oracle(x, w, y, lam), rel=1e-9, abs=1e-9)
 
 
-def test_margin_is_the_piecewise_cosine_and_falls() -> None:
-    theta = np.linspace(0, np.pi, 4001)
-    got = margin(torch.from_numpy(np.cos(theta))).numpy()
-    np.testing.assert_allclose(got, psi(theta), atol=1e-9)
-    assert (np.diff(got) < 1e-12).all() and got[0] == pytest.approx(1) and got[-1] == pytest.approx(-7)
-
-
 def test_gradients() -> None:
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(4, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     w = torch.randn(6, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     y = torch.tensor([0, 5, 2, 2])
     assert torch.autograd.gradcheck(lambda a, b: angular_margin_loss(a, b, y, weight_of_softmax=3.0), (x, w))
-
-
-def test_without_the_margin_it_is_softmax_on_normalised_weights() -> None:
-    x, w, y = torch.randn(4, 5), torch.randn(7, 5), torch.tensor([0, 1, 2, 6])
-    plain = torch.nn.functional.cross_entropy(x @ torch.nn.functional.normalize(w).T, y)
-    near, full = (angular_margin_loss(x, w, y, weight_of_softmax=balance) for balance in (1e9, 0.0))
-    torch.testing.assert_close(near, plain, rtol=1e-5, atol=1e-6)
-    assert full > plain
 
 
 SMALL = VerifierTraining(

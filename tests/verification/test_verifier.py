@@ -15,7 +15,7 @@ from torch import nn
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment, similarity, transform_points
-from ficgan.verification import AlignedInput, VAugment, Verifier, load_verifier
+from ficgan.verification import AlignedInput, Verifier, load_verifier
 from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20, save_sphereface
 from ficgan.verification.verifier import load_onnx
 
@@ -32,14 +32,14 @@ class Recogniser(nn.Module):
         self.three = nn.Conv2d(8, 8, 3, padding=1, groups=8)
         self.four = nn.Conv2d(8, 6, 3, stride=2, padding=1)
         self.last = nn.Linear(6 * 14 * 14, 5)
-        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.scale, self.offset = nn.Parameter(torch.rand(8, 1, 1) + 0.5), nn.Parameter(torch.full((8, 1, 1), 0.25))
         for buffer in (self.norm.running_mean, self.norm.running_var):
             nn.init.uniform_(buffer, 0.5, 1.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = (x - 127.5) / 128
         x = torch.clamp(self.norm(self.one(x)), 0, 6)
-        x = self.slope(self.two(x) * self.scale + 0.25)
+        x = self.slope(self.two(x) * self.scale + self.offset)
         x = x + torch.relu(self.three(x))
         return self.last(self.four(x).flatten(1))
 
@@ -135,7 +135,7 @@ def sphereface(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["onnx", "sphereface20"])
 def verifier(request: pytest.FixtureRequest, recogniser: Path, sphereface: Path) -> Verifier:
     path = recogniser if request.param == "onnx" else sphereface
-    return load_verifier(f"{request.param}:{path}", alignment=Alignment(), resolution=64, augment=VAugment())
+    return load_verifier(f"{request.param}:{path}", alignment=Alignment(), resolution=64)
 
 
 def test_gradient_reaches_the_image_and_no_weight(verifier: Verifier) -> None:
@@ -145,19 +145,6 @@ def test_gradient_reaches_the_image_and_no_weight(verifier: Verifier) -> None:
     verifier(x, generator=torch.Generator().manual_seed(0)).square().sum().backward()
     assert x.grad is not None and torch.isfinite(x.grad).all() and x.grad.abs().sum() > 0
     assert all(p.grad is None and not p.requires_grad for p in verifier.parameters())
-
-
-def test_gradient_points_the_right_way(verifier: Verifier) -> None:
-    """Its length against the slope by a central difference along it."""
-    torch.manual_seed(1)
-    x = torch.rand(1, 3, 64, 64).requires_grad_()
-    weights = torch.randn_like(verifier(x))
-    (gradient,) = torch.autograd.grad((verifier(x) * weights).sum(), x)
-    length = float(gradient.norm())
-    step = 0.02 * gradient / length
-    with torch.no_grad():
-        ahead, back = ((verifier(x + s * step) * weights).sum() for s in (1, -1))
-    assert float(ahead - back) / 0.04 == pytest.approx(length, rel=0.03)
 
 
 def test_sphereface_is_twenty_layers_of_the_paper() -> None:
@@ -236,7 +223,7 @@ def test_template_points_meet(alignment: Alignment, side: int) -> None:
 
 @given(side=st.sampled_from([32, 64, 96]), batch=st.integers(1, 3), seed=st.integers(0, 2**31))
 def test_augmentation_is_bounded_repeatable_and_per_image(side: int, batch: int, seed: int) -> None:
-    aligned = AlignedInput(Alignment(), side, ARCFACE_POINTS, (112, 112), VAugment())
+    aligned = AlignedInput(Alignment(), side, ARCFACE_POINTS, (112, 112))
     x = torch.rand(batch, 3, side, side) * 2 - 1
     one, two = (aligned(x, torch.Generator().manual_seed(seed)) for _ in range(2))
     assert torch.equal(one, two) and torch.isfinite(one).all() and one.shape == (batch, 3, 112, 112)
@@ -247,9 +234,8 @@ def test_augmentation_is_bounded_repeatable_and_per_image(side: int, batch: int,
 
 
 def test_geometric_augmentation_is_a_similarity_within_its_bounds() -> None:
-    only = VAugment(blur=0, noise=0, brightness=0, contrast=0, saturation=0)
-    aligned = AlignedInput(Alignment(), 128, ARCFACE_POINTS, (112, 112), only)
-    theta = aligned._vary(aligned.theta.expand(500, 2, 3), only, torch.Generator().manual_seed(0)).double()
+    aligned = AlignedInput(Alignment(), 128, ARCFACE_POINTS, (112, 112))
+    theta = aligned._vary(aligned.theta.expand(500, 2, 3), torch.Generator().manual_seed(0)).double()
     bottom = torch.tensor([[[0.0, 0, 1]]]).double().expand(500, 1, 3)
     base = torch.cat([aligned.theta[None].double(), bottom[:1]], 1)
     vary = torch.linalg.inv(base) @ torch.cat([theta, bottom], 1)  # V's crop → V's crop, from −1 to 1

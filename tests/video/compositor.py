@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
@@ -101,6 +101,8 @@ class Area:
     x0: int
     y0: int
     mask: NDArray[np.bool_]
+    full: int
+    """How many pixels it has where nothing hides it."""
 
     def of(self, image: NDArray[np.generic]) -> NDArray[np.generic]:
         """The same part of a picture [n,3]."""
@@ -141,8 +143,7 @@ class Scene:
                 continue
             x0, y0, inner, head, full = mask
             areas = [_without(area, x0, y0, head) for area in areas]
-            areas.append(Area(index, x0, y0, inner))
-            object.__setattr__(areas[-1], "full", full)
+            areas.append(Area(index, x0, y0, inner, full))
         for bar in self.bars:
             if bar.first <= number < bar.last:
                 a, b, c, d = (int(value) for value in bar.box(number))
@@ -153,8 +154,7 @@ class Scene:
                     else (96, 100, 104)
                 )
                 areas = [_without(area, a, b, np.ones((max(0, d - b), max(0, c - a)), bool)) for area in areas]
-        shown = [area for area in areas if area.mask.sum() >= LEAST * area.full]  # type: ignore[attr-defined]
-        return image, shown
+        return image, [area for area in areas if area.mask.sum() >= LEAST * area.full]
 
     def play(self) -> tuple[list[Image], list[list[Area]]]:
         """All pictures, and the faces in each."""
@@ -236,9 +236,7 @@ def _without(area: Area, x0: int, y0: int, hidden: NDArray[np.bool_]) -> Area:
         mask[top - area.y0 : bottom - area.y0, left - area.x0 : right - area.x0] &= ~hidden[
             top - y0 : bottom - y0, left - x0 : right - x0
         ]
-    rest = Area(area.actor, area.x0, area.y0, mask)
-    object.__setattr__(rest, "full", area.full)  # type: ignore[attr-defined]
-    return rest
+    return replace(area, mask=mask)
 
 
 def uncovered(source: Image, result: Image, area: Area, mode: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
@@ -29,12 +29,7 @@ class Played:
 
 def street(people: Sequence[Head], rng: np.random.Generator, frames: int, rate: int) -> Played:
     """Some stand, some walk through or to and fro, all turn now and then; who is nearer hides who is farther."""
-    return _played(_street(people, rng, frames, rate), rate)
-
-
-def _played(scene: Scene, rate: int) -> Played:
-    images, areas = scene.play()
-    return Played(images, areas, rate)
+    return Played(*_street(people, rng, frames, rate).play(), rate)
 
 
 def _street(people: Sequence[Head], rng: np.random.Generator, frames: int, rate: int) -> Scene:
@@ -45,11 +40,8 @@ def _street(people: Sequence[Head], rng: np.random.Generator, frames: int, rate:
     ]
     bars = []
     if rng.random() < 0.5:  # a passer-by without a face, nearer than all
-        begin, speed, width = (
-            int(rng.integers(frames)),
-            float(rng.uniform(150, 400)) / rate,
-            float(rng.uniform(60, 150)),
-        )
+        begin, speed = int(rng.integers(frames)), float(rng.uniform(150, 400)) / rate
+        width = float(rng.uniform(60, 150))
 
         def passer(n: int) -> tuple[float, float, float, float]:
             x = (n - begin) * speed - width
@@ -123,7 +115,7 @@ def _joined(people: Sequence[Head], rng: np.random.Generator, frames: int, rate:
         else:
             chosen = [int(n) for n in rng.permutation(len(people))[: int(rng.integers(1, 4))]]
             scene = _street([people[n] for n in chosen], rng, length, rate)
-        parts.append(_played(scene, rate))
+        parts.append(Played(*scene.play(), rate))
         numbers.append(chosen)
     images, areas, cuts = list(parts[0].images), _numbered(parts[0], numbers[0]), list[int]()
     for part, chosen in zip(parts[1:], numbers[1:], strict=True):
@@ -144,9 +136,7 @@ def _numbered(part: Played, people: Sequence[int]) -> list[list[Area]]:
 
 
 def _as_actor(area: Area, actor: int, x: int = 0, y: int = 0) -> Area:
-    moved = Area(actor, area.x0 + x, area.y0 + y, area.mask)
-    object.__setattr__(moved, "full", area.full)  # type: ignore[attr-defined]
-    return moved
+    return replace(area, actor=actor, x0=area.x0 + x, y0=area.y0 + y)
 
 
 def call(people: Sequence[Head], rng: np.random.Generator, frames: int, rate: int) -> Played:

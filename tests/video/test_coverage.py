@@ -108,14 +108,6 @@ def head() -> Head:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("film", [glimpse, pytest.param(after_a_cut, marks=pytest.mark.slow)])
-def test_short_and_cut_appearances_are_covered(
-    film: Callable[[Head], Scene], head: Head, tmp_path: Path, detector: FaceDetector, recognizer: Recognizer
-) -> None:
-    assert not run(film(head), tmp_path / film.__name__, "blur", detector, recognizer)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["solid", "blur"])
 @pytest.mark.parametrize("film", [occluded, behind_a_post, fast, speeding_up, after_a_cut, glimpse])
 def test_every_film_is_covered(

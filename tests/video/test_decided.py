@@ -15,16 +15,14 @@ from stand_ins import face
 
 from ficgan.anonymizers.modes import HIDING
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import Alignment
 from ficgan.folders import checked
 from ficgan.video import decided as module
-from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findings, decide, effective_modes
+from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
-from ficgan.video.people import frontality
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import VideoSettings
 from ficgan.video.source import Frame, VideoInfo
-from ficgan.video.tracks import PADDED, SEEN, Track
+from ficgan.video.tracks import SEEN, Track
 
 SIZE = (100, 80)
 TIMES = np.arange(12) * 0.5
@@ -197,51 +195,6 @@ def test_edits_of_a_reviewed_film_are_sentences_without_keys() -> None:
 def test_settings_that_cannot_work(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         VideoSettings(**wrong)  # type: ignore[arg-type]
-
-
-# -- fallbacks --------------------------------------------------------------------------------------------------------
-
-
-def resting(sides: list[float], widths: list[float] | None = None, padded: int = 0) -> Track:
-    """A face at rest whose box has these sides, its eyes' distance scaled by `widths`."""
-    faces = [face(100, 100, max(side, 8)) for side in sides]
-    landmarks = np.stack([one.landmarks for one in faces])
-    for row, width in enumerate(widths or [1.0] * len(sides)):
-        centre = landmarks[row, :, 0].mean()
-        landmarks[row, :, 0] = centre + (landmarks[row, :, 0] - centre) * width
-    origin = np.full(len(sides), SEEN, np.uint8)
-    origin[:padded] = PADDED
-    boxes = np.array([[100, 100, 100 + side, 100 + side] for side in sides], np.float32)
-    return Track(1, 0, boxes, landmarks, np.ones(len(sides), np.float32), origin)
-
-
-def fallbacks(track: Track, mode: str = "ficgan", fallback: str = "plain") -> tuple[list[str], dict[str, int]]:
-    found, reasons = effective_modes(track, np.array([mode] * len(track)), fallback, 20.0)
-    return list(found), reasons
-
-
-def test_frontality_is_about_one_from_the_front_and_falls_with_the_turn() -> None:
-    points = Alignment().points(100)[None].repeat(2, 0)
-    points[1, :, 0] = 50 + (points[1, :, 0] - 50) * 0.3
-    front, side = frontality(points)
-    assert 0.9 < front < 1.1 and side == pytest.approx(0.3 * front)
-    assert np.isfinite(frontality(np.zeros((1, 5, 2)))).all()
-
-
-def test_small_and_turned_faces_and_pads_fall_back_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fallbacks(resting([60] * 10)) == (["ficgan"] * 10, {})
-    found, reasons = fallbacks(resting([60] * 20 + [20] + [60] * 20))  # .25 s are 5 frames
-    assert [n for n, mode in enumerate(found) if mode == "plain"] == list(range(15, 26)) and reasons == {"small": 11}
-    found, _ = fallbacks(resting([60] * 10 + [20] + [60] * 12 + [20] + [60] * 10))
-    assert sum(a != b for a, b in itertools.pairwise(found)) == 2 and "plain" in found, "a short pause is closed"
-    monkeypatch.setattr(module, "HOLD", 0.1)
-    found, reasons = fallbacks(resting([60] * 30, [1.0] * 14 + [0.3] * 2 + [1.0] * 14))
-    assert {n for n, mode in enumerate(found) if mode == "plain"} == set(range(12, 18))
-    assert reasons == {"turned away": 6}
-    pad = ["black"] * 2 + ["ficgan"] * 4
-    assert fallbacks(resting([60] * 6, padded=2), fallback="black") == (pad, {"pad": 2})
-    for mode in ("plain", "blur", "solid", "keep"):
-        assert fallbacks(resting([10] * 4, padded=2), mode) == ([mode] * 4, {})
 
 
 # -- findings of the check --------------------------------------------------------------------------------------------

@@ -170,12 +170,6 @@ def test_one_row_of_a_window_is_smoothed_as_in_the_whole(n: int, at: int, seed: 
     assert np.linalg.norm(near - marks[row], axis=-1).max() <= 0.5 + 1e-9
 
 
-# Containers
-
-
-# A real film
-
-
 def test_a_pad_in_the_box_of_another_track_is_left_out() -> None:
     """One head whose track ended and began again has one cover; a pad elsewhere stays."""
 

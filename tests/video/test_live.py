@@ -110,17 +110,9 @@ def uncovered(world: World, results: list[StreamResult], frames: range | None = 
     bare = []
     for result in results:
         frame = result.frame.index
-        tracks = [
-            Track(
-                one.track,
-                frame,
-                one.face.box[None],
-                one.face.landmarks[None],
-                np.ones(1, np.float32),
-                np.zeros(1, np.uint8),
-            )
-            for one in result.faces
-        ]
+        ones, seen = np.ones(1, np.float32), np.zeros(1, np.uint8)
+        faces = [(one.track, one.face.box[None], one.face.landmarks[None]) for one in result.faces]
+        tracks = [Track(number, frame, box, marks, ones, seen) for number, box, marks in faces]
         for number, actor in enumerate(world.actors):
             box = actor.box(frame)
             if box is not None and (frames is None or frame in frames) and not covered(box, tracks, frame):

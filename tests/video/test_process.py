@@ -147,9 +147,6 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
         assert tuple(made.review) == named and made.ok == (not named)
 
 
-# -- people ------------------------------------------------------------------------------------------------------------
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yellow": discs({YELLOW: (128, 72)})}
@@ -299,6 +296,3 @@ def test_cancelling_leaves_nothing_behind(
         redact(source, out, overwrite=existing, progress=progress, settings={"verify": "full"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.mp4", *(["out.mp4"] if existing else [])]
     assert not existing or out.read_bytes() == b"of old"
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------

@@ -72,23 +72,14 @@ def a_project(**changes: Any) -> Project:
 
 
 def same(first: Project, second: Project) -> bool:
-    arrays = ("boxes", "landmarks", "scores", "origin")
-    return (
-        all(
-            getattr(first, name) == getattr(second, name)
-            for name in ("source", "settings", "cuts", "decisions", "regions", "analysis")
-        )
-        and np.array_equal(first.pts, second.pts)
-        and len(first.tracks) == len(second.tracks)
-        and all(
-            (a.id, a.first, a.person, a.notes) == (b.id, b.first, b.person, b.notes)
-            and all(
-                getattr(a, n).dtype == getattr(b, n).dtype and np.array_equal(getattr(a, n), getattr(b, n))
-                for n in arrays
-            )
-            for a, b in zip(first.tracks, second.tracks, strict=True)
-        )
-    )
+    def parts(project: Project) -> list[Any]:
+        plain = [getattr(project, name) for name in ("source", "settings", "cuts", "decisions", "regions", "analysis")]
+        tracks = [(one.id, one.first, one.person, one.notes) for one in project.tracks]
+        columns = [(one.boxes, one.landmarks, one.scores, one.origin) for one in project.tracks]
+        arrays = [project.pts, *(array for arrays in columns for array in arrays)]
+        return [*plain, tracks, [(array.dtype, array.tolist()) for array in arrays]]
+
+    return parts(first) == parts(second)
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:

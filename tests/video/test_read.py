@@ -15,8 +15,8 @@ from clips import corners_of, ffmpeg, make_clip, number_of, picture
 from PIL import Image
 
 from ficgan.errors import InputError, UsageError
-from ficgan.video.read import open_video
-from ficgan.video.source import Frame, Raw, VideoInfo, VideoSource
+from ficgan.video.read import VideoSource, _Clock, open_video
+from ficgan.video.source import Frame, VideoInfo
 
 UPRIGHT = ["red", "green", "blue", "white"]
 
@@ -158,24 +158,11 @@ def test_what_is_no_film(tmp_path: Path, kind: str) -> None:
         ("a.mp4", {"end": float("nan")}, UsageError),
         ("a.mp4", {"start": 3.0, "end": 2.0}, UsageError),
         ("camera:97", {}, InputError),
-        ("x%d.png", {}, InputError),
     ],
 )
 def test_what_cannot_be_opened(name: str, options: dict[str, float], error: type[Exception]) -> None:
     with pytest.raises(error):
         open_video(name, **options)
-
-
-def test_sequences_of_images(tmp_path: Path) -> None:
-    for number in range(8, 12):
-        Image.fromarray(picture(number)).save(tmp_path / f"f{number}.png")
-    (tmp_path / "f10.png").write_bytes(b"no picture")
-    Image.fromarray(picture(12, 48, 32)).save(tmp_path / "f12.png")
-    source, frames = read(tmp_path / "f%d.png")
-    assert [number_of(frame.image) for frame in frames] == [8, 9, 11, 12]
-    assert [frame.pts for frame in frames] == [0, 1, 3, 4] and source.info.time_base == Fraction(1, 25)
-    assert {frame.image.shape for frame in frames} == {(64, 96, 3)}
-    assert len(source.damage) == 1 and "1 of 5 images" in source.damage[0]
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts", pytest.param(".avi", marks=pytest.mark.slow)])
@@ -273,14 +260,9 @@ def test_the_size_changes_midway(tmp_path: Path) -> None:
     assert pts == sorted(set(pts))
 
 
-def test_times_that_fall_back_or_repeat_are_mended(tmp_path: Path) -> None:
-    class Odd(VideoSource):
-        def _pictures(self):  # type: ignore[no-untyped-def]
-            for pts in (0, 40, 40, 30, 120, None, 5000, 100, 140):
-                yield Raw(pts, 40, lambda: picture(0))
-
-    source = Odd("odd", VideoInfo(96, 64, Fraction(1, 1000), Fraction(25), None, None))
-    pts = [frame.pts for frame in source.frames()]
+def test_times_that_fall_back_or_repeat_are_mended() -> None:
+    clock = _Clock(VideoInfo(96, 64, Fraction(1, 1000), Fraction(25), None, None))
+    pts = [clock(pts) for pts in (0, 40, 40, 30, 120, None, 5000, 100, 140)]
     assert pts == [0, 40, 41, 42, 120, 160, 5000, 5040, 5080]
 
 

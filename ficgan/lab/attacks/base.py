@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
-from ficgan.anonymizers.external import Program, read_pixels
+from ficgan.anonymizers.external import Program
 from ficgan.arrays import luminance, resize
 from ficgan.errors import InputError, UsageError
 from ficgan.registry import Parametrised, Registry, parse_spec
@@ -131,16 +130,10 @@ class ExternalRestorer(Program, Reverser):
 
     name = "external"
     traits = ReverserTraits("External restorer", "the program's own", frozenset({"method"}))
+    any_side = True
 
     def guess(self, faces: Faces) -> Images:
-        return self.made_of(faces, _read_square)
-
-
-def _read_square(file: Path, name: str, side: int) -> Images:
-    pixels = read_pixels(file, name)
-    if pixels.shape[0] != pixels.shape[1]:
-        raise InputError(f"external: {file.name} for {name} is no square, as crops are")
-    return resize(pixels, side)
+        return self.made_of(faces)
 
 
 def mean_ssim(left: Float, right: Float) -> float:

@@ -198,11 +198,9 @@ class WienerBlind(Reverser):
         "Blind Wiener filter", "Fantômas, §6.2.1; Orieux et al. 2010", against=BLURS | {"gaussian-noise", "dp-snow"}
     )
 
-    kernel: int = param(0, "width of the kernel in pixels, odd; 0: estimated for each picture", low=0)
-
     def guess(self, faces: Faces) -> Images:
         size = faces.images.shape[1]
-        widths, noise = blur_of(faces.images, (self.kernel,) if self.kernel else ())
+        widths, noise = blur_of(faces.images)
         out = np.empty_like(faces.images)
         # Pictures of one width and noise share a filter.
         for width, share in set(zip(widths.tolist(), noise.tolist(), strict=True)):
@@ -216,7 +214,7 @@ class WienerBlind(Reverser):
 _NOISE = tuple(float(10.0**e) for e in np.arange(-7, 1.1, 0.25))
 
 
-def blur_of(images: Images, widths: tuple[int, ...] = ()) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def blur_of(images: Images) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The most likely Gaussian blur width [N], pixels, and share of noise [N] of each picture [N,S,S,3] uint8."""
     size = images.shape[1]
     area = areas(size)
@@ -226,7 +224,7 @@ def blur_of(images: Images, widths: tuple[int, ...] = ()) -> tuple[NDArray[np.in
     rise[0, 0] = 1
     power = spectrum(luminance(images)).reshape(len(images), size * size) ** 2
     grid, costs = [], []
-    for width in widths or _widths(size // 2):
+    for width in _widths(size // 2):
         variance = blur_gain(width, size) ** 2 / rise + np.array(_NOISE)[:, None, None]
         whitened = power @ (area / variance).reshape(len(_NOISE), -1).T.astype(np.float32)
         # Minus the likelihood at the best overall variance: log of the mean whitened power, plus mean log variance.

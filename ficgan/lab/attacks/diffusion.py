@@ -32,14 +32,9 @@ class Schedule:
     last: float
 
     @cached_property
-    def betas(self) -> NDArray[np.float64]:
-        """[T], β_1…β_T."""
-        return np.linspace(self.first, self.last, self.steps)
-
-    @cached_property
     def gammas(self) -> NDArray[np.float64]:
         """[T+1], γ_0 = 1 … γ_T."""
-        return np.concatenate([[1.0], np.cumprod(1 - self.betas)])
+        return np.cumprod([1.0, *(1 - np.linspace(self.first, self.last, self.steps))])
 
     def times(self, count: int) -> NDArray[np.int64]:
         """A falling sub-sequence T…0 of at most `count` steps, evenly spaced (all of them where count ≥ T)."""
@@ -80,13 +75,6 @@ class Architecture:
     dropout: float = 0.0
     patch: int = 1
 
-    def sides(self, size: int) -> list[int]:
-        """Sides of the levels for images of `size`, falling; UsageError where it cannot be halved so often."""
-        factor = self.patch * 2 ** (len(self.mults) - 1)
-        if size % factor:
-            raise UsageError(f"this U-Net of {len(self.mults)} levels needs a size that is a multiple of {factor}")
-        return [size // self.patch // 2**level for level in range(len(self.mults))]
-
 
 # By name: the bases of the paper, for a GPU; two for a CPU, at 64 pixels; and one to try the software with.
 PRESETS = {
@@ -107,7 +95,10 @@ class UNet(nn.Module):
 
         super().__init__()
         a = self.architecture = architecture
-        attends = [side == _ATTENDS for side in a.sides(size)]
+        factor = a.patch * 2 ** (len(a.mults) - 1)
+        if size % factor:
+            raise UsageError(f"this U-Net of {len(a.mults)} levels needs a size that is a multiple of {factor}")
+        attends = [size == _ATTENDS * a.patch * 2**level for level in range(len(a.mults))]
         self.unet: Any = UNet2DModel(
             in_channels=6 * a.patch**2,
             out_channels=3 * a.patch**2,
@@ -139,12 +130,6 @@ class UNet(nn.Module):
         h = h.to(self.unet.dtype, memory_format=torch.channels_last)
         answer: Tensor = self.unet(h, _FREQUENCY * root.float(), return_dict=False)[0]
         return F.pixel_shuffle(answer, self.architecture.patch)
-
-
-def noised(clear: Tensor, root: Tensor, noise: Tensor) -> Tensor:
-    """y_t = √γ·y_0 + √(1−γ)·ε; clear and noise [B,3,S,S], root √γ [B]."""
-    root = root.reshape(-1, 1, 1, 1)
-    return root * clear + (1 - root * root).sqrt() * noise
 
 
 def levels(schedule: Schedule, spots: Tensor) -> Tensor:
@@ -219,9 +204,11 @@ class DiffusionLearner(Learner):
         spots = (torch.arange(count, device=seen.device) + torch.rand(count, device=seen.device)) / count
         seen, clear = 2 * seen - 1, 2 * clear - 1
         noise, root = torch.randn_like(clear), levels(self.schedule, spots)
+        wide = root.reshape(-1, 1, 1, 1)
+        noisy = wide * clear + (1 - wide * wide).sqrt() * noise  # y_t = √γ·y_0 + √(1−γ)·ε
         dtype = getattr(torch, self.precision)
         with torch.autocast(seen.device.type, dtype, enabled=dtype != torch.float32):
-            answer = network(noised(clear, root, noise), seen, root)
+            answer = network(noisy, seen, root)
         return F.mse_loss(answer.float(), noise if self.predicts == "noise" else clear)
 
 

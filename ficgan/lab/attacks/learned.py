@@ -206,9 +206,10 @@ class AutoEncoder(Learned):
         return AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import SsimLearner
+        from ficgan.lab.attacks.networks import plateau, ssim_loss
+        from ficgan.lab.attacks.training import LossLearner
 
-        return SsimLearner(network, self.lr)
+        return LossLearner(network, ssim_loss, self.lr, rate=plateau)
 
 
 @REVERSERS.add
@@ -231,9 +232,11 @@ class ThesisAutoEncoder(Learned):
         return ThesisAutoEncoderNetwork()
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import SquaredErrorLearner
+        from torch.nn.functional import mse_loss
 
-        return SquaredErrorLearner(network, self.lr)
+        from ficgan.lab.attacks.training import LossLearner
+
+        return LossLearner(network, lambda network, seen, clear: mse_loss(network(seen), clear), self.lr)
 
 
 @REVERSERS.add

@@ -20,7 +20,7 @@ from ficgan.errors import Progress
 from ficgan.faces import ARCFACE_POINTS, crop, similarity
 from ficgan.lab.attacks.base import people_of
 from ficgan.lab.attacks.deconvolution import blurred
-from ficgan.lab.attacks.training import Learner, LossLearner, minimise
+from ficgan.lab.attacks.training import Learner, minimise
 from ficgan.verification.verifier import load_onnx
 
 
@@ -51,14 +51,14 @@ class AutoEncoderNetwork(nn.Module):
 _PLATEAU = 5
 
 
-class SsimLearner(LossLearner):
-    """100·(1 − SSIM) under Adam; on a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
+def ssim_loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
+    """100·(1 − SSIM) (Fantômas, appendix B)."""
+    return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
 
-    def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
-        return 100 * (1 - ssim(self.network(seen).float(), clear.float()).mean())
 
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return factor * 0.75 if stale and stale % (_PLATEAU + 1) == 0 else factor
+def plateau(factor: float, done: int, stale: int) -> float:
+    """On a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
+    return factor * 0.75 if stale and stale % (_PLATEAU + 1) == 0 else factor
 
 
 class ThesisAutoEncoderNetwork(nn.Module):
@@ -76,13 +76,6 @@ class ThesisAutoEncoderNetwork(nn.Module):
         for layer in self.up[:-1]:
             x = F.relu(layer(x))
         return torch.sigmoid(self.up[-1](x))
-
-
-class SquaredErrorLearner(LossLearner):
-    """Mean squared error under Adam at a constant rate (point-cloud thesis, §4.3.5.3)."""
-
-    def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
-        return F.mse_loss(self.network(seen), clear)
 
 
 # -- Pix2Pix -----------------------------------------------------------------------------------------------------------

@@ -72,17 +72,13 @@ class _Resampling(Reverser):
         return out
 
 
-def _resampling_traits(title: str) -> ReverserTraits:
-    return ReverserTraits(title, "Fantômas, §6.2.1", frozenset({"pairs"}), BLURS | NOISES | {"pixelation"})
-
-
 @REVERSERS.add
 @dataclass(frozen=True)
 class LinearResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
     name = "linear"
-    traits = _resampling_traits("Linear interpolation")
+    traits = ReverserTraits("Linear interpolation", "Fantômas, §6.2.1", FROM_PAIRS, BLURS | NOISES | {"pixelation"})
     cubic = False
 
 
@@ -92,7 +88,7 @@ class BicubicResampling(_Resampling):
     """Down to the width of the highest SSIM on pairs, and up again (Fantômas, §6.2.1)."""
 
     name = "bicubic"
-    traits = _resampling_traits("Bicubic interpolation")
+    traits = replace(LinearResampling.traits, title="Bicubic interpolation")
     cubic = True
 
 
@@ -234,14 +230,12 @@ class LearnPermutation(Reverser):
 
     def fit(self, pairs: Pairs) -> LearnPermutation:
         check_pairs(pairs, self.name)
-        there, here = _signatures(pairs.anonymised.images), _signatures(pairs.clear.images)
-        # Sorted by signature, the n-th of a kind here belongs to the n-th of that kind there.
-        order = np.argsort(there, kind="stable")
-        first, last = (np.searchsorted(there[order], here, side) for side in ("left", "right"))
-        place = first + _rank_in_kind(here)
-        found = place < last
-        source = np.arange(len(here))
-        source[found] = order[place[found]]
+        there, here = (_signatures(faces.images) for faces in (pairs.anonymised, pairs.clear))
+        places: dict[int, list[int]] = {}
+        for place, colours in reversed(list(enumerate(there.tolist()))):
+            places.setdefault(colours, []).append(place)
+        # The n-th of a kind here belongs to the n-th of that kind there.
+        source = np.array([(places.get(colours) or [place]).pop() for place, colours in enumerate(here.tolist())])
         size = pairs.clear.images.shape[1]
         return replace(self, source=source.reshape(size, size))
 
@@ -260,13 +254,6 @@ def _signatures(images: Images) -> NDArray[np.uint64]:
         out = (out ^ (code + np.uint64(1))) * np.uint64(0x9E3779B97F4A7C15)
         out ^= out >> np.uint64(29)
     return out
-
-
-def _rank_in_kind(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    order = np.argsort(values, kind="stable")
-    rank = np.empty(len(values), np.int64)
-    rank[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order], "left")
-    return rank
 
 
 @REVERSERS.add

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -113,10 +112,12 @@ def fine_tune(
     learner = replace(attacker, lr=lr).learner(network, device)
     pictures = [resized(faces.images, attacker.size) for faces in (anonymised, clear)]
     batch = min(attacker.batch, len(clear))
+    rng, epochs = np.random.default_rng(seed), -(-steps * batch // len(clear))
+    order = np.concatenate([rng.permutation(len(clear)) for _ in range(epochs)])[: steps * batch]
     losses = []
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        for step, rows in enumerate(_batches(len(clear), batch, steps, seed)):
+        for step, rows in enumerate(order.reshape(steps, batch)):
             seen, wanted = (to_tensor(images[rows], device) for images in pictures)
             losses.append(learner.step(seen, wanted, step * batch)["loss"])
     if not bool(torch.stack(losses).isfinite().all()):
@@ -124,15 +125,6 @@ def fine_tune(
     tuned: dict[str, Any] = {"which": which, "steps": steps, "lr": lr, "pairs": len(clear), "seed": seed}
     record = {**attacker.record, "fine_tuned": [*attacker.record.get("fine_tuned", []), tuned]}
     return attacker.with_network(learner.result, record)
-
-
-def _batches(count: int, batch: int, steps: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    rng, rows = np.random.default_rng(seed), np.empty(0, np.int64)
-    for _ in range(steps):
-        if len(rows) < batch:
-            rows = np.concatenate([rows, rng.permutation(count)])
-        yield rows[:batch]
-        rows = rows[batch:]
 
 
 # -- who is it? --------------------------------------------------------------------------------------------------------

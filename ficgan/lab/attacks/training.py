@@ -116,17 +116,38 @@ class Learner:
 
 
 class LossLearner(Learner):
-    """One network under one optimiser, Adam unless given, which lessens one loss; a subclass gives `loss`."""
+    """One network under one optimiser, Adam unless given, which lessens a loss of network, seen and wanted.
 
-    def __init__(self, network: nn.Module, lr: float, optimizer: Optimizer | None = None) -> None:
+    `rate` gives the next factor of the rate from the last one, the epochs done, and epochs since the least loss.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Callable[[nn.Module, Any, Any], Tensor],
+        lr: float,
+        optimizer: Optimizer | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        rate: Callable[[float, int, int], float] = lambda factor, done, stale: factor,
+    ) -> None:
         optimizer = optimizer or torch.optim.Adam(network.parameters(), lr, fused=True)
         super().__init__({"network": network}, {"adam": optimizer})
-        self.network = network
+        self.network, self._loss, self._rate = network, loss, rate
+        self.precision = str(dtype).removeprefix("torch.")
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
         loss = self.loss(seen, wanted)
         self.descend("adam", loss)
         return {"loss": loss.detach()}
+
+    def loss(self, seen: Any, wanted: Any) -> Tensor:
+        dtype = getattr(torch, self.precision)
+        with torch.autocast(next(self.network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
+            return self._loss(self.network, seen, wanted)
+
+    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
+        return self._rate(factor, done, stale)
 
 
 class Batches:

@@ -37,7 +37,7 @@ Image = NDArray[np.uint8]
 # `features`, and `by NAME` for each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of
 # shape.
 Record = NDArray[np.void]
-Swept = list[tuple[int, Cloud | None]]  # strength, ascending, and anonymised cloud; None: the method cannot work
+Swept = list[Cloud | None]  # anonymised clouds by strength; None: the method cannot work
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
@@ -60,15 +60,12 @@ class Inverse:
 
 INVERSES = {
     "untaper": Inverse(
-        "tapering",
-        "the inverse of tapering",
-        lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR).cloud,
-        True,
+        "tapering", "the inverse of tapering", lambda made, clear, cloud: untaper(cloud, made.r, floor=_FLOOR), True
     ),
     "unmerge": Inverse(
         "merge-2-faces",
         "that of merge-2-faces, by whoever has the target's scan and knows how it was laid",
-        lambda made, clear, cloud: unmerge(cloud, made.weight, made.target, made.registered(clear).transform).cloud,
+        lambda made, clear, cloud: unmerge(cloud, made.weight, made.target, made.registered(clear).transform),
         True,
     ),
     "unsmooth": Inverse(
@@ -108,35 +105,33 @@ def sweep(
     method: str, strengths: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
 ) -> Swept:
     """A cloud under one method at several strengths; neighbours and registrations are looked for once."""
-    made = {strength: anonymiser(method, strength, seed=seed, target=target) for strength in sorted(strengths)}
+    made = [anonymiser(method, strength, seed=seed, target=target) for strength in strengths]
     if method == "smooth-knn":
-        return _smoothed({strength: smoother.settings()["k"] for strength, smoother in made.items()}, cloud)
+        return _smoothed([smoother.settings()["k"] for smoother in made], cloud)
     found: Swept = []
-    for strength, anonymise in made.items():
+    for anonymise in made:
         try:
-            found.append((strength, anonymise(cloud, name=name)))
+            found.append(anonymise(cloud, name=name))
         except InputError:
-            found.append((strength, None))
+            found.append(None)
     return found
 
 
-def _smoothed(sizes: dict[int, int], cloud: Cloud) -> Swept:
+def _smoothed(sizes: list[int], cloud: Cloud) -> Swept:
     """SmoothKNN at several k, by running sums over the neighbours of the largest."""
-    known = [k for k in sizes.values() if k <= len(cloud)]
+    means = {k: np.empty((len(cloud), 3 if cloud.colors is None else 6)) for k in sizes if k <= len(cloud)}
     centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
     values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
-    rows = search(cloud.points, cloud.points, max(known, default=1))[1].reshape(len(cloud), -1)
-    means = {k: np.empty_like(values) for k in known}
+    rows = search(cloud.points, cloud.points, max(means, default=1))[1].reshape(len(cloud), -1)
     for column, channel in enumerate(values.T):
         sums = np.cumsum(channel[rows], axis=1)
         for k, mean in means.items():
             mean[:, column] = sums[:, k - 1] / k
-    found: Swept = []
-    for strength, k in sizes.items():
-        mean = means.get(k)
-        colors = None if mean is None or cloud.colors is None else rounded_colors(mean[:, 3:])
-        found.append((strength, None if mean is None else cloud.with_points(mean[:, :3] + centre, colors)))
-    return found
+    made = {
+        k: cloud.with_points(mean[:, :3] + centre, None if cloud.colors is None else rounded_colors(mean[:, 3:]))
+        for k, mean in means.items()
+    }
+    return [made.get(k) for k in sizes]
 
 
 # -- who looks at pictures --------------------------------------------------------------------------------------------
@@ -301,16 +296,16 @@ class CloudStudy:
         """The inner part of a scan under one method at several strengths."""
         return sweep(method, strengths, self.prepared(row).inner, **self._drawing(row, method))
 
-    def treated(self, row: int, how: Treatment) -> list[Cloud | None]:
+    def treated(self, row: int, how: Treatment) -> Swept:
         """The inner part of a scan after a treatment, at each of its strengths."""
         made = self.swept(row, how.method, how.strengths)
         if not how.attacker:
-            return [cloud for _, cloud in made]
+            return made
         clear, target = self.prepared(row).inner, self.target if how.method == "merge-2-faces" else None
         undo = INVERSES[how.attacker].undo
         return [
             None if cloud is None else undo(anonymiser(how.method, strength, target=target), clear, cloud)
-            for strength, cloud in made
+            for strength, cloud in zip(how.strengths, made, strict=True)
         ]
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
@@ -430,7 +425,7 @@ def training_views(study: CloudStudy, row: int) -> Images:
     parts = study.prepared(row)
     out = [_views(merged(parts.inner, parts.outer), settings)]
     for method in study.config.methods:
-        for strength, made in study.swept(row, method, strengths):
+        for strength, made in zip(strengths, study.swept(row, method, strengths), strict=True):
             if made is None:  # black, which no projection is: `_pairs` leaves it out
                 out.append(np.zeros_like(out[0]))
             else:
@@ -471,9 +466,8 @@ def train_and_guess(
         name = study.clouds.scans[row].name
         say(f"guessing at {name}")
         for method in study.config.methods:
-            images = [
-                study.picture_of(row, made, method, strength) for strength, made in study.swept(row, method, strengths)
-            ]
+            swept = zip(strengths, study.swept(row, method, strengths), strict=True)
+            images = [study.picture_of(row, made, method, strength) for strength, made in swept]
             names = tuple(f"{name} {method} {strength}" for strength in strengths)
             guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
             for image, guess in zip(images, guesses, strict=True):

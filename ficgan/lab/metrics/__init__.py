@@ -137,7 +137,7 @@ class Sample:
 
     def total(self, values: ArrayLike) -> NDArray[np.float64]:
         """Values [N] added up for each person."""
-        return np.bincount(self.person, np.asarray(values, np.float64), self.drawn.shape[1]).astype(np.float64)
+        return np.bincount(self.person, np.asarray(values, np.float64)).astype(np.float64)
 
     def none(self, metric: str, why: str) -> Figure:
         return Figure(metric, None, unit=self.unit, note=why)
@@ -155,16 +155,30 @@ class Sample:
         x = np.asarray(values)
         share, x = share or x.dtype == bool, x.astype(np.float64)
         used = np.isfinite(x)
-        if not used.any():
+        return self.ratio(metric, np.where(used, x, 0.0), used, note, then=then, share=share)
+
+    def ratio(
+        self,
+        metric: str,
+        above: ArrayLike,
+        below: ArrayLike,
+        note: str = "",
+        *,
+        then: Callable[[float], float] = float,
+        share: bool = True,
+    ) -> Figure:
+        """Σ above / Σ below of the images [N]; otherwise as `mean`."""
+        sums, counts = self.total(above), self.total(below)
+        if not counts.any():
             return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
-        sums, counts = self.total(np.where(used, x, 0.0)), self.total(used)
         ends: Interval = (None, None)
         if share:
             ends = proportion(self.drawn, sums, counts)
         elif np.count_nonzero(counts) > 1:
             ends = percentiles(ratios(self.drawn, sums, counts))
-        value, low, high = (None if value is None else float(then(float(value))) for value in (x[used].mean(), *ends))
-        return Figure(metric, value, low, high, int(used.sum()), self.unit, note)
+        found = (float(sums.sum() / counts.sum()), *ends)
+        value, low, high = (None if one is None else float(then(one)) for one in found)
+        return Figure(metric, value, low, high, int(counts.sum()), self.unit, note)
 
     def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
         """Mean of hits [N], 0 to 1."""

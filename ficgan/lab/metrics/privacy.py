@@ -97,19 +97,20 @@ def chance(scores: Scores, k: int = 1) -> float:
 def rank(scores: Scores, k: int = 1, *, failures: bool = False, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Mean over identities of the share of probes whose person is among the k most similar (Fantômas, §7)."""
     name = f"rank-{k}" + FAILURES * failures
-    images = scores.sums(scores.enrolled_probes if failures else scores.mated)
+    sample = Sample(scores.people, bootstrap)
+    images = sample.total(scores.enrolled_probes if failures else scores.mated)
     if not images.any():
         return Figure(name, None, note=_nobody(scores))
-    share = np.divide(scores.sums(hits(scores, k)), images, out=np.zeros(len(images)), where=images > 0)
     present = images > 0
-    ends = proportion(bootstrap.weights(len(share)), share, present.astype(np.float64))
+    share = np.divide(sample.total(hits(scores, k)), images, out=np.zeros(len(images)), where=present)
+    ends = proportion(sample.drawn, share, present.astype(np.float64))
     note = f"Chance is {chance(scores, k):.3g}."
     return Figure(name, float(share[present].mean()), *ends, int(present.sum()), "identities", note)
 
 
 def failures_to_acquire(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Share of probes without a found face: no privacy, since another detector may find it (ISO/IEC 19795-1:2021)."""
-    return _share("failures to acquire", scores, ~scores.acquired, np.ones(len(scores)), bootstrap)
+    return _ratio("failures to acquire", scores, ~scores.acquired, np.ones(len(scores)), bootstrap)
 
 
 def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -117,7 +118,7 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
     if threshold is None:
         return Figure("singling-out", None, note=NO_THRESHOLD)
     alone = scores.strangers(np.full(len(scores), threshold))[0] == 0
-    return _share("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
+    return _ratio("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
 
 
 # -- verification: which pairs match ----------------------------------------------------------------------------------
@@ -141,11 +142,9 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
         return Figure("AUC", None, note=missing)
     below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
     areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
-    who, people = scores.identity[scores.genuine_probe], len(scores.identities)
-    sums, pairs = (np.bincount(who, weights, people).astype(np.float64) for weights in (areas, None))
-    ends = proportion(bootstrap.weights(people), sums, pairs)
-    value = float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas))
-    return Figure("AUC", value, *ends, len(areas), "genuine scores")
+    figure = _of_genuine("AUC", scores, areas, bootstrap)
+    # A sum of whole numbers, so that constant scores have exactly ½.
+    return replace(figure, value=float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas)))
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -188,9 +187,7 @@ def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap 
     """Share of genuine pairs above the recogniser's threshold."""
     if threshold is None:
         return Figure("match rate", None, note=NO_THRESHOLD)
-    matched = np.bincount(scores.genuine_probe[scores.genuine > threshold], minlength=len(scores))
-    pairs = scores.genuine_pairs * scores.acquired
-    return _share("match rate", scores, matched, pairs, bootstrap, "genuine scores")
+    return _of_genuine("match rate", scores, scores.genuine > threshold, bootstrap)
 
 
 def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -198,21 +195,13 @@ def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Boot
     name, pairs = "false match rate", scores.impostors_of
     if threshold is None or not pairs.any():
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
-    return _share(name, scores, scores.impostors_over(threshold), pairs, bootstrap, "impostor scores")
+    return _ratio(name, scores, scores.impostors_over(threshold), pairs, bootstrap, "impostor scores")
 
 
 def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Mean similarity of genuine pairs, as a cosine or a Euclidean distance (FICGAN, Table 1)."""
     name, sign = ("ID cosine", 1.0) if scores.metric == "cosine" else ("ID distance", -1.0)
-    if not len(scores.genuine):
-        return Figure(name, None, note=_nobody(scores))
-    who, people = scores.identity[scores.genuine_probe], len(scores.identities)
-    sums = np.bincount(who, weights=sign * scores.genuine.astype(np.float64), minlength=people).astype(np.float64)
-    pairs = np.bincount(who, minlength=people).astype(np.float64)
-    ends: Interval = (None, None)
-    if np.count_nonzero(pairs) > 1:
-        ends = percentiles(ratios(bootstrap.weights(people), sums, pairs))
-    return Figure(name, float(sums.sum() / pairs.sum()), *ends, len(scores.genuine), "genuine scores")
+    return _of_genuine(name, scores, sign * scores.genuine, bootstrap, share=False)
 
 
 # -- linkability and reversibility ------------------------------------------------------------------------------------
@@ -278,16 +267,27 @@ def privacy_figures(
     )
 
 
-def _share(
-    name: str, scores: Scores, found: NDArray[Any], able: NDArray[Any], bootstrap: Bootstrap, unit: str = "images"
+def _of_genuine(name: str, scores: Scores, values: NDArray[Any], bootstrap: Bootstrap, *, share: bool = True) -> Figure:
+    """Mean of values [N] of the genuine scores."""
+    above = np.bincount(scores.genuine_probe, values, len(scores))
+    pairs = scores.genuine_pairs * scores.acquired
+    return _ratio(name, scores, above, pairs, bootstrap, "genuine scores", share=share)
+
+
+def _ratio(
+    name: str,
+    scores: Scores,
+    above: NDArray[Any],
+    below: NDArray[Any],
+    bootstrap: Bootstrap,
+    unit: str = "images",
+    *,
+    share: bool = True,
 ) -> Figure:
-    """Σ found / Σ able over probes [P], resampled by identity; probes that are not able count nothing."""
-    whole = scores.sums(able)
-    if not whole.any():
+    """Σ above / Σ below over probes [P], resampled by identity."""
+    if not below.any():
         return Figure(name, None, note=_nobody(scores))
-    part = scores.sums(found * (able > 0))
-    ends = proportion(bootstrap.weights(len(whole)), part, whole)
-    return Figure(name, float(part.sum() / whole.sum()), *ends, int(whole.sum()), unit)
+    return Sample(scores.people, bootstrap, unit).ratio(name, above, below, share=share)
 
 
 def _nobody(scores: Scores) -> str:
@@ -312,9 +312,10 @@ def _global_measure(genuine: Floats, impostor: Floats) -> Floats:
 
 
 def _accuracies(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    images = scores.sums(scores.enrolled_probes)
+    sample = Sample(scores.people)
+    images = sample.total(scores.enrolled_probes)
     present = images > 0
-    return scores.identities[present], scores.sums(hits(scores, 1))[present] / images[present]
+    return np.unique(scores.people)[present], sample.total(hits(scores, 1))[present] / images[present]
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -436,21 +437,6 @@ class Scores:
     def mated(self) -> Booleans:
         """[P] probes that have a genuine score."""
         return self.acquired & self.enrolled_probes
-
-    @cached_property
-    def identities(self) -> NDArray[np.int64]:
-        """[I] the people of all probes, ascending."""
-        return np.unique(self.people)
-
-    @cached_property
-    def identity(self) -> Index:
-        """[P] which of the identities a probe shows."""
-        return np.searchsorted(self.identities, self.people)
-
-    def sums(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Values of the probes [P] added up for each identity [I]."""
-        added = np.bincount(self.identity, weights=values.astype(np.float64), minlength=len(self.identities))
-        return added.astype(np.float64)  # without any probe NumPy gives integers
 
     # -- scores -------------------------------------------------------------------------------------------------------
 

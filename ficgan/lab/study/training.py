@@ -120,24 +120,6 @@ STATE, WEIGHTS = "state.safetensors", "network.safetensors"
 Loss = Callable[[nn.Module, Any, Any], Tensor]
 
 
-class RecipeLearner(LossLearner):
-    """A network that lessens a loss by SGD, whose rate falls to a tenth every `drop_every` epochs of a task."""
-
-    def __init__(self, network: nn.Module, loss: Loss, task: StudyTask, lr: float, dtype: torch.dtype) -> None:
-        sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
-        super().__init__(network, lr, sgd)
-        self._loss, self._every, self.precision = loss, task.drop_every, str(dtype).removeprefix("torch.")
-
-    def loss(self, seen: Any, wanted: Any) -> Tensor:
-        dtype = getattr(torch, self.precision)
-        kind = next(self.network.parameters()).device.type
-        with torch.autocast(kind, dtype, enabled=dtype != torch.float32):
-            return self._loss(self.network, seen, wanted)
-
-    def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
-        return float(0.1 ** (done // self._every))
-
-
 def fit(
     network: nn.Module,
     batches: Batches,
@@ -150,9 +132,11 @@ def fit(
     state: Path | None = None,
     say: Say | None = None,
 ) -> None:
-    """Train in place, or resume the state; in evaluation mode at the end."""
-    plan = TrainingPlan(type(network).__name__, "", task.epochs, seed)
-    loop = TrainingLoop(RecipeLearner(network.train(), loss, task, lr, dtype), batches, plan, state)
+    """Train in place by SGD, or resume the state; the rate falls to a tenth every `drop_every` epochs of the task."""
+    sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
+    rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
+    learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
+    loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
 
     def report(done: int, total: int | None, text: str) -> None:
         if say is not None:
