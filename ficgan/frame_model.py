@@ -114,6 +114,7 @@ class FrameModel(FaceModel):
         moustache = float(np.mean([near.moustache for near in places]))
         beard = np.mean([near.beard for near in places], 0).astype(np.float32)
         tones = np.mean([near.tones for near in places], 0).astype(np.float32)
+        relief = np.mean([near.relief for near in places], 0).astype(np.float32)
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
         place = replace(
@@ -125,6 +126,7 @@ class FrameModel(FaceModel):
             moustache=moustache,
             beard=beard,
             tones=tones,
+            relief=relief,
             forehead=forehead,
             still=False,
         )
@@ -183,7 +185,8 @@ class FrameModel(FaceModel):
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
-        tones = colours.read_tones(pixels, self.renderer.skin, model.painted)
+        tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
+        relief = colours.read_relief(pixels, model.skin_parts)
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -203,7 +206,7 @@ class FrameModel(FaceModel):
         glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
         beard = read_beard(texture, model.shape.front)
         place = Place(
-            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, forehead, hair
+            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, relief, forehead, hair
         )
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
@@ -253,8 +256,8 @@ class FrameModel(FaceModel):
         record["choices"] = self.config.choices
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light and colours and how they are "
-            "spread, the colours of lips, cheeks and nose, sharpness, how strong wrinkles, "
+            " z_non holds expression (six numbers), head pose, gaze, light and colours, how they are spread and, "
+            "coarsely, where, the colour of the lips, sharpness, how strong the relief of the face's parts, wrinkles, "
             "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
             "whether there is a moustache and how dark it is, whether there is a beard, where, of which colour and how "
             "clear its hairs are, how bright and of which colour the inside of the "

@@ -36,17 +36,20 @@ _COLOUR, _CALM = 0.5, 0.3
 # Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
 # which that ends.
 _EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
-# Of the mesh: the outline of the lips; between the brows; cheeks and nose; below the nose, the upper lip, the cheeks;
-# along the folds of a smile; along the brows.
+# Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks below the
+# nose, on the upper lip, on the cheeks; along the folds of a smile; above the brows, and along them.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
 _BETWEEN = [107, 108, 151, 337, 336, 285, 8, 55]
-_FLUSHED = (
+_SKIN = (
+    [54, 103, 67, 109, 10, 338, 297, 332, 284, 334, 296, 336, 9, 107, 66, 105],
     [116, 117, 118, 119, 100, 203, 205, 187, 123],
     [345, 346, 347, 348, 329, 423, 425, 411, 352],
-    [195, 48, 64, 2, 294, 278],
+    [193, 48, 64, 2, 294, 278, 417],
+    [203, 423, 436, 432, 395, 152, 170, 212, 216],
 )
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
+_ABOVE_BROWS = (69, 104, 108, 151, 337, 333, 299)
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
@@ -222,10 +225,15 @@ class AppearanceModel:
         return np.asarray(out, np.float32)
 
     @cached_property
-    def painted(self) -> Floats:
-        """float32 [2,R,R]: 1 on the lips, ending over a unit or two; on cheeks and nose, over more."""
-        flushed = [(outline, 1.0) for outline in _FLUSHED]
-        return np.stack([self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0), self._drawn(*flushed, soft=4.0)])
+    def lips(self) -> Floats:
+        """float32 [R,R], 1 on the lips, ending over a unit or two."""
+        return self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0)
+
+    @cached_property
+    def skin_parts(self) -> Floats:
+        """float32 [5,R,R], shares of skin on forehead, cheeks, nose and around the mouth; they end over some units."""
+        parts = np.stack([self._drawn((outline, 1.0), soft=3.0) for outline in _SKIN]) * (1 - self.not_skin)
+        return np.asarray(parts / np.maximum(parts.sum(0), 1), np.float32)
 
     @cached_property
     def between_brows(self) -> Floats:
@@ -424,22 +432,35 @@ class AppearanceModel:
 
     @cached_property
     def moustache(self) -> tuple[Floats, Floats]:
-        """Float32 [3P], reads of `unpredicted` how light the upper lip is beside the cheeks: moustaches are dark.
+        """`_hairs` of the upper lip beside the cheeks, which the lower half of the face goes with."""
+        below = np.clip((self._places[:, 1] - self.shape.front[_NOSE, 1]) / _FADE + 0.5, 0, 1)
+        return self._hairs(self._share(_LIP, 2.5), self._share(_CHEEKS, 3.0), below)
 
-        And [3P], what makes it lighter by one, with all that goes with it in the lower half of the model's textures.
-        """
+    @cached_property
+    def brows(self) -> tuple[Floats, Floats]:
+        """`_hairs` of brows beside the forehead above them, which their surroundings go with."""
+        brows = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=0.7).ravel()[self.pixels]
+        around = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=3.0).ravel()[self.pixels]
+        return self._hairs(brows, self._share(_ABOVE_BROWS, 3.0), np.minimum(2 * around, 1))
+
+    @cached_property
+    def _places(self) -> Floats:
         y, x = np.divmod(self.pixels, self.size)
-        places = np.stack([x, y], 1) * self.warp.step + LO
+        return np.asarray(np.stack([x, y], 1) * self.warp.step + LO, np.float32)
 
-        def share(marks: Sequence[int], reach: float) -> Floats:
-            apart = np.linalg.norm(places[:, None] - self.shape.front[list(marks)], axis=2)
-            near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
-            return near / near.sum()
+    def _share(self, marks: Sequence[int], reach: float) -> Floats:
+        apart = np.linalg.norm(self._places[:, None] - self.shape.front[list(marks)], axis=2)
+        near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
+        return near
 
-        reads = ((share(_LIP, 2.5) - share(_CHEEKS, 3.0))[:, None] * LUMA).ravel().astype(np.float32)
+    def _hairs(self, place: Floats, beside: Floats, around: Floats) -> tuple[Floats, Floats]:
+        """Float32 [3P], reads of `unpredicted` how light a place [P] is beside another, as hairs are dark.
+
+        And [3P], what makes it lighter by one, with all that goes with it `around` [P] in the model's textures.
+        """
+        reads = ((place / place.sum() - beside / beside.sum())[:, None] * LUMA).ravel().astype(np.float32)
         components = self.components[self.lights :]
-        below = np.clip((places[:, 1] - self.shape.front[_NOSE, 1]) / _FADE + 0.5, 0, 1)
-        gives = (components @ reads) @ components * np.repeat(below, 3)
+        gives = (components @ reads) @ components * np.repeat(around, 3)
         return reads, (gives / (reads @ gives)).astype(np.float32)
 
     def unpredicted(self, pixels: Floats, moment: Moment) -> Floats:

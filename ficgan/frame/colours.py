@@ -22,38 +22,40 @@ Indices = NDArray[np.int64]
 _DARKEST = 0.15
 # Standard deviation of the blur that takes spots of colour away, of the side.
 _SPOTS = 0.035
-# What is left in the middle of a face of the difference that its border has from the source's.
-KEPT = 0.35
+# Blurs of the light and of the colours that skin takes over from the source, of the side; differences that are neither.
+_LIGHT, _COLOUR, _ODD_LIGHT = 0.15, 0.08, 0.2
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Quantiles of light, the middle one the median; and edges of the shares of skin, by light, whose colours are compared.
 _LEVELS = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
 _SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
 # How much a new face's light is stretched: least; most of what is darker and of what is lighter than the median. Darker
-# are eyes and nostrils, too. How far light and lips follow; most that colours change, of skin, lips, cheeks and nose.
+# are eyes and nostrils, too. How far light and lips follow; most that colours change, of skin and of lips.
 _LEAST, _DARKER, _LIGHTER, _FOLLOWS = 0.7, 1.25, 1.9, 0.8
-_MOST, _MOST_OF_LIPS, _MOST_OF_FLUSH = 0.25, 0.5, 0.2
+_MOST, _MOST_OF_LIPS = 0.25, 0.5
+# Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
+_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0), (0.7, 1.6)
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
 _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Numbers of `read_tones`.
-TONES = len(_LEVELS) + 3 * (len(_SHARES) + 1)
+TONES = len(_LEVELS) + 3 * len(_SHARES)
 
 
-def read_tones(texture: Floats, skin: Indices, painted: Floats) -> Floats:
-    """How light and colours of a face are spread: float32 [28], of logarithms of colours.
+def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
+    """How light and colours of a face are spread: float32 [25], of logarithms of colours.
 
     Quantiles of skin's light; colours beside the light, from the darkest skin to the lightest; both less the median's.
-    Colours of the lips, and of cheeks and nose beside their light, less those of the skin.
+    Colour of the lips, less that of the skin.
 
     Args:
-        painted: float32 [2,R,R], 1 on the lips; on cheeks and nose.
+        lips: float32 [R,R], 1 on them.
     """
-    return _tones(_skin_logs(texture, skin), texture, skin, painted)
+    return _tones(_skin_logs(texture, skin), texture, skin, lips)
 
 
-def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats, toned: float) -> Floats:
+def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, toned: float) -> Floats:
     """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed.
 
     Args:
@@ -63,9 +65,9 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats, t
     import cv2
 
     logs = _skin_logs(texture, skin)
-    own = _tones(logs, texture, skin, painted)
-    have, have_colours, have_lips, have_flush = _split(own)
-    want, want_colours, want_lips, want_flush = _split(tones)
+    own = _tones(logs, texture, skin, lips)
+    have, have_colours, have_lips = _split(own)
+    want, want_colours, want_lips = _split(tones)
     steps, middle = np.diff(have), len(have) // 2
     most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
     levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
@@ -78,13 +80,38 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, painted: Floats, t
     within.ravel()[skin] = 1
     within = cv2.GaussianBlur(within, (0, 0), _LOW)
     shades = np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
-    change = change + within[..., None] * shades
-    change += painted[1, ..., None] * np.clip(want_flush - have_flush, -_MOST_OF_FLUSH, _MOST_OF_FLUSH)
-    change = cv2.GaussianBlur(change.astype(np.float32), (0, 0), _SOFT)
+    change = cv2.GaussianBlur((change + within[..., None] * shades).astype(np.float32), (0, 0), _SOFT)
     colour = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
-    change += painted[0, ..., None] * (colour.astype(np.float32) - change)
+    change += lips[..., None] * (colour.astype(np.float32) - change)
     out: Floats = texture * np.exp(change)
     return out
+
+
+def read_relief(texture: Floats, parts: Floats) -> Floats:
+    """How strong bands of fine light and shade are on parts of the skin: float32 [5,3], standard deviations.
+
+    Args:
+        parts: float32 [5,R,R], shares of each.
+    """
+    squares = np.square(_bands(texture @ LUMA))
+    weights = parts / np.maximum(parts.sum((1, 2), keepdims=True), 1e-6)
+    return np.sqrt(np.einsum("phw,bhw->pb", weights, squares)).astype(np.float32)
+
+
+def with_relief(texture: Floats, relief: Floats, parts: Floats) -> Floats:
+    """A texture whose skin is as strong in relief, part by part, as of `read_relief`, as far as it has some."""
+    light = texture @ LUMA
+    gains = np.clip(relief / (read_relief(texture, parts) + np.float32(1e-4)), *_RAISED)
+    change = np.einsum("phw,pb,bhw->hw", parts, gains - 1, _bands(light))
+    out: Floats = texture * (1 + change / np.maximum(light, 0.05))[..., None].astype(np.float32)
+    return out
+
+
+def _bands(light: Floats) -> Floats:
+    import cv2
+
+    blurred = [cv2.GaussianBlur(light, (0, 0), sigma) for sigma in _RELIEF]
+    return np.stack([finer - coarser for finer, coarser in pairwise(blurred)])
 
 
 def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
@@ -97,7 +124,7 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return out
 
 
-def _tones(logs: Floats, texture: Floats, skin: Indices, painted: Floats) -> Floats:
+def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats:
     import cv2
 
     pixels = logs.reshape(-1, 3)[skin]
@@ -108,23 +135,16 @@ def _tones(logs: Floats, texture: Floats, skin: Indices, painted: Floats) -> Flo
     levels = np.quantile(light, _LEVELS) - np.median(light)
     ends = np.rint(_SHARES * len(light)).astype(int)
     order = np.argsort(light, kind="stable")
-    groups = [np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)]
-    lips = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[painted[0] > 0.7], 0) + np.float32(_BLACK))
-    flush = logs[painted[1] > 0.7]
-    flush = flush - (flush @ LUMA)[:, None]
-    usual_colour, usual_pixel = np.median(colours, axis=0), np.median(pixels, axis=0)
-    beside = [
-        np.array(groups) - usual_colour,
-        np.median(lips, axis=0) - usual_pixel,
-        np.median(flush, axis=0) - usual_colour,
-    ]
+    groups = np.array([np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)])
+    mouth = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0) + np.float32(_BLACK))
+    beside = [groups - np.median(colours, axis=0), np.median(mouth, axis=0) - np.median(pixels, axis=0)]
     return np.concatenate([levels, *(part.ravel() for part in beside)], dtype=np.float32)
 
 
-def _split(tones: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Quantiles of light, colours [5,3], those of the lips [3], of cheeks and nose [3] of `read_tones`."""
-    levels, colours, lips, flush = np.split(tones, [len(_LEVELS), -6, -3])
-    return levels, colours.reshape(-1, 3), lips, flush
+def _split(tones: Floats) -> tuple[Floats, Floats, Floats]:
+    """Quantiles of light, colours [5,3] and those of the lips [3] of `read_tones`."""
+    levels, colours, lips = np.split(tones, [len(_LEVELS), -3])
+    return levels, colours.reshape(-1, 3), lips
 
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:
@@ -169,7 +189,7 @@ def plainer(texture: Floats) -> Floats:
 
 
 def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
-    """A texture [R,R,3] whose skin and border have the source's colours, the border's difference fading inwards.
+    """A texture [R,R,3] whose border has the source's colours, and whose skin has its coarse light.
 
     Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
     `not_skin` [R,R] is 1 on brows, eyes and lips.
@@ -200,12 +220,25 @@ def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) 
     for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
         total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
     fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
-    # The middle has the source's colours by now: a border of another brightness must not bleach or darken it.
+    # Inside, the source's light and colours: so coarse that they show no face, and nothing of what lies over it.
+    odd = brightest(np.abs(difference)) / np.float32(_ODD_LIGHT)
+    known = np.dstack([difference, np.ones_like(small)]) * (plain * np.exp(-np.square(odd)))[..., None]
+    light, colour = (_spread(known, share * half) for share in (_LIGHT, _COLOUR))
+    light = colour + (grey_of(light) - grey_of(colour))[..., None]
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
     near_border = np.exp(-depth / np.float32(0.12 * half))
-    fade *= KEPT + (1 - KEPT) * near_border
-    if plain.any():
-        within = 1 - near_border
+    within = 1 - near_border
+    fade *= near_border
+    if plain.any():  # a border of another brightness must not bleach or darken the middle
         fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
-    fade += cast
+    fade += cast + within * light
     return made + cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def _spread(known: Floats, sigma: float) -> Floats:
+    """Colours [n,n,3] where they are known, by weights (`known` [n,n,4], colours times weights), and around."""
+    import cv2
+
+    total: Any = cv2.GaussianBlur(known, (0, 0), sigma) + np.float32(1e-3) * cv2.GaussianBlur(known, (0, 0), 3 * sigma)
+    out: Floats = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -0.25, 0.25)
+    return out

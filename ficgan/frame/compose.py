@@ -428,7 +428,7 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     found = cv2.erode(found | zone.astype(np.uint8), np.ones((3, 3), np.uint8))
     inner: Any = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
     known = (found > 0) & skin
-    fill = _carried(colours, known.astype(np.float32), 6.0)
+    fill = _carried(colours, known.astype(np.float32), 4.5)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
     return Forehead(matrix, fill, (inner * ramp * between).astype(np.float32))

@@ -25,6 +25,7 @@ from ficgan.frame.appearance import COVERED, TONE_UNIT, AppearanceModel
 from ficgan.frame.compose import read_texture
 from ficgan.frame.drawn import TEETH_UNIT, read_teeth, relief_of, teeth_of, tone_of
 from ficgan.frame.file import FrameNetwork
+from ficgan.frame.glasses import UNSURE, read_glasses
 from ficgan.identity.kind import AGE, Kind, kind_reader
 
 if TYPE_CHECKING:
@@ -93,20 +94,21 @@ def codes_of(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Codes as a bank holds them, attributes and the network's w [M,D+A+W] of a set's clear faces; their rows [M].
 
-    Faces with much before them (glasses, hands) are left out: a mean of old people would wear spectacles.
+    Faces with glasses or much else before them (hands) are left out: draws of old people would wear spectacles.
     """
     points, sure = meshes_of(data, mesh, progress)
     clear = np.flatnonzero(sure >= presence)
     if not len(clear):
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
 
-    def code_of(row: int, image: NDArray[np.uint8]) -> tuple[Floats, float]:
+    def code_of(row: int, image: NDArray[np.uint8]) -> tuple[Floats, bool]:
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
-        return _banked(model, texture, read, network)
+        code, covered = _banked(model, texture, read, network)
+        return code, covered < _COVERED and read_glasses(texture, model.shape.front, model.warp)[0] < UNSURE
 
     found = [one for _, one in _each(data.subset(clear), code_of, "encoding", progress)]
-    bare = np.array([covered < _COVERED for _, covered in found])
+    bare = np.array([bare for _, bare in found])
     return np.stack([code for code, _ in found])[bare], clear[bare]
 
 

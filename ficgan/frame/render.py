@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import grey_of, luminance
+from ficgan.arrays import LUMA, grey_of, luminance
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment, frame_mask
@@ -37,6 +37,10 @@ Floats = NDArray[np.float32]
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
+# Of `AppearanceModel.brows`: at ages, the darkest and the lightest that are drawn; about .8 of people lie between.
+_AGES, _DARKEST_BROWS, _LIGHTEST_BROWS = (1, 6, 15), (0.05, -0.1, -0.6), (0.6, 0.4, 0.3)
+# Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
+_MOST_CONTRAST = 0.45
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
 # Units inside the outline at which half of a new face is seen.
@@ -53,7 +57,7 @@ class Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [7] of `read_beard`.
-        tones: float32 [28] of `read_tones`.
+        tones, relief: float32 [25] of `read_tones`, [5,3] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -67,6 +71,7 @@ class Place:
     moustache: float
     beard: Floats
     tones: Floats
+    relief: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
     still: bool = True
@@ -182,7 +187,9 @@ class FaceRenderer:
             # Shadows under the noses of women and children look like moustaches.
             own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
             moustache = CLEAN + own * (place.moustache - CLEAN)
-            texture = self._groomed(self._plainer(texture, moment), moment, moustache, self._share(taken))
+            texture = self._groomed(
+                self._plainer(texture, moment), moment, moustache, row.kind[AGE], self._share(taken)
+            )
         rim = config.rim if taken is not None else 1.0
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
@@ -191,21 +198,27 @@ class FaceRenderer:
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
             texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
+            raised = colours.with_relief(texture, place.relief, model.skin_parts)
+            texture = texture + self._share(taken) * (raised - texture)
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
             toned = colours.parted(texture, self.skin, model.between_brows)
-            toned = colours.with_tones(toned, place.tones, self.skin, model.painted, float(moment.grey[0]))
+            toned = colours.with_tones(toned, place.tones, self.skin, model.lips, float(moment.grey[0]))
             texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
         texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
-    def _groomed(self, texture: Floats, moment: Moment, moustache: float, share: np.float32) -> Floats:
+    def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:
         """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
         model, out = self.model, texture.copy()
-        reads, gives = model.moustache
         rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
+        reads, gives = model.moustache
         change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
+        reads, gives = model.brows
+        brows = float(reads @ rest)
+        darkest, lightest = np.interp(age, _AGES, _DARKEST_BROWS), np.interp(age, _AGES, _LIGHTEST_BROWS)
+        change += np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
         change += self._trace.taken_from(rest)[:, None]
         contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
@@ -246,6 +259,10 @@ class FaceRenderer:
             return place.moment
         config, light = self.config, place.moment.light.copy()
         light[:, SLOPES] *= config.slopes
+        model = self.model
+        raw = light[0] * model.light_sd + model.light_mean
+        most = np.log(_MOST_CONTRAST * max(float(raw[:3] @ LUMA), 0.05))
+        light[0, 3] = (min(raw[3], most) - model.light_mean[3]) / model.light_sd[3]
         numbers = config.shown_numbers(place.moment.numbers, row.noise)
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
