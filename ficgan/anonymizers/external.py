@@ -96,11 +96,13 @@ class Program(Parametrised):
             mark.flush()
             lock(mark)  # for as long as it is open: `ficgan purge` leaves it alone
             source, target = Path(work, "input"), Path(work, "output")
-            source.mkdir()
-            target.mkdir()
+            source.mkdir(mode=0o700)
+            target.mkdir(mode=0o700)
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                Image.fromarray(image).save(source / file, compress_level=1)
+                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
+                with os.fdopen(descriptor, "wb") as sink:
+                    Image.fromarray(image).save(sink, format="PNG", compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
             made = [target / file for file in files]
             self._need(dict(zip(faces.names, made, strict=True)), "the program wrote")
