@@ -18,7 +18,7 @@ import numpy as np
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.arrays import resize
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.files import lock
+from ficgan.files import alone_in
 from ficgan.registry import Parametrised, param
 
 _SUFFIXES = (".png", ".webp", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
@@ -90,11 +90,9 @@ class Program(Parametrised):
 
         with (
             tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, ignore_cleanup_errors=True) as work,
-            Path(work, MARKER).open("wb") as mark,
+            alone_in(Path(work)),  # `ficgan purge` leaves it alone
         ):
-            mark.write(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
-            mark.flush()
-            lock(mark)  # for as long as it is open: `ficgan purge` leaves it alone
+            Path(work, MARKER).write_bytes(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
             source, target = Path(work, "input"), Path(work, "output")
             source.mkdir(mode=0o700)
             target.mkdir(mode=0o700)

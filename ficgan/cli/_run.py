@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ficgan.cli._files import FileJob, FilePlan, FileSetup, NewFile, make_folder, obstacle, with_name
+from ficgan.cli._files import VOICES, FileJob, FilePlan, FileSetup, NewFile, make_folder, obstacle, with_name
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, sentence
 from ficgan.errors import FicganError, InputError, Progress, TakenError, memory_ran_out
 from ficgan.files import Place, alone_in, file_digest, unreadable, write_file
@@ -68,7 +68,7 @@ class DeidRun:
     objects: Counter[str] = field(default_factory=Counter)
     _unlisted: list[FileJob] = field(default_factory=list)
     _photos_left: int = 0
-    _said: set[str] = field(default_factory=set)
+    _warned_of_voices: bool = False
 
     # -- before the work ----------------------------------------------------------------------------------------------
 
@@ -218,9 +218,9 @@ class DeidRun:
         """Count a result and write what is not yet written: a photo and its side-car, or a film's side-car."""
         self.counts.update(made.counts)
         for note in made.notes:
-            if note not in self._said:
-                self._said.add(note)
+            if note != VOICES or not self._warned_of_voices:
                 self.report.info(note)
+            self._warned_of_voices |= note == VOICES
         if made.failure:
             raise InputError(made.failure)
         for problem in made.problems:

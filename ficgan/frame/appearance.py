@@ -10,7 +10,7 @@ Source: Newton et al. 2005 (k-same); Gross et al. 2006 (model-based k-same); Coo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, grey_of
-from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LIPS_INNER, RIGHT_BROW
-from ficgan.frame import HI, LO, NUMBERS, FaceShape, Readings, Warp
+from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
+from ficgan.frame import LO, NUMBERS, FaceShape, Readings
+from ficgan.frame.parts import FADE, FrameParts, frame_mask, model_pixels
 
 Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
@@ -33,24 +34,9 @@ _MOST_LIGHT = 2.5
 _SEPIA, _COLOURED = 0.010, 0.016
 # Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
-# Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
-# which that ends.
-_EYES, _BROWS, _FOLDS, _FADE = 12.0, 6.0, 9.0, 4.0
-# Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks below the
-# nose, on the upper lip, on the cheeks; along the folds of a smile; above the brows, and along them.
-_LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
-_BETWEEN = [107, 108, 151, 337, 336, 285, 8, 55]
-_SKIN = (
-    [54, 103, 67, 109, 10, 338, 297, 332, 284, 334, 296, 336, 9, 107, 66, 105],
-    [116, 117, 118, 119, 100, 203, 205, 187, 123],
-    [345, 346, 347, 348, 329, 423, 425, 411, 352],
-    [193, 48, 64, 2, 294, 278, 417],
-    [203, 423, 436, 432, 395, 152, 170, 212, 216],
-)
+# Marks of the mesh: below the nose, on the upper lip, on the cheeks, above the brows.
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
-_FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _ABOVE_BROWS = (69, 104, 108, 151, 337, 333, 299)
-_BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
 # Steps of a lender's tone in a file, in one.
@@ -62,20 +48,6 @@ _ODD = 2.2
 # Share of a face beyond which something lies over it. Measured on 500 training faces: 18 % have more, and of the 40
 # with most all have glasses, hands, hair, paint or another thing before them.
 COVERED = 0.05
-
-
-class FinePlaces(NamedTuple):
-    """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
-
-    And float32 [n,n], 1 around the eyes, on the forehead, and where smiles have folds.
-    """
-
-    skin: NDArray[np.int64]
-    eyes: NDArray[np.int64]
-    forehead: NDArray[np.int64]
-    around_eyes: Floats
-    on_forehead: Floats
-    on_folds: Floats
 
 
 class Lender(NamedTuple):
@@ -108,7 +80,7 @@ class Moment:
 
 
 @dataclass(frozen=True, eq=False)
-class AppearanceModel:
+class AppearanceModel(FrameParts):
     """The fitted arrays; see `ficgan.frame.fit`. P pixels of the frame lie under the mask.
 
     Args:
@@ -176,104 +148,6 @@ class AppearanceModel:
         shapes = len(self.shape.basis)
         bands = layer_bands(layers, shapes, self.lights, self.code_size - shapes - self.lights)
         return replace(self, bands=bands)
-
-    @cached_property
-    def warp(self) -> Warp:
-        """Between frame and upright coordinates."""
-        return Warp(self.shape.front, self.size)
-
-    @cached_property
-    def mask(self) -> Floats:
-        """float32 [R,R], how much of each pixel of the frame is replaced."""
-        return frame_mask(self.shape.front, self.size, inset=2.0, feather=2.5)
-
-    @cached_property
-    def pixels(self) -> NDArray[np.int64]:
-        """Flat indices [P] of the frame's pixels that the model knows."""
-        return model_pixels(self.shape.front, self.size)
-
-    @cached_property
-    def fine_pixels(self) -> NDArray[np.int64]:
-        """Flat indices [Q] of the doubled frame's pixels that `details` know."""
-        return fine_pixels(self.shape.front, self.size)
-
-    @cached_property
-    def fine_mask(self) -> Floats:
-        """float32 [2R,2R], how much of each pixel of the doubled frame gets detail of a network."""
-        return frame_mask(self.shape.front, 2 * self.size, inset=1.5, feather=1.0)
-
-    def _near(self, marks: Sequence[int] | NDArray[np.intp], reach: float) -> Floats:
-        """float32 [2R,2R], 1 within a reach of points of the mesh, fading over a few units."""
-        y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
-        place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
-        apart = np.linalg.norm(place[:, :, None] - self.shape.front[np.asarray(marks)], axis=3).min(2) - reach
-        return np.clip(-apart / _FADE, 0, 1).astype(np.float32)
-
-    @cached_property
-    def _around_eyes(self) -> Floats:
-        """float32 [2R,2R], 1 around eyes and brows."""
-        return np.maximum(self._near((33, 133, 362, 263), _EYES), self._near(_BROW_LINE, _BROWS))
-
-    @cached_property
-    def not_skin(self) -> Floats:
-        """float32 [R,R], 1 around eyes and brows and on the lips."""
-        import cv2
-
-        out = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
-        cv2.fillPoly(out, [lips], 1.0, shift=4)
-        return np.asarray(out, np.float32)
-
-    @cached_property
-    def lips(self) -> Floats:
-        """float32 [R,R], 1 on the lips, ending over a unit or two."""
-        return self._drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0)
-
-    @cached_property
-    def skin_parts(self) -> Floats:
-        """float32 [5,R,R], shares of skin on forehead, cheeks, nose and around the mouth; they end over some units."""
-        parts = np.stack([self._drawn((outline, 1.0), soft=3.0) for outline in _SKIN]) * (1 - self.not_skin)
-        return np.asarray(parts / np.maximum(parts.sum(0), 1), np.float32)
-
-    @cached_property
-    def between_brows(self) -> Floats:
-        """float32 [R,R], 1 between the brows, ending over a few units."""
-        brows = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=1.0)
-        return self._drawn((_BETWEEN, 1.0), soft=2.0) * (1 - brows)
-
-    def _drawn(self, *shapes: tuple[Any, float], soft: float) -> Floats:
-        """float32 [R,R], outlines of mesh points filled with values one after the other, blurred."""
-        import cv2
-
-        out = np.zeros((self.size, self.size), np.float32)
-        for outline, value in shapes:
-            points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
-            cv2.fillPoly(out, [points], value, shift=4)
-        return np.asarray(cv2.GaussianBlur(out, (0, 0), soft), np.float32)
-
-    @cached_property
-    def plain_skin(self) -> NDArray[np.int64]:
-        """Flat indices of the doubled frame's pixels that are skin: no brows, eyes or lips."""
-        import cv2
-
-        side = 2 * self.size
-        other = cv2.resize(self.not_skin, (side, side), interpolation=cv2.INTER_LINEAR).ravel()
-        return self.fine_pixels[other[self.fine_pixels] < 0.1]
-
-    @cached_property
-    def _on_forehead(self) -> Floats:
-        """float32 [2R,2R], 1 above the brows, fading over a few units towards them."""
-        brows = float(self.shape.front[_BROW_LINE, 1].mean())
-        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
-        rows = np.clip((brows - y) / _FADE, 0, 1)[:, None]
-        return (rows * (1 - self._around_eyes)).astype(np.float32)
-
-    @cached_property
-    def fine_places(self) -> FinePlaces:
-        """Where fine detail is measured."""
-        pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
-        eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
-        return FinePlaces(pixels, eyes, forehead, around_eyes, on_forehead, self._near(_FOLD_LINE, _FOLDS))
 
     def lent(self, number: int) -> Lender:
         """One lender's relief [2R,2R] and tone."""
@@ -433,25 +307,15 @@ class AppearanceModel:
     @cached_property
     def moustache(self) -> tuple[Floats, Floats]:
         """`_hairs` of the upper lip beside the cheeks, which the lower half of the face goes with."""
-        below = np.clip((self._places[:, 1] - self.shape.front[_NOSE, 1]) / _FADE + 0.5, 0, 1)
-        return self._hairs(self._share(_LIP, 2.5), self._share(_CHEEKS, 3.0), below)
+        below = np.clip((self.places[:, 1] - self.shape.front[_NOSE, 1]) / FADE + 0.5, 0, 1)
+        return self._hairs(self.close_to(_LIP, 2.5), self.close_to(_CHEEKS, 3.0), below)
 
     @cached_property
     def brows(self) -> tuple[Floats, Floats]:
         """`_hairs` of brows beside the forehead above them, which their surroundings go with."""
-        brows = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=0.7).ravel()[self.pixels]
-        around = self._drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=3.0).ravel()[self.pixels]
-        return self._hairs(brows, self._share(_ABOVE_BROWS, 3.0), np.minimum(2 * around, 1))
-
-    @cached_property
-    def _places(self) -> Floats:
-        y, x = np.divmod(self.pixels, self.size)
-        return np.asarray(np.stack([x, y], 1) * self.warp.step + LO, np.float32)
-
-    def _share(self, marks: Sequence[int], reach: float) -> Floats:
-        apart = np.linalg.norm(self._places[:, None] - self.shape.front[list(marks)], axis=2)
-        near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
-        return near
+        brows = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=0.7).ravel()[self.pixels]
+        around = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=3.0).ravel()[self.pixels]
+        return self._hairs(brows, self.close_to(_ABOVE_BROWS, 3.0), np.minimum(2 * around, 1))
 
     def _hairs(self, place: Floats, beside: Floats, around: Floats) -> tuple[Floats, Floats]:
         """Float32 [3P], reads of `unpredicted` how light a place [P] is beside another, as hairs are dark.
@@ -600,37 +464,6 @@ def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
     flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)
     ones = np.ones((len(flat), 1), np.float32)
     return np.concatenate([flat, 0.3 * read.identity, 0.3 * read.numbers, ones], 1)
-
-
-def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: float = 1.5) -> Floats:
-    """Soft mask [R,R] of the face's outline; `front` [468,2] are the mesh's places, inset and feather frame units."""
-    import cv2
-
-    scale = (size - 1) / (np.array(HI) - LO)
-    outline = (np.asarray(front)[FACE_OVAL] - LO) * scale
-    mask = np.zeros((size, size), np.float32)
-    cv2.fillPoly(mask, [np.rint(outline * 16).astype(np.int32)], 1.0, shift=4)
-    if inset > 0:
-        radius = max(1, round(inset * float(scale[0])))
-        kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
-        mask = cv2.erode(mask, kernel, borderType=cv2.BORDER_CONSTANT, borderValue=0)
-    return cv2.GaussianBlur(mask, (0, 0), feather * float(scale[0]))
-
-
-def model_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """Flat indices [P] of the frame's pixels under the widest mask."""
-    return np.flatnonzero(frame_mask(front, size).ravel() > 0.02)
-
-
-def fine_pixels(front: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """Flat indices of the pixels of the doubled frame that lie well inside the outline and not in the mouth."""
-    import cv2
-
-    inside = frame_mask(front, 2 * size, inset=3.0, feather=1.0) > 0.5
-    scale = (2 * size - 1) / (np.array(HI) - LO)
-    mouth = np.rint((np.asarray(front)[LIPS_INNER] - LO) * scale * 16).astype(np.int32)
-    cv2.fillPoly(closed := np.zeros(inside.shape, np.uint8), [mouth], 1, shift=4)
-    return np.flatnonzero((inside & (closed == 0)).ravel())
 
 
 def quantised(rows: Floats) -> tuple[NDArray[np.int8], Floats]:

@@ -189,7 +189,7 @@ def plainer(texture: Floats) -> Floats:
 
 
 def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
-    """A texture [R,R,3] whose border has the source's colours, and whose skin has its coarse light.
+    """A texture [R,R,3] whose border has the source's colours, and whose skin has its coarse light and colours.
 
     Hair, a hat or a hand over the border counts little: it differs from the face beside it, and more than light would.
     `not_skin` [R,R] is 1 on brows, eyes and lips.

@@ -44,6 +44,8 @@ _HUE, _LIT = 0.05, (0.5, 1.9)
 _NEAR = 0.11
 # Units below the mask's upper edge over which it gives way to the new face's own forehead.
 _RAMP = 10.0
+# Blur of the forehead's skin, units: wrinkles go, shine stays.
+_SMOOTH = 4.5
 # Share of the forehead under the mask that must be skin: else a fringe or a hat lies on it.
 _LEAST = 0.2
 # Detail of a drawn forehead: standard deviations of the blurs between which it lies, units; pixels a unit; strength, of
@@ -428,7 +430,7 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     found = cv2.erode(found | zone.astype(np.uint8), np.ones((3, 3), np.uint8))
     inner: Any = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
     known = (found > 0) & skin
-    fill = _carried(colours, known.astype(np.float32), 4.5)
+    fill = _carried(colours, known.astype(np.float32), _SMOOTH)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
     return Forehead(matrix, fill, (inner * ramp * between).astype(np.float32))

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ficgan.arrays import LUMA, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Warp
-from ficgan.frame.appearance import AppearanceModel, FinePlaces, Lender
+from ficgan.frame.appearance import AppearanceModel, Lender
+from ficgan.frame.parts import FinePlaces
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 Image = NDArray[np.uint8]

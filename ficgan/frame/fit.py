@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ficgan.arrays import ridge
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.frame import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
-from ficgan.frame.appearance import LIGHT, AppearanceModel, frame_mask, layer_bands, look_features
+from ficgan.frame.appearance import LIGHT, AppearanceModel, layer_bands, look_features
+from ficgan.frame.parts import frame_mask
 
 Floats = NDArray[np.float32]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import LUMA, grey_of, luminance
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
-from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment, frame_mask
+from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
@@ -28,6 +28,7 @@ from ficgan.frame.drawn import (
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
 from ficgan.frame.look import Look, no_sharper, skin_pattern, soft_shapes, with_blotches
+from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 Image = NDArray[np.uint8]

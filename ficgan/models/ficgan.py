@@ -16,6 +16,8 @@ from ficgan.config import DiscriminatorConfig, ModelConfig
 SQRT_HALF = math.sqrt(0.5)
 # Of leaky ReLUs below 0.
 SLOPE = 0.2
+# Of the running mean of w, a batch.
+_MEAN_MOMENTUM = 0.995
 
 
 def normalise_rms(x: Tensor) -> Tensor:
@@ -189,7 +191,7 @@ class MappingNetwork(nn.Module):
     @torch.no_grad()
     def track_mean(self, w: Tensor) -> None:
         """Move the running mean towards the mean of a batch of w [B,w_dim]."""
-        self.w_mean.lerp_(w.detach().float().mean(0), 1 - 0.995)
+        self.w_mean.lerp_(w.detach().float().mean(0), 1 - _MEAN_MOMENTUM)
 
 
 class StyleLayer(nn.Module):

@@ -266,9 +266,10 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
-            for name, seen in (("adv_rec", maps_rec), ("adv_mix", maps_mix)):
-                terms[name] = _adversarial(state.judge(seen), real=True)
-                total = total + weights.adversarial * getattr(factors, name.replace("adv", "adversarial")) * terms[name]
+            terms["adv_rec"] = _adversarial(state.judge(maps_rec), real=True)
+            terms["adv_mix"] = _adversarial(state.judge(maps_mix), real=True)
+            adversarial = factors.adversarial_rec * terms["adv_rec"] + factors.adversarial_mix * terms["adv_mix"]
+            total = total + weights.adversarial * adversarial
         terms["total"] = total
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
         return FrameJudged(maps_real, rec_maps, mix_maps), terms

@@ -12,8 +12,9 @@ from frame_world import Heads
 from numpy.typing import NDArray
 
 from ficgan.frame import FaceShape, Readings
-from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment, frame_mask, model_pixels
+from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
+from ficgan.frame.parts import frame_mask, model_pixels
 
 Floats = NDArray[np.float32]
 SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 24, 300

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ficgan.faces import Paste, invert, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import LO, FaceShape, Readings, Warp
-from ficgan.frame.appearance import frame_mask
 from ficgan.frame.colours import matched_border, plainer
 from ficgan.frame.compose import hair_over, paste_texture, read_texture
 from ficgan.frame.look import Look, no_sharper, read_look, sharpness_of
+from ficgan.frame.parts import frame_mask
 
 Floats = NDArray[np.float32]
 Image = NDArray[np.uint8]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, FaceShape, Warp
-from ficgan.frame.appearance import frame_mask
 from ficgan.frame.colours import lifted
 from ficgan.frame.compose import stretched
 from ficgan.frame.drawn import (
@@ -27,6 +26,7 @@ from ficgan.frame.drawn import (
     with_eyes,
     with_teeth,
 )
+from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import ETHNICITIES
 
 Floats = NDArray[np.float32]

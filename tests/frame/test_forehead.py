@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from ficgan import pretrained
 from ficgan.frame import Warp
-from ficgan.frame.appearance import frame_mask
 from ficgan.frame.compose import HEAD_SHIFT as SHIFT
 from ficgan.frame.compose import HEAD_SIDE as SIDE
 from ficgan.frame.compose import paste_texture, read_forehead, steadied
 from ficgan.frame.file import load_appearance
 from ficgan.frame.look import Look
+from ficgan.frame.parts import frame_mask
 
 SKIN, HAIR, SKY = (196, 150, 124), (40, 28, 22), (150, 160, 190)
 HAIRLINE = -8

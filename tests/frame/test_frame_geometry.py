@@ -20,7 +20,7 @@ from scipy.spatial.transform import Rotation
 
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import HI, LO, FaceShape, Warp, rigid_fit
-from ficgan.frame.appearance import frame_mask
+from ficgan.frame.parts import frame_mask
 from ficgan.training.frame_faces import TorchWarp
 
 Floats = NDArray[np.float32]
