@@ -522,8 +522,8 @@ def test_a_man_with_a_moustache_keeps_one_and_nobody_else_gets_one(model: FrameM
         )
 
     for kind in (woman, boy):
-        assert read(readings[1], man) < read(readings[1], kind) - 0.5 and read(readings[1], kind) > 0
-    assert min(read(readings[0], kind) for kind in (man, woman, boy)) > 0
+        assert read(readings[1], man) < read(readings[1], kind) - 0.5 and read(readings[1], kind) > -0.3
+    assert min(read(readings[0], kind) for kind in (man, woman, boy)) > -0.3
 
 
 def test_spots_and_pores_are_bounded(model: FrameModel, photo: Image, face: Face) -> None:

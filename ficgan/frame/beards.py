@@ -144,18 +144,17 @@ def read_beard(texture: Image, front: Floats) -> Floats:
         front: float32 [468,2], the mesh in the frame.
 
     Returns:
-        float32 [7]: evidence; logarithms of red, green and blue around the mouth, and how much lighter the jaw is;
-        strength of hairs; whether the jaw has a beard, too, 0 … 1.
+        float32 [9]: evidence; logarithms of red, green and blue around the mouth, and what the jaw's are more than
+        these; strength of hairs; whether the jaw has a beard, too, 0 … 1.
     """
     evidence = beard_reader().evidence(texture, front)
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     zones, beside = _zones(len(logs))[1], logs - skin_of(logs, front)
     mouth, jaw = (np.median(beside[zone], axis=0) for zone in zones)
-    colour, levels = np.median(logs[zones.any(0)], axis=0), [np.median(logs[zone] @ LUMA) for zone in zones]
-    colour += levels[0] - colour @ LUMA
+    colours = [np.median(logs[zone], axis=0) for zone in zones]
     clear = float(np.median(_strength(logs @ LUMA)[zones.any(0)]))
     full = float(np.interp(mouth @ jaw / max(mouth @ mouth, _FAINT), _GOATEE, (0, 1)))
-    return np.array([evidence, *colour, levels[1] - levels[0], clear, full], np.float32)
+    return np.array([evidence, *colours[0], *colours[1] - colours[0], clear, full], np.float32)
 
 
 def worn(beard: Floats) -> float:
@@ -163,12 +162,19 @@ def worn(beard: Floats) -> float:
     return float(np.interp(beard[0], (UNSURE, SURE), (0, 1)))
 
 
+def hidden(beard: Floats, side: int) -> Floats:
+    """How much of the skin [side,side] a beard as of `read_beard` usually hides."""
+    jaw, _ = _zones(side)
+    usual = _sized(beard_reader().cover.mean(0) / np.float32(255), side)
+    return np.float32(worn(beard)) * usual * (1 - jaw * (1 - beard[8]))
+
+
 def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> Floats:
     """A texture with a beard, as far as there is evidence of one.
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
-        beard: float32 [7] of `read_beard`.
+        beard: float32 [9] of `read_beard`.
         chance: in [0,1), draws whose beard it is.
         front: as of `read_beard`.
     """
@@ -178,7 +184,8 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     if not share:
         return texture
     reader, side = beard_reader(), len(texture)
-    (_, *colour, lighter, clear, full), (jaw, _), (_, zones) = beard, _zones(side), _zones(SIDE)
+    (colour, lighter), (clear, full) = beard[1:7].reshape(2, 3), beard[7:]
+    jaw, zones = _zones(side)[0], _zones(SIDE)[1]
     number = int(chance * len(reader.cover)) % len(reader.cover)
     lent = reader.hairs[number] / np.float32(HAIR_UNIT)
     small, hairs = _sized(lent, SIDE), _sized(lent, side)
@@ -186,8 +193,8 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     soft = cv2.GaussianBlur(hairs, (0, 0), _HAIRS * side / SIDE)
     levels = [np.median(small[zone]) for zone in zones]
     shade = np.float32(_SHADED) * (soft - levels[0] - jaw * (levels[1] - levels[0]))
-    light = jaw * lighter + np.clip(shade + gain * (hairs - soft), *_SHADES)
+    light = np.clip(shade + gain * (hairs - soft), *_SHADES)
     cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
-    new = np.exp(np.array(colour, np.float32) + light[..., None]) - np.float32(_BLACK)
+    new = np.exp(colour + jaw[:, None] * lighter + light[..., None]) - np.float32(_BLACK)
     out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
     return out

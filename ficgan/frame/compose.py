@@ -14,6 +14,7 @@ from ficgan.arrays import brightest, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Warp
+from ficgan.frame.colours import shaded
 from ficgan.frame.look import EYES, MOST_GRAIN, Look, chance_detail, grain_of, pore_noise, skin_windows
 
 Image = NDArray[np.uint8]
@@ -238,9 +239,7 @@ class _PlacedTexture:
 
         scale = np.float32((len(self._texture) - 1) / (self._side - 1))
         new: Any = cv2.remap(self._texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-        if amount:  # darker and lighter skin, not grey
-            new *= 1 + np.float32(amount) * self._pattern(u, v)[..., None]
-        return new
+        return shaded(new, np.float32(amount) * self._pattern(u, v)) if amount else new
 
     def _pattern(self, u: Floats, v: Floats) -> Floats:
         import cv2

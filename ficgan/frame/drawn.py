@@ -18,6 +18,7 @@ from ficgan.arrays import LUMA, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Warp
 from ficgan.frame.appearance import AppearanceModel, Lender
+from ficgan.frame.colours import shaded
 from ficgan.frame.parts import FinePlaces
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
@@ -362,8 +363,8 @@ def with_teeth(
 
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
-# The same of the blur whose colours detail has, and times as colourful: in photos it is more so than skin is.
-_TINT, _TINTED = 4.0, 1.35
+# The same of the blur whose colours detail has.
+_TINT = 4.0
 # Luminance that is added to light: what is nearly black has no relief.
 _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
@@ -486,9 +487,7 @@ def with_detail(texture: Floats, detail: Floats) -> Floats:
     import cv2
 
     around: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
-    tint = around / np.maximum(luminance(around), _BLACK)[..., None]
-    out: Floats = texture + detail[..., None] * (1 + np.float32(_TINTED) * (tint - 1))
-    return out
+    return texture + shaded(around, detail / np.maximum(luminance(around), np.float32(_BLACK))) - around
 
 
 # Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how

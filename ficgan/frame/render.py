@@ -12,7 +12,7 @@ from ficgan.arrays import LUMA, grey_of, luminance
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
-from ficgan.frame.beards import with_beard, worn
+from ficgan.frame.beards import hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
@@ -57,7 +57,7 @@ class Place:
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
-        beard: float32 [7] of `read_beard`.
+        beard: float32 [9] of `read_beard`.
         tones, relief: float32 [25] of `read_tones`, [5,3] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
@@ -207,7 +207,10 @@ class FaceRenderer:
             toned = colours.with_tones(toned, place.tones, self.skin, model.lips, float(moment.grey[0]))
             texture = texture + self._share(taken) * (toned - texture)
         hair = 0.0 if row.bare else place.hair
-        texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), model.not_skin)
+        other = model.not_skin  # a beard's colours are no light: it is drawn later
+        if taken is not None and _is_grown_man(row):
+            other = np.maximum(other, hidden(place.beard, len(other)))
+        texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), other)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:

@@ -19,7 +19,7 @@ def skin() -> Floats:
 
 
 def beard(evidence: float, colour: tuple[float, ...], full: float = 1.0) -> Floats:
-    return np.float32([evidence, *np.log(np.array(colour) + BLACK), 0, 0.1, full])
+    return np.float32([evidence, *np.log(np.array(colour) + BLACK), 0, 0, 0, 0.1, full])
 
 
 @pytest.mark.parametrize("side", [128, 256])
@@ -50,7 +50,7 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     made = with_beard(face, beard(SURE, colour), 0.1, shape.front)
     bare, worn = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made))
     assert worn[0] > bare[0] + 0.5 and bare[0] < SURE
-    assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[6] == 1
+    assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[8] == 1
 
 
 def test_without_evidence_there_is_none_and_with_some_it_is_faint(shape: FaceShape, skin: Floats) -> None:
