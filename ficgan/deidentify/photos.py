@@ -15,6 +15,7 @@ from ficgan.errors import InputError, UsageError
 from ficgan.face_model import FaceModel, ModelInfo, read_kinds
 from ficgan.faces import Alignment, DlibRecognizer, Face, FaceDetector, Recognizer, cover_face, matching, public_name
 from ficgan.faces.detection import detect_and_doubt, overlaps
+from ficgan.identity.kind import match_share
 from ficgan.options import OPAQUE, Diversity, Finding, Hiding
 from ficgan.policy import Attempt, FaceResult, Policy, Result, covered
 
@@ -263,7 +264,7 @@ class Photos:
         again = self.recognizer.embed(out, np.stack([job.face.landmarks for job, _ in readable]))
         for (job, before), after in zip(readable, again, strict=True):
             job.result.distance = float(self.recognizer.distance(before, after))
-            names = matching(self.recognizer, before, after)
+            names = matching(self.recognizer, before, after, match_share(job.kind))
             job.result.matched = bool(names)
             job.result.matched_by += [name for name in names if name not in job.result.matched_by]
 

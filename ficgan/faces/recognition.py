@@ -96,8 +96,8 @@ class Gate:
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         return bool(self.matching(a, b))
 
-    def matching(self, a: ArrayLike, b: ArrayLike) -> list[str]:
-        return [public_name(one) for one, x, y in self._pairs(a, b) if one.is_match(x, y)]
+    def matching(self, a: ArrayLike, b: ArrayLike, share: float = 1.0) -> list[str]:
+        return [name for one, x, y in self._pairs(a, b) for name in matching(one, x, y, share)]
 
 
 def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
@@ -107,11 +107,16 @@ def make_gate(recognizers: Sequence[Recognizer]) -> Recognizer | None:
     return Gate(recognizers) if len(recognizers) > 1 else next(iter(recognizers), None)
 
 
-def matching(recognizer: Recognizer, a: ArrayLike, b: ArrayLike) -> list[str]:
-    """Public names of the recognisers that take two embeddings for one person; none where they are two people."""
+def matching(recognizer: Recognizer, a: ArrayLike, b: ArrayLike, share: float = 1.0) -> list[str]:
+    """Public names of the recognisers that take two embeddings for one person; none where they are two people.
+
+    Args:
+        share: of their thresholds that counts, see `match_share`.
+    """
     if isinstance(recognizer, Gate):
-        return recognizer.matching(a, b)
-    return [public_name(recognizer)] if recognizer.is_match(a, b) else []
+        return recognizer.matching(a, b, share)
+    apart = share < 1 and recognizer.distance(a, b) >= share * recognizer.match_threshold
+    return [public_name(recognizer)] if recognizer.is_match(a, b) and not apart else []
 
 
 def embed_largest(photo: Image, name: str, detector: FaceDetector, recognizer: Recognizer) -> NDArray[np.float32]:

@@ -38,7 +38,9 @@ _MOST, _MOST_OF_LIPS = 0.25, 0.5
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
 # Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
-_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0), (0.7, 1.6)
+_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0), (0.7, 1.8)
+# How much stronger it is made than it shall be: pasting blurs.
+_PASTED = 1.12
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
 _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
@@ -70,8 +72,8 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, tone
 
     logs = _skin_logs(texture, skin)
     own = _tones(logs, texture, skin, lips)
-    have, have_colours, have_lips = _split(own)
-    want, want_colours, want_lips = _split(tones)
+    have, have_colours, _ = _split(own)
+    want, want_colours, _ = _split(tones)
     steps, middle = np.diff(have), len(have) // 2
     most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
     levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
@@ -85,34 +87,54 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, tone
     within = cv2.GaussianBlur(within, (0, 0), _LOW)
     shades = np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
     change = cv2.GaussianBlur((change + within[..., None] * shades).astype(np.float32), (0, 0), _SOFT)
-    colour = _FOLLOWS * np.clip(want_lips - have_lips, -_MOST_OF_LIPS, _MOST_OF_LIPS)
-    change += lips[..., None] * (colour.astype(np.float32) - change)
-    out: Floats = texture * np.exp(change)
+    out: Floats = texture * np.exp((1 - lips[..., None]) * change)
+    return out
+
+
+def with_lips(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
+    """A texture whose lips are as dark and as red beside its skin as `read_tones` says."""
+    pixels = np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK))
+    change = _split(tones)[2] - _beside_skin(texture, pixels, lips)
+    colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
+    out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
+    return out
+
+
+def _beside_skin(texture: Floats, pixels: Floats, lips: Floats) -> Floats:
+    """Logarithms [3] of the colour of lips less that of skin, whose logarithms are `pixels` [N,3]."""
+    import cv2
+
+    mouth = np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0)
+    out: Floats = np.median(np.log(mouth + np.float32(_BLACK)), axis=0) - np.median(pixels, axis=0)
     return out
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:
-    """How strong bands of fine light and shade are on parts of the skin: float32 [5,3], standard deviations.
+    """How strong bands of fine light and shade are on parts of a face: float32 [6,3], of logarithms.
 
     Args:
-        parts: float32 [5,R,R], shares of each.
+        parts: float32 [6,R,R], shares of each; of eyes and brows the last.
     """
-    squares = np.square(_bands(texture @ LUMA))
-    weights = parts / np.maximum(parts.sum((1, 2), keepdims=True), 1e-6)
-    return np.sqrt(np.einsum("phw,bhw->pb", weights, squares)).astype(np.float32)
+    return _strengths(_bands(texture), parts)
 
 
 def with_relief(texture: Floats, relief: Floats, parts: Floats) -> Floats:
-    """A texture whose skin is as strong in relief, part by part, as of `read_relief`, as far as it has some."""
-    light = texture @ LUMA
-    gains = np.clip(relief / (read_relief(texture, parts) + np.float32(1e-4)), *_RAISED)
-    change = np.einsum("phw,pb,bhw->hw", parts, gains - 1, _bands(light)).astype(np.float32)
-    return shaded(texture, change / np.maximum(light, np.float32(0.05)))
+    """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some; eyes at most."""
+    bands = _bands(texture)
+    gains = np.clip(_PASTED * relief / (_strengths(bands, parts) + np.float32(1e-4)), *_RAISED)
+    gains[-1] = np.minimum(gains[-1], 1)
+    return shaded(texture, np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands).astype(np.float32))
 
 
-def _bands(light: Floats) -> Floats:
+def _strengths(bands: Floats, parts: Floats) -> Floats:
+    weights = parts / np.maximum(parts.sum((1, 2), keepdims=True), 1e-6)
+    return np.sqrt(np.einsum("phw,bhw->pb", weights, np.square(bands))).astype(np.float32)
+
+
+def _bands(texture: Floats) -> Floats:
     import cv2
 
+    light = np.log(np.maximum(texture @ LUMA, 0) + np.float32(_BLACK))
     blurred = [cv2.GaussianBlur(light, (0, 0), sigma) for sigma in _RELIEF]
     return np.stack([finer - coarser for finer, coarser in pairwise(blurred)])
 
@@ -128,8 +150,6 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
 
 
 def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats:
-    import cv2
-
     pixels = logs.reshape(-1, 3)[skin]
     colours = pixels - (pixels @ LUMA)[:, None]
     usual = np.abs(colours - np.median(colours, axis=0)).max(1) <= _FOREIGN
@@ -139,8 +159,7 @@ def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats
     ends = np.rint(_SHARES * len(light)).astype(int)
     order = np.argsort(light, kind="stable")
     groups = np.array([np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)])
-    mouth = np.log(np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0) + np.float32(_BLACK))
-    beside = [groups - np.median(colours, axis=0), np.median(mouth, axis=0) - np.median(pixels, axis=0)]
+    beside = [groups - np.median(colours, axis=0), _beside_skin(texture, pixels, lips)]
     return np.concatenate([levels, *(part.ravel() for part in beside)], dtype=np.float32)
 
 
@@ -171,7 +190,7 @@ def lifted(texture: Floats, skin: Floats) -> Floats:
 
 
 def shaded(texture: Floats, change: Floats) -> Floats:
-    """A texture [n,n,3] with shares [n,n] more light: darker skin is not greyer."""
+    """A texture [n,n,3] with shares [n,n] of its light added: darker skin is not greyer."""
     light = np.maximum(texture @ LUMA, np.float32(_BLACK))[..., None]
     tints = np.log(np.clip(texture / light, 0.4, 2.5))
     out: Floats = texture * (1 + change[..., None] * (1 - np.float32(_FLESH) * tints))

@@ -23,6 +23,9 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
+# Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
+# light, that skin has, and that it does not have.
+_SKIN_LIGHT, _SKIN_HUE = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375)
 # Share of a patch over which the far edge of a turned face fades.
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
@@ -128,8 +131,10 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
 
     rows = np.arange(len(mask), dtype=np.float32)[:, None]
     high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
-    other = brightest(np.abs(cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / 255 - expected)) / HAIR
-    found = (np.clip(2 * other - 1.5, 0, 1) * high * (mask > 0.02)).astype(np.float32)
+    seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
+    other = brightest(np.abs(seen - expected)) / HAIR
+    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow))
+    found = (np.clip(2 * other - 1.5, 0, 1) * unlike * high * (mask > 0.02)).astype(np.float32)
     count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
     edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
     reaches = np.zeros(count, bool)
@@ -138,6 +143,17 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
     out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
     return out
+
+
+def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_]) -> Floats:
+    """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has."""
+    grey = grey_of(seen)
+    tints = seen / np.maximum(grey, 0.02)[..., None]
+    light = grey / np.maximum(grey_of(expected), 0.02)
+    light /= max(float(np.median(light[face])), 0.02)
+    hue = brightest(np.abs(tints - np.median(tints[face], axis=0)))
+    levels = [np.interp(light, _SKIN_LIGHT, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
+    return np.asarray(np.max(levels, axis=0), np.float32)
 
 
 def paste_texture(

@@ -451,7 +451,7 @@ def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     light = _light(small)
     darker = np.maximum(_tone(small, light) - lender.tone, 0)
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
-    fits = np.maximum(_resized(trust, len(grey)), places.around_eyes)
+    fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
     added = lender.relief * fits * _resized(light, len(grey))
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)

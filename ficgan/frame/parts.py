@@ -34,12 +34,13 @@ _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 around the eyes, on the forehead, and where smiles have folds.
+    And float32 [n,n], 1 on lids, around eyes and brows, on the forehead, and where smiles have folds.
     """
 
     skin: NDArray[np.int64]
     eyes: NDArray[np.int64]
     forehead: NDArray[np.int64]
+    on_lids: Floats
     around_eyes: Floats
     on_forehead: Floats
     on_folds: Floats
@@ -90,9 +91,13 @@ class FrameParts:
         return np.clip(-apart / FADE, 0, 1).astype(np.float32)
 
     @cached_property
+    def _on_lids(self) -> Floats:
+        return self._near((33, 133, 362, 263), _EYES)
+
+    @cached_property
     def _around_eyes(self) -> Floats:
         """float32 [2R,2R], 1 around eyes and brows."""
-        return np.maximum(self._near((33, 133, 362, 263), _EYES), self._near(_BROW_LINE, _BROWS))
+        return np.maximum(self._on_lids, self._near(_BROW_LINE, _BROWS))
 
     @cached_property
     def not_skin(self) -> Floats:
@@ -111,9 +116,15 @@ class FrameParts:
 
     @cached_property
     def skin_parts(self) -> Floats:
-        """float32 [5,R,R], shares of skin on forehead, cheeks, nose and around the mouth; they end over some units."""
+        """float32 [6,R,R], shares of skin on forehead, cheeks, nose and around the mouth, and of eyes and brows.
+
+        They end over some units.
+        """
+        import cv2
+
         parts = np.stack([self.drawn((outline, 1.0), soft=3.0) for outline in _SKIN]) * (1 - self.not_skin)
-        return np.asarray(parts / np.maximum(parts.sum(0), 1), np.float32)
+        eyes = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
+        return np.concatenate([parts / np.maximum(parts.sum(0), 1), eyes[None]]).astype(np.float32)
 
     @cached_property
     def between_brows(self) -> Floats:
@@ -153,7 +164,8 @@ class FrameParts:
         """Where fine detail is measured."""
         pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
-        return FinePlaces(pixels, eyes, forehead, around_eyes, on_forehead, self._near(_FOLD_LINE, _FOLDS))
+        folds = self._near(_FOLD_LINE, _FOLDS)
+        return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, on_forehead, folds)
 
     @cached_property
     def places(self) -> Floats:

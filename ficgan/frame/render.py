@@ -58,7 +58,7 @@ class Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        tones, relief: float32 [25] of `read_tones`, [5,3] of `read_relief`.
+        tones, relief: float32 [25] of `read_tones`, [6,3] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -211,6 +211,9 @@ class FaceRenderer:
         if taken is not None and _is_grown_man(row):
             other = np.maximum(other, hidden(place.beard, len(other)))
         texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), other)
+        if taken is not None:
+            reddened = colours.with_lips(texture, place.tones, self.skin, model.lips)
+            texture = texture + self._share(taken) * (reddened - texture)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:

@@ -49,6 +49,12 @@ MALE, AGE = -2, -1
 UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
 # Numbers by which a kind predicts how its people are read.
 TERMS = len(ETHNICITIES) + 6
+# Ages, years, and the shares of recognisers' thresholds that count there. Of strangers .55 are one person to dlib below
+# 4 years, .45 below 7, .21 below 12, .13 below 18, and .06 of men and women. With .67 it would be .06 of babies, too;
+# with .75 their new faces are as hard to tell from others' of their kind as those of grown-ups.
+_ALIKE = (6.0, 10.0, 15.0, 20.0), (0.75, 0.87, 0.92, 1.0)
+# How many of the AGES are small children's.
+_CHILDHOOD = 2
 # Years from which on people count as grown up.
 _GROWN = 18.0
 # Ethnic groups by how often FairFace's labels and readers take one for the other: the order of widening.
@@ -134,19 +140,24 @@ class Kind:
         return Kind(*parts)
 
     def loosened(self, decades: int, neighbours: int = 0) -> Kind:
-        """The same with so many decades more on either side, and so many neighbours of each ethnic group."""
-        age, ethnicity = self.age, self.ethnicity.copy()
+        """The same with so many decades more on either side, and so many neighbours of each ethnic group.
+
+        A small child never becomes a grown-up, but may get the face of a girl or a boy: they differ less.
+        """
+        age, ethnicity, gender = self.age, self.ethnicity.copy(), self.gender
         for _ in range(decades):
-            age = age | np.r_[age[1:], False] | np.r_[False, age[:-1]]
+            age = _wider(age)
+        if decades and not self.age[_CHILDHOOD:].any():
+            age, gender = age & (np.arange(len(age)) < _CHILDHOOD), np.ones_like(gender)
         for group in np.flatnonzero(self.ethnicity):
             ethnicity[_NEAR[group, :neighbours]] = True
-        return Kind(ethnicity, self.gender, age)
+        return Kind(ethnicity, gender, age)
 
     def widenings(self) -> list[tuple[str, Kind]]:
         """Larger and larger kinds, each with what was widened last: decades one by one, then ethnic groups."""
         found, ethnicity = [("", self)], self.ethnicity
         while not found[-1][1].age.all():
-            found.append(("decades", found[-1][1].loosened(1)))
+            found.append(("decades", Kind(ethnicity, self.gender, _wider(found[-1][1].age))))
         for group in dict.fromkeys(_NEAR[ethnicity].T.ravel()):
             if not ethnicity[group]:
                 ethnicity = ethnicity | (np.arange(len(ethnicity)) == group)
@@ -161,6 +172,11 @@ class Kind:
             for mask in (self.ethnicity, self.gender, self.age)
         ]
         return np.asarray(np.kron(np.kron(parts[0], parts[1]), parts[2]), np.float32)
+
+
+def _wider(age: Mask) -> Mask:
+    """The decades, and those beside them."""
+    return age | np.r_[age[1:], False] | np.r_[False, age[:-1]]
 
 
 def cells_of(attributes: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.int64] | None:
@@ -329,6 +345,14 @@ def kind_reader() -> KindReader:
     import ficgan.pretrained as pretrained
 
     return KindReader.load(pretrained.path("kind"))
+
+
+def match_share(reading: Floats | None) -> float:
+    """How much of a recogniser's threshold counts for a source with this reading [9] of a `KindReader`.
+
+    Small children are alike to recognisers: a match says little, and what does not match is a grown-up.
+    """
+    return 1.0 if reading is None else float(np.interp(reading[AGE], *_ALIKE))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.errors import InputError, Progress, UsageError, unheard
+from ficgan.face_model import read_kinds
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
 from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
+from ficgan.identity.kind import match_share
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces, independent_detector
@@ -336,8 +338,11 @@ def check_frames(
             continue
         marks = read_landmarks(result.image, seen)
         before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
-        for face, a, b in zip(seen, before, after, strict=True):
-            if names := matching(recognizer, a, b):
+        for face, at, a, b in zip(seen, marks, before, after, strict=True):
+            names = matching(recognizer, a, b)
+            if names:  # seldom
+                names = matching(recognizer, a, b, match_share(read_kinds([source.image], [at])[0]))
+            if names:
                 x0, y0, x1, y1 = (float(value) for value in face.box)
                 distance = float(recognizer.distance(a, b))
                 report.findings.append(FilmFinding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))

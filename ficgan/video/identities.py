@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
-from ficgan.identity.kind import Kind
+from ficgan.identity.kind import Kind, match_share
 from ficgan.policy import Attempt
 from ficgan.video.decided import DRAW, FrameJob
 from ficgan.video.decisions import Drawing
@@ -445,13 +445,13 @@ class Identities:
     def _read(self, face: FilmFace, identity: FilmIdentity) -> tuple[float, float]:
         """Distance of a new face to its source, by the gate, and its ratio to the one that tells people apart, 0 where
         the one is taken for the other; recognisers that do so are noted."""
-        gate = self.tools.gate
+        gate, share = self.tools.gate, match_share(identity.kind)
         assert gate is not None and face.paste is not None
         pairs = list(zip(self._known(face), gate.embed(face.paste.image, face.landmarks), strict=True))
         distance = min(float(gate.distance(before, after)) for before, after in pairs)
-        names = [name for before, after in pairs for name in matching(gate, before, after)]
+        names = [name for before, after in pairs for name in matching(gate, before, after, share)]
         identity.matched_by += [name for name in names if name not in identity.matched_by]
-        return distance, 0.0 if names else distance / gate.match_threshold
+        return distance, 0.0 if names else distance / (share * gate.match_threshold)
 
     def _known(self, face: FilmFace) -> NDArray[np.float32]:
         """What the gate reads of a source, once."""

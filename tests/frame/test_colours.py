@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA
-from ficgan.frame.colours import TONES, parted, read_relief, read_tones, with_relief, with_tones
+from ficgan.frame.colours import TONES, parted, read_relief, read_tones, with_lips, with_relief, with_tones
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -32,7 +32,8 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
 def test_light_and_colours_become_the_photos() -> None:
     pale, painted = face(0.15, 0.0, (1.0, 0.9, 0.8), 1), face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
     wanted, before = read_tones(painted, SKIN, LIPS), read_tones(pale, SKIN, LIPS)
-    after = read_tones(with_tones(pale, wanted, SKIN, LIPS, 1), SKIN, LIPS)
+    toned = with_tones(pale, wanted, SKIN, LIPS, 1)
+    after = read_tones(with_lips(toned, wanted, SKIN, LIPS), SKIN, LIPS)
     assert wanted.shape == (TONES,)
     # Light follows for the most part, less so where it is dark; colours follow wholly, lips by .8.
     assert 0.5 < (after[6] - before[6]) / (wanted[6] - before[6]) < 0.95

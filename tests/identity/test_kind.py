@@ -181,3 +181,5 @@ def test_a_loosened_kind_keeps_its_gender_and_takes_in_decades_and_neighbours() 
     assert parts_of(kind.loosened(1, 2)) == near
     assert parts_of(kind.loosened(4, len(ETHNICITIES) - 1)) == [set(ETHNICITIES), {"Male"}, set(AGES[3:])]
     assert parts_of(kind.loosened(0)) == parts_of(kind)
+    boy = Kind.of(reading({"White": 1}, 0.9, 6))
+    assert parts_of(boy.loosened(4)) == [{"White"}, set(GENDERS), set(AGES[:2])]  # no grown-up takes a child's place

@@ -15,6 +15,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces import get_recognizer
 from ficgan.faces.recognition import Gate, make_gate, matching, public_name
+from ficgan.identity.kind import match_share
 from ficgan.video.film import process_film
 from ficgan.video.settings import VideoTools
 
@@ -36,6 +37,12 @@ def test_the_gate_is_as_strict_as_its_strictest_recogniser() -> None:
         assert gate.matching(zero, other) == names == matching(gate, zero, other)
         assert gate.is_match(zero, other) == bool(names) == (gate.distance(zero, other) < gate.match_threshold)
         assert gate.distance(zero, other) == pytest.approx(min(2**0.5 * x / 1.0, 3**0.5 * y / 4.0))
+    # Less of the thresholds counts for small children, who are alike.
+    other = np.r_[np.full(2, 0.6), np.full(3, 2.0)]
+    assert matching(gate, zero, other) == ["near", "onnx:far.onnx"]
+    ages = {age: match_share(np.r_[np.zeros(8), age]) for age in (1, 6, 12, 40, 90)}
+    assert list(ages.values()) == sorted(ages.values()) and ages[40] == ages[90] == match_share(None) == 1
+    assert matching(gate, zero, other, ages[1]) == []
     broken = np.r_[np.full(2, np.nan), np.full(3, 9.0)]
     assert gate.matching(zero, broken) == ["near"] and np.isnan(gate.distance(zero, broken))  # fail closed
     assert public_name(gate) == "near, onnx:far.onnx"
