@@ -27,18 +27,15 @@ _SPOTS = 0.035
 _LIGHT, _COLOUR, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.5, 0.2, 0.7
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
-# Quantiles of light, the middle one the median; and edges of the shares of skin, by light, whose colours are compared.
-_LEVELS = np.array([0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97])
+# Edges of the shares of skin, by light, whose colours are compared.
 _SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
-# How much a new face's light is stretched: least; most of what is darker and of what is lighter than the median. Darker
-# are eyes and nostrils, too. How far light and lips follow; most that colours change, of skin and of lips.
-_LEAST, _DARKER, _LIGHTER, _FOLLOWS = 0.7, 1.25, 1.9, 0.8
-_MOST, _MOST_OF_LIPS = 0.25, 0.5
+# How far lips follow; most that colours change, of skin and of lips.
+_FOLLOWS, _MOST, _MOST_OF_LIPS = 0.8, 0.25, 0.5
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
 # Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
-_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0), (0.7, 1.8)
+_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), (0.7, 1.8)
 # How much stronger it is made than it shall be: pasting blurs.
 _PASTED = 1.12
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
@@ -46,23 +43,23 @@ _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Numbers of `read_tones`.
-TONES = len(_LEVELS) + 3 * len(_SHARES)
+TONES = 3 * len(_SHARES)
 
 
 def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
-    """How light and colours of a face are spread: float32 [25], of logarithms of colours.
+    """How colours of a face are spread: float32 [18], of logarithms of colours.
 
-    Quantiles of skin's light; colours beside the light, from the darkest skin to the lightest; both less the median's.
-    Colour of the lips, less that of the skin.
+    Colours beside the light, from the darkest skin to the lightest, less the median's. Colour of the lips, less that of
+    the skin.
 
     Args:
         lips: float32 [R,R], 1 on them.
     """
-    return _tones(_skin_logs(texture, skin), texture, skin, lips)
+    return _tones(_skin_logs(texture, skin), texture, skin, lips)[0]
 
 
 def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, toned: float) -> Floats:
-    """A texture whose light and colours are spread as of `read_tones`; nothing of where they lie is followed.
+    """A texture whose colours are spread as of `read_tones`; nothing of where they lie is followed.
 
     Args:
         toned: how far colours follow from light, 0 … 1, as they do in sepia; elsewhere lamps of two colours, and
@@ -71,30 +68,20 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, tone
     import cv2
 
     logs = _skin_logs(texture, skin)
-    own = _tones(logs, texture, skin, lips)
-    have, have_colours, _ = _split(own)
-    want, want_colours, _ = _split(tones)
-    steps, middle = np.diff(have), len(have) // 2
-    most = np.where(np.arange(len(steps)) < middle, _DARKER, _LIGHTER)
-    levels = np.cumsum(np.append(0, np.clip(np.diff(want), _LEAST * steps, most * steps)))
-    light = logs @ LUMA
-    light -= np.median(light.ravel()[skin])
-    change = _FOLLOWS * np.interp(light, have, levels - levels[middle] - have)[..., None]
-    colours = np.float32(toned) * np.clip(want_colours - have_colours, -_MOST, _MOST)
-    groups = np.interp((_SHARES[:-1] + _SHARES[1:]) / 2, _LEVELS, have)
-    within = np.zeros(texture.shape[:2], np.float32)
+    own, levels = _tones(logs, texture, skin, lips)
+    colours = np.float32(toned) * np.clip(_split(tones)[0] - _split(own)[0], -_MOST, _MOST)
+    light, within = logs @ LUMA, np.zeros(texture.shape[:2], np.float32)
     within.ravel()[skin] = 1
-    within = cv2.GaussianBlur(within, (0, 0), _LOW)
-    shades = np.stack([np.interp(light, groups, colour) for colour in colours.T], -1)
-    change = cv2.GaussianBlur((change + within[..., None] * shades).astype(np.float32), (0, 0), _SOFT)
-    out: Floats = texture * np.exp((1 - lips[..., None]) * change)
+    within = cv2.GaussianBlur(within, (0, 0), _LOW) * (1 - lips)
+    shades = np.stack([np.interp(light, levels, colour) for colour in colours.T], -1)
+    out: Floats = texture * np.exp(cv2.GaussianBlur((within[..., None] * shades).astype(np.float32), (0, 0), _SOFT))
     return out
 
 
 def with_lips(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
     """A texture whose lips are as dark and as red beside its skin as `read_tones` says."""
     pixels = np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK))
-    change = _split(tones)[2] - _beside_skin(texture, pixels, lips)
+    change = _split(tones)[1] - _beside_skin(texture, pixels, lips)
     colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
     out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
     return out
@@ -149,24 +136,24 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return out
 
 
-def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> Floats:
+def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> tuple[Floats, Floats]:
+    """Of `read_tones`, and the light [5] in the middle of each share of the skin, in logarithms."""
     pixels = logs.reshape(-1, 3)[skin]
     colours = pixels - (pixels @ LUMA)[:, None]
     usual = np.abs(colours - np.median(colours, axis=0)).max(1) <= _FOREIGN
     pixels, colours = pixels[usual], colours[usual]
     light = pixels @ LUMA
-    levels = np.quantile(light, _LEVELS) - np.median(light)
     ends = np.rint(_SHARES * len(light)).astype(int)
     order = np.argsort(light, kind="stable")
     groups = np.array([np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)])
-    beside = [groups - np.median(colours, axis=0), _beside_skin(texture, pixels, lips)]
-    return np.concatenate([levels, *(part.ravel() for part in beside)], dtype=np.float32)
+    beside = groups - np.median(colours, axis=0), _beside_skin(texture, pixels, lips)
+    tones = np.concatenate([part.ravel() for part in beside], dtype=np.float32)
+    return tones, np.quantile(light, (_SHARES[:-1] + _SHARES[1:]) / 2).astype(np.float32)
 
 
-def _split(tones: Floats) -> tuple[Floats, Floats, Floats]:
-    """Quantiles of light, colours [5,3] and those of the lips [3] of `read_tones`."""
-    levels, colours, lips = np.split(tones, [len(_LEVELS), -3])
-    return levels, colours.reshape(-1, 3), lips
+def _split(tones: Floats) -> tuple[Floats, Floats]:
+    """Colours [5,3] and those of the lips [3] of `read_tones`."""
+    return tones[:-3].reshape(-1, 3), tones[-3:]
 
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:

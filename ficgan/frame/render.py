@@ -58,7 +58,7 @@ class Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        tones, relief: float32 [25] of `read_tones`, [6,3] of `read_relief`.
+        tones, relief: float32 [18] of `read_tones`, [6,3] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """

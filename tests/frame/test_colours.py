@@ -29,18 +29,16 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
     return np.where(LIPS[..., None] > 0, light * np.array(lips), out) * (1 - 0.4 * BROWS[..., None]).astype(np.float32)
 
 
-def test_light_and_colours_become_the_photos() -> None:
+def test_colours_become_the_photos() -> None:
     pale, painted = face(0.15, 0.0, (1.0, 0.9, 0.8), 1), face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
     wanted, before = read_tones(painted, SKIN, LIPS), read_tones(pale, SKIN, LIPS)
     toned = with_tones(pale, wanted, SKIN, LIPS, 1)
     after = read_tones(with_lips(toned, wanted, SKIN, LIPS), SKIN, LIPS)
     assert wanted.shape == (TONES,)
-    # Light follows for the most part, less so where it is dark; colours follow wholly, lips by .8.
-    assert 0.5 < (after[6] - before[6]) / (wanted[6] - before[6]) < 0.95
-    assert 0.1 < (after[0] - before[0]) / (wanted[0] - before[0]) < 0.5
-    np.testing.assert_allclose(after[7:22], wanted[7:22], atol=0.04)
-    np.testing.assert_allclose(after[22:], wanted[22:], atol=0.2)
-    assert np.abs(before[22:] - wanted[22:]).max() > 0.4
+    # Colours follow wholly, lips by .8.
+    np.testing.assert_allclose(after[:15], wanted[:15], atol=0.04)
+    np.testing.assert_allclose(after[15:], wanted[15:], atol=0.2)
+    assert np.abs(before[15:] - wanted[15:]).max() > 0.4 and np.abs(before[:15] - wanted[:15]).max() > 0.06
 
 
 def test_a_face_with_the_photos_tones_stays() -> None:
@@ -61,7 +59,7 @@ def test_hair_over_the_face_is_no_skin(foreign: tuple[float, float, float]) -> N
     photo = face(0.25, 0.1, (1.4, 0.6, 0.7), 2)
     hidden = photo.copy()
     hidden[:, :18] = foreign
-    np.testing.assert_allclose(read_tones(hidden, SKIN, LIPS)[7:22], read_tones(photo, SKIN, LIPS)[7:22], atol=0.12)
+    np.testing.assert_allclose(read_tones(hidden, SKIN, LIPS)[:15], read_tones(photo, SKIN, LIPS)[:15], atol=0.12)
 
 
 def test_black_and_white_stays_so() -> None:
