@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from ficgan.files import file_digest
 from ficgan.frame import HI, LIDS, LO
 from ficgan.frame.appearance import TONE_UNIT
 from ficgan.frame.drawn import lenders_of, tone_of
-from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.frame.file import FrameConfig, FrameNetwork, load_appearance, save_appearance
+from ficgan.frame.render import FaceRenderer
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import AGE, MALE, UNKNOWN
@@ -524,6 +525,30 @@ def test_a_man_with_a_moustache_keeps_one_and_nobody_else_gets_one(model: FrameM
     for kind in (woman, boy):
         assert read(readings[1], man) < read(readings[1], kind) - 0.5 and read(readings[1], kind) > -0.3
     assert min(read(readings[0], kind) for kind in (man, woman, boy)) > -0.3
+
+
+def test_of_plain_skin_the_network_draws_nothing_fine(model: FrameModel, photo: Image, face: Face) -> None:
+    """Elsewhere it does, and in reconstructions, too."""
+    noise = np.random.default_rng(3).normal(0, 0.2, (1, *[model.model.size] * 2, 3)).astype(np.float32)
+
+    class Noise(FrameNetwork):
+        def write(self, *inputs: Any) -> Any:
+            added, moved = super().write(*inputs)
+            return added + noise, moved
+
+    assert model.network is not None
+    noisy = FaceRenderer(model.model, model.config, Noise(*astuple(model.network)))
+    (reading,) = model.see([(photo, face)])
+    z_id = reading.z_id[None]
+    codes = model.wanted(model.draw("a", Attempt(layer=0), 1.0, z_id[0]).w[None])
+    skin = model.model.skin_parts[:-1].sum(0) > 0.99
+    for row, least, most in (
+        (model.mixed(z_id, codes, Attempt(layer=0)), 0.0, 0.3),
+        (model.own_styles([reading]), 0.7, 1.3),
+    ):
+        made = [one.plain(model._unpacked(row[0]), reading.place).texture for one in (model.renderer, noisy)]
+        change = np.abs(made[1] - made[0]).mean(2)
+        assert least <= np.median(change[skin]) / np.median(change[model.model.lips > 0.9]) <= most
 
 
 def test_spots_and_pores_are_bounded(model: FrameModel, photo: Image, face: Face) -> None:

@@ -20,6 +20,8 @@ Indices = NDArray[np.int64]
 
 # Colour that nothing of a new face is much darker than, of its skin.
 _DARKEST = 0.15
+# Standard deviation of the blur that leaves nothing of features, of the side.
+_FEATURES = 1 / 16
 # Standard deviation of the blur that takes spots of colour away, of the side.
 _SPOTS = 0.035
 # Blurs of the light and of the colours that skin takes over from the source, of the side; differences, in logarithms,
@@ -105,11 +107,14 @@ def read_relief(texture: Floats, parts: Floats) -> Floats:
     return _strengths(_bands(texture), parts)
 
 
-def with_relief(texture: Floats, relief: Floats, parts: Floats) -> Floats:
-    """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some; eyes at most."""
+def with_relief(texture: Floats, relief: Floats, parts: Floats, old: float) -> Floats:
+    """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some.
+
+    Eyes are only made weaker, but for the `old`, 0 … 1.
+    """
     bands = _bands(texture)
     gains = np.clip(_PASTED * relief / (_strengths(bands, parts) + np.float32(1e-4)), *_RAISED)
-    gains[-1] = np.minimum(gains[-1], 1)
+    gains[-1] = np.minimum(gains[-1], 1 + old * (_RAISED[1] - 1))
     return shaded(texture, np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands).astype(np.float32))
 
 
@@ -193,6 +198,14 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
         coarser = cv2.GaussianBlur(texture, (0, 0), 0.7 * 2**number)
         out += np.float32(gain - 1) * (finer - coarser)
         finer = coarser
+    return out
+
+
+def smoothed(picture: Floats) -> Floats:
+    """A picture [R,R,3] without what is finer than the features of a face."""
+    import cv2
+
+    out: Any = cv2.GaussianBlur(picture, (0, 0), _FEATURES * len(picture))
     return out
 
 

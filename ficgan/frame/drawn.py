@@ -35,7 +35,7 @@ _RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
 # Luminance of the white, of what the texture has beside the iris: 1.06 in synthetic faces, 1.09 in photos.
 _WHITE = 1.25
 # The least of it, of the lids.
-_WHITE_OF_SKIN = 0.6
+_WHITE_OF_SKIN = 0.8
 # How much darker the rim of an iris is than its middle.
 _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
@@ -369,9 +369,10 @@ _TINT = 4.0
 _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
-# Depth of the deepest wrinkles, of the strength of the skin's detail, lashes may be twice as dark; how much less deep
-# those beside the mouth are; depth of lashes, of the strength of the detail of eyes.
-_DEEP, _FOLDS, _LASHES = 4.0, 0.6, 4.0
+# Depth of the deepest wrinkles, of the strength of the skin's detail, of the young and the old, lashes may be twice as
+# dark; how much less deep those beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
+# stronger than the photo's detail of the old is: a median knows little of wrinkles.
+_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 10.0), 0.6, 4.0, 0.5
 # Most detail of a forehead, of that of all skin.
 _WRINKLED = 1.4
 
@@ -433,7 +434,9 @@ def _resized(picture: Floats, side: int) -> Floats:
     return out
 
 
-def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float) -> Floats:
+def lent_detail(
+    texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float, old: float = 0.0
+) -> Floats:
     """The relief of another face as detail of a texture [n,n,3] in [0,1]: luminances [n,n] to be added.
 
     Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
@@ -443,6 +446,7 @@ def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
         wanted: `fineness` that the result shall have; that of a forehead with hair over it counts for no more than that
             of a wrinkled one.
         most: largest gain of the relief.
+        old: 0 … 1; the old have deep wrinkles.
     """
     import cv2
 
@@ -462,7 +466,9 @@ def lent_detail(texture: Floats, lender: Lender, wanted: Fineness, places: FineP
     )
     gain = skin + np.float32(around - skin) * places.around_eyes + np.float32(above - skin) * places.on_forehead
     # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
-    skin_deep, lash_deep = _DEEP * wanted.skin + 1e-6, max(2 * _DEEP * wanted.skin, _LASHES * wanted.eyes)
+    deep, lash = _DEEP[0] + old * (_DEEP[1] - _DEEP[0]), 2 * _DEEP[0] * wanted.skin
+    gain *= np.float32(1 + old * _OLDER)
+    skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
     most_deep += places.around_eyes * np.float32(max(lash_deep - skin_deep, 0))
     out: Floats = most_deep * np.tanh(gain * added / most_deep)

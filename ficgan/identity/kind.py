@@ -77,6 +77,8 @@ _UNSURE_ETHNICITY, _UNSURE_GENDER = 0.5, 0.1
 CLEAR = 2.0
 # How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
 _SHOWN = (1.0, 1.3, 1.4)
+# Ages, and how much older they are shown than the reader asks for: it learnt from small faces, which have no wrinkles.
+_AGED = (35.0, 60.0), (0.0, 14.0)
 # Penalty of the map from cells to mean codes, people.
 _RIDGE = 20.0
 # Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
@@ -380,6 +382,7 @@ class Showing:
         """The code [D] of a face that shows its kind. What is not kept of a kind stays as it was drawn."""
         reading = kind.reading
         missing = self.wanted @ _terms(reading[None])[0] - self.reads @ w
+        missing[AGE] += np.interp(reading[AGE], *_AGED)
         kept = [not part.all() for part in (kind.ethnicity, kind.gender, kind.age)]
         missing = missing * np.repeat(kept, (len(ETHNICITIES), 1, 1))
         male, grown = float(reading[-2]), float(reading[-1]) >= _GROWN

@@ -75,10 +75,10 @@ def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
     noise = np.random.default_rng(4).standard_normal((SIDE, SIDE, 1)).astype(np.float32)
     made = np.clip(0.5 + 0.05 * noise * np.ones(3, np.float32), 0, 1)
     want = read_relief(made, parts) * np.array([[1.4], [0.8]], np.float32)
-    out = with_relief(made, want, parts)
+    out = with_relief(made, want, parts, 1)
     np.testing.assert_allclose(read_relief(out, parts), want, rtol=0.2)  # its bands overlap
     np.testing.assert_allclose(out[:32].std() / made[:32].std(), 1.2, atol=0.2)  # its finest stays
-    far = with_relief(made, 9 * want, parts)
+    far = with_relief(made, 9 * want, parts, 1)
     assert read_relief(far, parts)[0, 1] < 2 * read_relief(made, parts)[0, 1]
 
 
