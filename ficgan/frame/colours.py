@@ -258,14 +258,15 @@ def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) 
     odd = brightest(np.abs(difference)) / np.float32(_ODD_LIGHT)
     known = np.dstack([difference, np.ones_like(small)]) * (plain * np.exp(-np.square(odd)))[..., None]
     light, colour = (_spread(known, share * half) for share in (_LIGHT, _COLOUR))
-    light = colour + (grey_of(light) - grey_of(colour))[..., None]
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
-    near_border = np.exp(-depth / np.float32(0.12 * half))
+    # Colours of the border, which is ears, hair and neck, reach less far in than its light does.
+    at_border, near_border = (np.exp(-depth / np.float32(reach * half)) for reach in (0.04, 0.12))
     within = 1 - near_border
-    fade *= near_border
+    fade = fade * at_border + grey_of(fade)[..., None] * (near_border - at_border)
     if plain.any():  # a border of another brightness must not bleach or darken the middle
         fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
-    gains = np.exp(cv2.resize(fade + cast + within * light, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
+    fade += cast + within * grey_of(light)[..., None] + (1 - at_border) * (colour - grey_of(colour)[..., None])
+    gains = np.exp(cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
     return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
 
 

@@ -498,7 +498,7 @@ def with_detail(texture: Floats, detail: Floats) -> Floats:
 
 # Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how
 # dark: least and most; and their colour, of the skin's, when they are wholly dark.
-_SPOTS, _MORE_SPOTS, _SPOT_RADIUS, _SPOT_DEPTH = 1.0, 1.0, (0.7, 1.6), (0.1, 0.5)
+_SPOTS, _MORE_SPOTS, _SPOT_RADIUS, _SPOT_DEPTH = 2.0, 1.5, (0.7, 1.6), (0.1, 0.5)
 _SPOT = np.array([0.7, 0.5, 0.45], np.float32)
 
 
