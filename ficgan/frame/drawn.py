@@ -493,7 +493,9 @@ def with_detail(texture: Floats, detail: Floats) -> Floats:
     import cv2
 
     around: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
-    return texture + shaded(around, detail / np.maximum(luminance(around), np.float32(_BLACK))) - around
+    change: Any = detail / np.maximum(luminance(around), np.float32(_BLACK))
+    out: Floats = texture + shaded(around, change) - around
+    return out
 
 
 # Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how
