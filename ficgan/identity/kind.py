@@ -78,7 +78,7 @@ CLEAR = 2.0
 # How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
 _SHOWN = (1.0, 1.3, 1.4)
 # Ages, and how much older they are shown than the reader asks for: it learnt from small faces, which have no wrinkles.
-_AGED = (35.0, 60.0), (0.0, 14.0)
+_AGED = (35.0, 60.0), (0.0, 18.0)
 # Penalty of the map from cells to mean codes, people.
 _RIDGE = 20.0
 # Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
