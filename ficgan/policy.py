@@ -131,8 +131,8 @@ class FaceResult:
         psi: diversity ψ of the draw.
         members_digest: of the draw, see `KSameCode`.
         kind: of the group that keeps the source's kind, see `KindGroup.record`; None where nothing was kept.
-        distance: between source and output, by the gate; None where it was not asked. With several recognisers the
-            least of all, in units of each one's threshold.
+        distance: between source and output, by the gate, of children divided by their `match_share`; None where it was
+            not asked. With several recognisers the least of all, in units of each one's threshold.
         matched: whether the gate takes the output for the source.
         matched_by: recognisers that took the output, or an attempt before it, for the source.
         covered: whether the mask hides the face.

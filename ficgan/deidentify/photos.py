@@ -263,8 +263,9 @@ class Photos:
             return
         again = self.recognizer.embed(out, np.stack([job.face.landmarks for job, _ in readable]))
         for (job, before), after in zip(readable, again, strict=True):
-            job.result.distance = float(self.recognizer.distance(before, after))
-            names = matching(self.recognizer, before, after, match_share(job.kind))
+            share = match_share(job.kind)
+            job.result.distance = float(self.recognizer.distance(before, after)) / share
+            names = matching(self.recognizer, before, after, share)
             job.result.matched = bool(names)
             job.result.matched_by += [name for name in names if name not in job.result.matched_by]
 

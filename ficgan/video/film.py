@@ -339,12 +339,12 @@ def check_frames(
         marks = read_landmarks(result.image, seen)
         before, after = recognizer.embed(source.image, marks), recognizer.embed(result.image, marks)
         for face, at, a, b in zip(seen, marks, before, after, strict=True):
-            names = matching(recognizer, a, b)
-            if names:  # seldom
-                names = matching(recognizer, a, b, match_share(read_kinds([source.image], [at])[0]))
-            if names:
+            if not matching(recognizer, a, b):
+                continue
+            share = match_share(read_kinds([source.image], [at])[0])
+            if names := matching(recognizer, a, b, share):
                 x0, y0, x1, y1 = (float(value) for value in face.box)
-                distance = float(recognizer.distance(a, b))
+                distance = float(recognizer.distance(a, b)) / share
                 report.findings.append(FilmFinding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))
     if not sighted:
         report.unchecked = f"{detector.name} found no face, not even in the source"

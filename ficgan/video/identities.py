@@ -448,10 +448,10 @@ class Identities:
         gate, share = self.tools.gate, match_share(identity.kind)
         assert gate is not None and face.paste is not None
         pairs = list(zip(self._known(face), gate.embed(face.paste.image, face.landmarks), strict=True))
-        distance = min(float(gate.distance(before, after)) for before, after in pairs)
+        distance = min(float(gate.distance(before, after)) for before, after in pairs) / share
         names = [name for before, after in pairs for name in matching(gate, before, after, share)]
         identity.matched_by += [name for name in names if name not in identity.matched_by]
-        return distance, 0.0 if names else distance / (share * gate.match_threshold)
+        return distance, 0.0 if names else distance / gate.match_threshold
 
     def _known(self, face: FilmFace) -> NDArray[np.float32]:
         """What the gate reads of a source, once."""
