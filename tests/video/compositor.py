@@ -239,17 +239,10 @@ def _without(area: Area, x0: int, y0: int, hidden: NDArray[np.bool_]) -> Area:
     return replace(area, mask=mask)
 
 
-def uncovered(source: Image, result: Image, area: Area, mode: str) -> bool:
-    """Whether most of a face can still be seen.
-
-    Solid: most of its pixels are what they were, give or take what an encoder does. Blur and blocks: half or more of
-    its fine detail is there.
-    """
-    if mode == "solid":
-        before, after = area.of(source).astype(int), area.of(result).astype(int)
-        near = np.abs(before - after).max(-1) <= 24
-        return bool(near.mean() > 0.5)
-    return _detail(result, area) > 0.5 * _detail(source, area)
+def uncovered(source: Image, result: Image, area: Area) -> bool:
+    """Whether most of a covered face's pixels are what they were, give or take what an encoder does."""
+    near = np.abs(area.of(source).astype(int) - area.of(result)).max(-1) <= 24
+    return bool(near.mean() > 0.5)
 
 
 def changed(source: Image, result: Image, area: Area) -> float:
@@ -273,12 +266,3 @@ def changed(source: Image, result: Image, area: Area) -> float:
     common = mean(parts[0] * parts[1]) - means[0] * means[1] + 6.0
     same = (common / np.sqrt(spread[0] * spread[1]) > 0.9) & (np.abs(parts[0] - parts[1]) <= 16)
     return float(1 - same[area.mask].mean())
-
-
-def _detail(image: Image, area: Area) -> float:
-    """Mean size of what a blur by a tenth of the face's height takes away."""
-    height, width = area.mask.shape
-    region = image[area.y0 : area.y0 + height, area.x0 : area.x0 + width].astype(np.float32)
-    rows = np.flatnonzero(area.mask.any(1))
-    sigma = max(1.0, 0.06 * (rows[-1] - rows[0] + 1))
-    return float(np.abs(region - cv2.GaussianBlur(region, (0, 0), sigma))[area.mask].mean())

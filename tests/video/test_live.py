@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clips import make_clip, number_of
+from clips import frames_of, make_clip, number_of
 from numpy.typing import ArrayLike, NDArray
 from worlds import RATE, Actor, Reader, World, covered, face_at
 
@@ -20,7 +20,6 @@ from ficgan.faces import Face
 from ficgan.video import settings as module
 from ficgan.video.film import process_film
 from ficgan.video.live import Stream, StreamResult, stream
-from ficgan.video.read import open_video
 from ficgan.video.rendered import VideoResult
 from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
@@ -268,16 +267,14 @@ def record(tmp_path: Path, **more: Any) -> VideoResult:
 
 
 def numbers(path: Path) -> list[int]:
-    with open_video(path) as film:
-        return [number_of(frame.image) for frame in film.frames()]
+    return [number_of(image) for image in frames_of(path)]
 
 
 def test_a_recording_is_the_whole_stream_redacted(tmp_path: Path) -> None:
     told = []
     result = record(tmp_path, progress=lambda done, total, stage: told.append((done, total, stage)))
     assert numbers(tmp_path / "out.mkv") == list(range(50))
-    with open_video(tmp_path / "out.mkv") as film:
-        assert all(frame.image[8:20, 8:20].max() < 30 for frame in film.frames())
+    assert all(image[8:20, 8:20].max() < 30 for image in frames_of(tmp_path / "out.mkv"))
     assert result.frames == 50 and result.tracks == 1 and result.people == 1 and result.faces == {"solid": 50}
     assert told == [(n, None, "recording") for n in range(1, 51)]
     assert result.account["live"]["frames"] == 50

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clips import make_clip
+from clips import frames_of, make_clip
 from numpy.typing import ArrayLike, NDArray
 from worlds import Reader, crop_model
 
@@ -27,7 +27,6 @@ from ficgan.video import film as module
 from ficgan.video import identities, treatment
 from ficgan.video.film import process_film
 from ficgan.video.people import People
-from ficgan.video.read import open_video
 from ficgan.video.rendered import JobState, VideoResult
 from ficgan.video.settings import EncodeOptions, Rules, VideoSettings, VideoTools
 
@@ -65,21 +64,6 @@ class Gate(Reader):
     def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
         self.stubborn -= 1
         return self.stubborn >= 0
-
-
-@dataclass
-class Moments(Gate):
-    """Takes the person for itself on frames 4 to 7 and 40 to 43, by the place of the face."""
-
-    def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.asarray(landmarks, np.float32).mean(1)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        frame = float(np.ravel(a)[0]) - 10 - SIDE / 2
-        return 0.1 if 4 <= frame < 8 or 40 <= frame < 44 else 1.0
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 @pytest.fixture
@@ -168,8 +152,7 @@ def one_thread() -> Iterator[None]:
 
 
 def frames(path: Path) -> NDArray[np.int16]:
-    with open_video(path) as source:
-        return np.stack([frame.image for frame in source.frames()]).astype(np.int16)
+    return np.stack(frames_of(path)).astype(np.int16)
 
 
 def _draws(result: VideoResult) -> Any:
@@ -230,10 +213,18 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
 ) -> None:
     """Segments of 0.2 s are no whole number of chunks, and a cover that lingers goes on in the next segment."""
 
-    class Lingering(Moments):
+    class Lingering(Gate):
+        """Takes the person for itself on frames 4 to 7 and 40 to 43, and is near to it on 8 to 15, by the face's place."""
+
+        def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
+            return np.asarray(landmarks, np.float32).mean(1)
+
         def distance(self, a: ArrayLike, b: ArrayLike) -> float:
             frame = float(np.ravel(a)[0]) - 10 - SIDE / 2
-            return 0.51 if 8 <= frame < 16 else super().distance(a, b)
+            return 0.1 if 4 <= frame < 8 or 40 <= frame < 44 else 0.51 if 8 <= frame < 16 else 1.0
+
+        def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
+            return self.distance(a, b) < self.match_threshold
 
     monkeypatch.setattr(identities, "CHECK", 0.0)
     monkeypatch.setattr(treatment, "TRIED", 100.0)  # only rendering shows these moments
