@@ -28,15 +28,37 @@ class Fixed:
         return self.faces
 
 
+class Reader:
+    """A recogniser that says the same of every face; subclasses read something."""
+
+    name = "gate"
+    metric = "euclidean"
+    match_threshold = 0.5
+
+    def embed(self, image: Image, landmarks: Any) -> NDArray[np.float32]:
+        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
+
+    def distance(self, a: Any, b: Any) -> float:
+        return 1 - cosine(a, b) if self.metric == "cosine" else float(np.linalg.norm(np.asarray(a) - b))
+
+    def is_match(self, a: Any, b: Any) -> bool:
+        return not self.distance(a, b) >= self.match_threshold
+
+
+def cosine(a: Any, b: Any) -> float:
+    """Of two vectors, by the schoolbook."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(sum(x * y) / (sum(x * x) ** 0.5 * sum(y * y) ** 0.5))
+
+
 @dataclass
-class Judge:
+class Judge(Reader):
     """A recogniser that takes the first `stubborn` outputs that it reads for their source."""
 
     stubborn: int = 0
     name: str = "gate"
     width: int = 2
     match_threshold: float = 0.5
-    metric: str = "euclidean"
     calls: list[NDArray[np.float32]] = field(default_factory=list)
 
     def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -44,12 +66,6 @@ class Judge:
         recognised = len(self.calls) <= self.stubborn
         self.calls.append(landmarks)
         return np.full((len(landmarks), self.width), 0.0 if recognised else 3.0, np.float32)
-
-    def distance(self, a: Any, b: Any) -> float:
-        return float(np.linalg.norm(np.asarray(a) - b))
-
-    def is_match(self, a: Any, b: Any) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
 
 
 def face(x: float, y: float, size: float) -> Face:

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from stand_ins import Reader
 
 from ficgan.lab import bench, readers
 from ficgan.lab.metrics.utility import Judges
 
 
 @dataclass
-class Textures:
+class Textures(Reader):
     """Reads a coarse copy of the crop: what distinguishes the made people."""
 
     cells: int = 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from texture_world import Textures
 
 from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
@@ -147,33 +147,13 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
 # -- measure ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Means:
-    """Reads the mean colour of the four quarters."""
-
-    name: str = "means"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def is_match(self, a: np.ndarray, b: np.ndarray) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
-
-    def distance(self, a: np.ndarray, b: np.ndarray) -> float:
-        return 1 - float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        half = image.shape[0] // 2
-        parts = [image[y : y + half, x : x + half].mean((0, 1)) for y in (0, half) for x in (0, half)]
-        return np.repeat(np.concatenate(parts)[None].astype(np.float32) - 120, len(landmarks), 0)
-
-
 @pytest.fixture
 def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options that name a small model, its bank and eight faces."""
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
     for room in ("deidentify", "faces"):
-        monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
-    judge = Reader(Means(), "means", "means-1")  # type: ignore[arg-type]
+        monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Textures(2))
+    judge = Reader(Textures(2), "textures", "textures-2")  # type: ignore[arg-type]
     monkeypatch.setattr(bars, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(utility, "detector_missing", lambda name: f"{name} is not here")
     rng = np.random.default_rng(0)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from clips import frames_of, make_clip, number_of
 from numpy.typing import ArrayLike, NDArray
-from worlds import RATE, Actor, Reader, World, covered, face_at
+from stand_ins import Reader
+from worlds import RATE, Actor, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face

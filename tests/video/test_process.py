@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from clips import frames_of, make_clip
 from numpy.typing import ArrayLike, NDArray
-from worlds import Reader, crop_model
+from stand_ins import Reader
+from worlds import crop_model
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face

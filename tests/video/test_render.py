@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
-from stand_ins import Fixed, face
-from worlds import Reader, box_at, crop_model, face_at
+from stand_ins import Fixed, Reader, face
+from worlds import box_at, crop_model, face_at
 
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face, Paste

@@ -16,7 +16,8 @@ import pytest
 import torch
 from clips import frames_of, make_clip
 from numpy.typing import ArrayLike, NDArray
-from worlds import Reader, crop_model
+from stand_ins import Reader
+from worlds import crop_model
 
 from ficgan.errors import InputError
 from ficgan.face_model import CropModel, FaceModel, FaceReading
@@ -214,7 +215,7 @@ def test_what_is_covered_does_not_depend_on_where_a_film_was_interrupted(
     """Segments of 0.2 s are no whole number of chunks, and a cover that lingers goes on in the next segment."""
 
     class Lingering(Gate):
-        """Takes the person for itself on frames 4 to 7 and 40 to 43, and is near to it on 8 to 15, by the face's place."""
+        """Takes the person for itself on frames 4 to 7 and 40 to 43, and is near to it on 8 to 15."""
 
         def embed(self, image: Image, landmarks: ArrayLike) -> NDArray[np.float32]:
             return np.asarray(landmarks, np.float32).mean(1)

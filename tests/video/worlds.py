@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ficgan.config import ModelConfig
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
@@ -41,24 +41,6 @@ def crop_model(seed: int | None = 1, weights: int = 0) -> FaceModel:
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
     return CropModel(model, ModelInfo(Alignment().to_dict(), {}, {}), bank, k=20, seed=seed, precision="float32")
-
-
-@dataclass
-class Reader:
-    """A recogniser whose embeddings subclasses make."""
-
-    name: str = "gate"
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
-
-    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 @dataclass
