@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
 from ficgan.faces import Alignment, Face
@@ -79,10 +80,21 @@ def photo(height: int = 160, width: int = 220, seed: int = 1) -> Image:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def background(count: int = 12, size: int = 32) -> Faces:
-    """Crops of other people: noise."""
-    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
+def faces_of(images: Image, per_person: int = 1) -> Faces:
+    """Pictures with names and people."""
+    return Faces(images, tuple(f"{i}.png" for i in range(len(images))), people=np.arange(len(images)) // per_person)
+
+
+def noise(count: int = 2, side: int = 32, seed: int = 0, per_person: int = 1) -> Faces:
+    return faces_of(np.random.default_rng(seed).integers(0, 256, (count, side, side, 3), dtype=np.uint8), per_person)
+
+
+def random_faces(n: int, size: int = 32, seed: int = 0, smooth: float = 2.0, per_person: int = 1) -> Faces:
+    """n pictures: one common pattern, one of each its own, both band-limited by a Gaussian of `smooth` pixels."""
+    fields = np.random.default_rng(seed).normal(size=(n + 1, size, size, 3))
+    fields = gaussian_filter(fields, (0, smooth, smooth, 0), mode="mirror")
+    fields /= fields.std(axis=(1, 2, 3), keepdims=True)
+    return faces_of(np.clip(np.rint(128 + 30 * fields[1:] + 20 * fields[:1]), 0, 255).astype(np.uint8), per_person)
 
 
 def certificate(folder: Path, key: Any = None) -> tuple[Path, Path]:

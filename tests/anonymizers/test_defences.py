@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import ndimage
+from stand_ins import random_faces
 
 from ficgan.anonymizers import ANONYMIZERS, DEFENCES, Defended, Faces, GaussianBlur
 from ficgan.anonymizers.defended import BoxInstead, Jpeg
 from ficgan.anonymizers.k_same import KSamePixel
 from ficgan.anonymizers.keyed import BlockPermutation
-
-
-def faces_of(side: int = 64, count: int = 4) -> Faces:
-    rng = np.random.default_rng(side)
-    soft = ndimage.gaussian_filter(rng.normal(size=(count, side, side, 3)), (0, 2, 2, 0))
-    images = ((soft / np.abs(soft).max() + 1) * 127).astype(np.uint8)
-    return Faces(images, tuple(f"face-{i}" for i in range(count)))
 
 
 def blurred(faces: Faces) -> np.ndarray:
@@ -32,7 +24,7 @@ def defended(defence: str, **parameters: object) -> Defended:
 
 
 def test_a_half_turn_is_a_half_turn() -> None:
-    faces = faces_of()
+    faces = random_faces(4, 64)
     assert np.array_equal(defended("rotation")(faces), blurred(faces)[:, ::-1, ::-1])
     assert np.array_equal(defended("rotation:angle=90")(faces), np.rot90(blurred(faces), axes=(1, 2)))
     tilted = defended("rotation:angle=20")(faces)
@@ -44,7 +36,7 @@ def test_a_half_turn_is_a_half_turn() -> None:
 
 @pytest.mark.parametrize("angle", [180, 90, -90, 35])
 def test_whoever_looks_turns_a_picture_upright(angle: int) -> None:
-    faces = faces_of()
+    faces = random_faces(4, 64)
     made = defended(f"rotation:angle={angle}")
     middle = (slice(None), slice(16, 48), slice(16, 48))
     back = made.upright(made(faces), faces.names)
@@ -54,7 +46,7 @@ def test_whoever_looks_turns_a_picture_upright(angle: int) -> None:
 
 
 def test_a_box_stands_in_the_blur_s_place_or_comes_after_it() -> None:
-    faces = faces_of()
+    faces = random_faces(4, 64)
     for after, source in ((False, faces.images), (True, blurred(faces))):
         theirs = ndimage.uniform_filter(source.astype(float), (1, 7, 7, 1), mode="mirror")  # 31 at 256 px is 7 at 64
         out = defended(f"box:after={str(after).lower()}")(faces)
@@ -64,7 +56,7 @@ def test_a_box_stands_in_the_blur_s_place_or_comes_after_it() -> None:
 
 @pytest.mark.parametrize("defence", sorted(DEFENCES))
 def test_results_depend_on_name_seed_and_key_alone(defence: str) -> None:
-    faces = faces_of(32, 5)
+    faces = random_faces(5)
     before = faces.images.copy()
     faces.images.setflags(write=False)
     out = defended(defence)(faces)
@@ -88,6 +80,5 @@ def test_a_defended_method_is_declared_as_the_method_is() -> None:
     assert several.settings()["method"] == "gaussian-blur:kernel=9;sigma=2.0"
     needy = Defended(method="k-same-pixel:k=2")
     assert needy.traits.needs == {"background"}
-    people = replace(faces_of(16, 12), people=np.arange(12))
-    fitted = needy.fit(people)
-    assert isinstance(fitted.method, KSamePixel) and fitted(faces_of(16)).shape == (4, 16, 16, 3)
+    fitted = needy.fit(random_faces(12, 16))
+    assert isinstance(fitted.method, KSamePixel) and fitted(random_faces(4, 16)).shape == (4, 16, 16, 3)

@@ -13,15 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from stand_ins import faces_of
 
 from ficgan.anonymizers import Faces, generator
 from ficgan.anonymizers.dp import DPPix, DPSamp, DPSnow, colour_clusters, samples_allowed
 
 Images = NDArray[np.uint8]
-
-
-def faces_of(images: Images) -> Faces:
-    return Faces(images, tuple(f"{i}.png" for i in range(len(images))))
 
 
 def flat(count: int, size: int, level: int) -> Faces:

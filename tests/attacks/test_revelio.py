@@ -8,8 +8,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from attack_faces import psnr, random_faces
 from scipy.ndimage import gaussian_filter
+from skimage.metrics import peak_signal_noise_ratio as psnr
+from stand_ins import random_faces
 
 from ficgan.lab.attacks.base import REVERSERS, Pairs
 from ficgan.lab.attacks.diffusion import SCHEDULES, DiffusionLearner, scheduler_of

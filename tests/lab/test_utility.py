@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stand_ins import noise
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
@@ -15,11 +16,6 @@ from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.pictures import Detections
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, agreement, balanced_agreement, compare
 from ficgan.lab.results import Figure
-
-
-def some_faces(rng: np.random.Generator, count: int = 12, side: int = 64) -> Faces:
-    images = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
-    return Faces(images, tuple(map(str, range(count))), people=np.arange(count) // 2)
 
 
 def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
@@ -53,7 +49,7 @@ def full(faces: Faces, rng: np.random.Generator) -> UtilityReadings:
 
 
 def test_the_clear_images_themselves_are_perfect(rng):
-    clear = full(some_faces(rng, 40), rng)
+    clear = full(noise(40, 64, per_person=2), rng)
     figures = by_name(compare(clear, replace(clear, lpips=np.zeros(40), perceived=np.zeros(40))))
     ones = (
         "ssim sharpness detected box-iou yaw-r pitch-r roll-r mouth-r smile-r "
@@ -70,7 +66,7 @@ def test_the_clear_images_themselves_are_perfect(rng):
 
 
 def test_figures_are_plain_means_and_correlations(rng):
-    clear, after = (full(some_faces(np.random.default_rng(3), 30), rng) for _ in range(2))
+    clear, after = (full(noise(30, 64, 3, per_person=2), rng) for _ in range(2))
     labels = rng.integers(0, 2, (30, 3)).astype(np.uint8)
     figures = by_name(compare(clear, after, labels=labels))
     assert figures["age-error"].value == pytest.approx(np.mean(np.abs(clear.ages - after.ages)), rel=1e-6)
@@ -89,7 +85,7 @@ def test_figures_are_plain_means_and_correlations(rng):
 
 @pytest.mark.slow
 def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
-    clear = full(some_faces(rng, 30), rng)
+    clear = full(noise(30, 64, per_person=2), rng)
     after = replace(clear, ages=clear.ages + rng.normal(0, 5, 30).astype(np.float32))
     figure = by_name(compare(clear, after, bootstrap=Bootstrap(4000, 1)))["age-error"]
     error, people = np.abs(after.ages - clear.ages), clear.faces.people
@@ -101,8 +97,8 @@ def test_the_interval_is_that_of_a_slow_bootstrap_over_people(rng):
     assert figure == by_name(compare(clear, after, bootstrap=Bootstrap(4000, 1)))["age-error"]
 
 
-def test_faces_in_another_order_are_refused(rng):
-    faces = some_faces(rng)
+def test_faces_in_another_order_are_refused():
+    faces = noise(12, 64)
     with pytest.raises(InputError):
         compare(Judges().read(faces), Judges().read(faces.take(np.arange(12)[::-1])))
 
