@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
@@ -27,6 +28,14 @@ class Fixed:
 
     def detect(self, image: Image) -> list[Face]:
         return self.faces
+
+
+def invoke(command: Any, *words: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command, whose errors are sentences."""
+    done = CliRunner().invoke(command, [str(word) for word in words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    assert "Traceback" not in done.stderr
+    return done.exit_code, done.stdout, done.stderr
 
 
 class Reader:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from click.testing import CliRunner
 from PIL import Image
+from stand_ins import invoke
 
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
@@ -20,21 +20,9 @@ from ficgan.video.project import Project, Source
 from ficgan.video.rendered import VideoResult
 
 KEYS = {
-    "inputs",
-    "written",
-    "failed",
-    "faces",
-    "uncovered",
-    "reidentified",
-    "seconds",
-    "skipped",
-    "no_face",
-    "frames",
-    "damaged",
-    "review",
+    *("inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames"),
+    *("damaged", "review"),
 }
-
-
 BLUE, GREEN = (30, 60, 200), (20, 120, 40)
 
 
@@ -114,15 +102,14 @@ def film(path: Path, content: bytes = b"a film's bytes") -> Path:
 
 def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = False) -> tuple[dict[str, Any], str]:
     """Run a command; returns its final JSON, which it must not print if `silent`, and what it said on stderr."""
-    outcome = CliRunner().invoke(of, [str(argument) for argument in arguments])
-    assert outcome.exit_code == code, outcome.output
-    assert "Traceback" not in outcome.stderr
+    found, said, err = invoke(of, *arguments)
+    assert found == code, err
     if code in (1, 2) or silent:
-        assert outcome.stdout == ""
-        return {}, outcome.stderr
-    summary = json.loads(outcome.stdout)
-    assert outcome.stdout.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
-    return summary, outcome.stderr
+        assert said == ""
+        return {}, err
+    summary = json.loads(said)
+    assert said.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
+    return summary, err
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from PIL import Image
+from stand_ins import invoke
 from texture_world import judged_by_textures, write_people
 
 from ficgan.cli.attack import NOTICE, attack
@@ -36,9 +37,7 @@ CONFIG = {
 }
 
 
-def call(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(attack, [str(word) for word in words])
-    return result.exit_code, result.stdout, result.stderr
+call = partial(invoke, attack)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -102,32 +101,25 @@ def test_the_same_command_reads_what_is_finished_and_another_is_refused(
 
 @pytest.mark.slow
 def test_an_interrupted_training_says_how_to_go_on(
-    trained: tuple[Path, str, str], faces: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    faces: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped within the second epoch and gone on with, it ends where the uninterrupted one did."""
-    words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path, "--progress", "jsonl")
-    say, steps = Console.__call__, []
+    """That it then comes to the same is tested with the loop."""
+    say = Console.__call__
 
     def stop(self: Console, done: int, total: int, stage: str = "") -> None:
         say(self, done, total, stage)
-        if stage.startswith("training"):
-            steps.append(done)
-            if len(steps) == 9:
-                raise KeyboardInterrupt
+        if stage.startswith("training") and done == 9:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(Console, "__call__", stop)
     monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
+    words = ("train", config, "--data", faces, "--labels", faces / "labels.csv", "-o", tmp_path, "--progress", "jsonl")
     code, said, record = call(*words)
     assert code == 130 and not said and "go on with: " in record.splitlines()[-1]
     events = [json.loads(line) for line in record.splitlines()[:-1]]
     assert events[0] == {"level": "info", "message": NOTICE}
     assert {event["unit"] for event in events if "unit" in event} == {"step"}
     assert not (tmp_path / "attacker.safetensors").exists()
-    code, said, record = call(*words)
-    assert code == 0, record
-    whole, parts = json.loads(trained[1]), json.loads(said)
-    assert parts["held_out_loss"] == pytest.approx(whole["held_out_loss"], rel=1e-5)
-    assert steps == sorted(set(steps)) and len(steps) > 12  # every step once
 
 
 def test_a_dry_run_reads_nothing(config: Path, tmp_path: Path) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from stand_ins import invoke
 
 from ficgan.cli.evaluate import evaluate
 
-
-def call(*words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(evaluate, list(words))
-    return result.exit_code, result.stdout, result.stderr
+call = partial(invoke, evaluate)
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import browse, stands_alone
 from PIL import Image
 from sklearn.metrics import accuracy_score, f1_score, recall_score
-from stand_ins import cosine
+from stand_ins import cosine, invoke
 from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.cli.evaluate import evaluate
@@ -409,9 +409,7 @@ def test_agreement_resamples_people_and_photos() -> None:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def call(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(evaluate, ["survey", *map(str, words)])
-    return result.exit_code, result.stdout, result.stderr
+call = partial(invoke, evaluate, "survey")
 
 
 def test_a_survey_is_made_answered_and_scored(
