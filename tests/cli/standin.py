@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from ficgan.errors import InputError
 from ficgan.video.project import Project, Source
 from ficgan.video.rendered import VideoResult
 
+ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     *("inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames"),
     *("damaged", "review"),
@@ -112,12 +115,13 @@ def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = 
     return summary, err
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Processes started in the block hear Ctrl-C, though a shell that runs the tests in the background forbade it."""
+def started(*words: object) -> subprocess.Popen[str]:
+    """A Python that hears Ctrl-C, though a shell that runs the tests in the background forbade it."""
     heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        yield
+        line = [sys.executable, *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     finally:
         signal.signal(signal.SIGINT, heard)
 

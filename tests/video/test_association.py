@@ -164,12 +164,11 @@ def test_weaker_finds_cover_a_face_between_two_sightings() -> None:
 @pytest.mark.parametrize(
     ("way", "frames"),
     [
-        (straight(400, 100, 0, 0), [10]),
-        (straight(130, 100, 0, 0, 120.0), [10]),
-        (straight(100, 100, 0, 0), [59]),
-        (straight(130, 100, 0, 0), [4]),
+        (straight(400, 100, 0, 0), [10]),  # far
+        (straight(130, 100, 0, 0, 120.0), [10]),  # of another size
+        (straight(100, 100, 0, 0), [59]),  # late
+        (straight(130, 100, 0, 0), [4]),  # while the face is seen elsewhere
     ],
-    ids=["far", "another size", "late", "while the face is seen elsewhere"],
 )
 def test_weaker_finds_that_no_face_explains_are_none(way: Path, frames: list[int]) -> None:
     seen = tracklet(straight(100, 100, 0, 0), list(range(10)))
@@ -245,24 +244,14 @@ def test_of_two_ways_the_likelier_one_is_taken() -> None:
 @pytest.mark.parametrize(
     ("way", "frames", "expected"),
     [
-        (straight(100, 300, 600, 0), [10, 11, 12], [(10, CAME), (12, LOST)]),
-        (straight(100, 300, 60, 0), [10, 11], []),
-        (straight(-140, 300, 600, 0), [6, 7, 8], [(8, LOST)]),
-        (straight(405, 300, 600, 0), [7, 8, 9], [(7, CAME)]),
-        (straight(100, 300, 600, 0), [0, 1, 2], [(2, LOST)]),
-        (straight(-900, 300, 600, 0), [57, 58, 59], [(57, CAME)]),
-        (straight(100, 300, 600, 0), [10], []),
-        (straight(0, 300, 600, 0), [20, 21, 22], [(22, LOST)]),
-    ],
-    ids=[
-        "in mid-picture",
-        "slow",
-        "came from the left",
-        "left to the right",
-        "the film begins",
-        "the film ends",
-        "seen once",
-        "a scene begins",
+        (straight(100, 300, 600, 0), [10, 11, 12], [(10, CAME), (12, LOST)]),  # in mid-picture
+        (straight(100, 300, 60, 0), [10, 11], []),  # slow
+        (straight(-140, 300, 600, 0), [6, 7, 8], [(8, LOST)]),  # came from the left
+        (straight(405, 300, 600, 0), [7, 8, 9], [(7, CAME)]),  # left to the right
+        (straight(100, 300, 600, 0), [0, 1, 2], [(2, LOST)]),  # the film begins
+        (straight(-900, 300, 600, 0), [57, 58, 59], [(57, CAME)]),  # the film ends
+        (straight(100, 300, 600, 0), [10], []),  # seen once
+        (straight(0, 300, 600, 0), [20, 21, 22], [(22, LOST)]),  # a scene begins
     ],
 )
 def test_a_fast_face_without_a_beginning_or_an_end_is_named(
