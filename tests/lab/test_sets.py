@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from media import coded, write_folder, write_tar, write_zip
 from numpy.typing import NDArray
 from PIL import Image
+from stand_ins import Fixed
 
 from ficgan.anonymizers import Anonymizer, Faces, Traits
 from ficgan.data import CELEBA_ATTRIBUTES
@@ -280,17 +281,6 @@ MARKS = np.array([(40, 40), (80, 42), (60, 62), (44, 84), (78, 84)], np.float32)
 BOX = np.array([25, 15, 95, 105], np.float32)
 
 
-class Scripted:
-    """A detector that gives the same faces for each image, and counts how often it is asked."""
-
-    def __init__(self, *faces: Face, name: str = "scripted") -> None:
-        self.name, self.faces, self.asked = name, list(faces), 0
-
-    def detect(self, image: NDArray[np.uint8]) -> list[Face]:
-        self.asked += 1
-        return list(self.faces)
-
-
 def face(box: object = BOX, marks: NDArray[np.float32] = MARKS) -> Face:
     return Face(np.asarray(box, np.float32), np.asarray(marks, np.float32), 0.9)
 
@@ -314,7 +304,7 @@ def pixels_of(faces: FaceSet, row: int) -> NDArray[np.uint8]:
 def test_landmarks_and_pixels_lie_where_the_alignment_says(
     photos: FaceSet, size: int, context: float, side: int
 ) -> None:
-    made = prepare(photos, size=size, context=context, detector=Scripted(face()))
+    made = prepare(photos, size=size, context=context, detector=Fixed([face()]))
     x0, y0, x1, y1 = made.region
     assert (x1 - x0, y1 - y0) == (side, side) and (x0, y0) == (size - x1, size - y1)
     assert made.faces.images.shape == (6, size, size, 3) and made.faces.landmarks.dtype == np.float32
@@ -344,7 +334,7 @@ def test_the_largest_face_fully_in_the_picture(photos: FaceSet) -> None:
         ([outside, small], small),
     ]
     for faces, wanted in cases:
-        made = prepare(photos.take([0]), size=48, detector=Scripted(*faces))
+        made = prepare(photos.take([0]), size=48, detector=Fixed(faces))
         marks = transform_points(Alignment().matrix(wanted.landmarks, 48), wanted.landmarks)
         np.testing.assert_allclose(made.faces.landmarks[0], marks, atol=1e-3)
 
@@ -354,7 +344,7 @@ def test_failures_to_acquire_are_listed(photos: FaceSet, tmp_path: Path) -> None
     (tmp_path / "set" / "c" / "words.png").write_text("no picture")
     faces = open_set(tmp_path / "set")
 
-    class Fussy(Scripted):
+    class Fussy(Fixed):
         def detect(self, image: NDArray[np.uint8]) -> list[Face]:
             self.asked += 1
             return [] if self.asked == 1 else [face(BOX, MARKS - (60, 0))] if self.asked == 2 else [face()]
@@ -386,7 +376,7 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
     cache, root = tmp_path / "cache", tmp_path / "set"
     (root / "a" / "9.png").write_text("torn")
     photos = open_set(root)
-    detector = Scripted(face([0, 0, 80, 90]))
+    detector = Fixed([face([0, 0, 80, 90])])
     first = prepare(photos, size=32, detector=detector, cache=cache)
     assert detector.asked == 6 and [path.suffix for path in cache.iterdir()] == [".npz"]
     seen: list[tuple[int, int]] = []
@@ -407,7 +397,7 @@ def test_crops_are_kept_and_made_anew_when_anything_changes(photos: FaceSet, tmp
 
 
 def test_aligned_sets_are_not_looked_at(photos: FaceSet) -> None:
-    asked = Scripted(face())
+    asked = Fixed([face()])
     made = prepare(photos, size=40, detector=asked, aligned=True)
     assert asked.asked == 0 and made.source["detector"] is None and made.whole
     np.testing.assert_allclose(made.faces.landmarks[0], Alignment().points(40), atol=1e-5)
@@ -429,7 +419,7 @@ class Inverted(Anonymizer):
 
 
 def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
-    made = prepare(photos, size=64, context=1.6, detector=Scripted(face()))
+    made = prepare(photos, size=64, context=1.6, detector=Fixed([face()]))
     before = made.faces.images.copy()
     x0, y0, x1, y1 = made.region
     done = made.anonymise(Inverted())
@@ -449,11 +439,11 @@ def test_only_the_region_is_anonymised(photos: FaceSet) -> None:
 
 
 def test_where_a_quick_look_finds_nothing_a_thorough_one_follows() -> None:
-    class Blind(Scripted):
-        def once(self) -> Scripted:
+    class Blind(Fixed):
+        def once(self) -> Fixed:
             return fast
 
-    fast, thorough = Scripted(), Blind(face())
+    fast, thorough = Fixed(), Blind([face()])
     large = np.zeros((1000, 500, 3), np.uint8)
     assert len(Quick(thorough).detect(large)) == 1 and (fast.asked, thorough.asked) == (1, 1)
     fast.faces = [face()]
