@@ -136,16 +136,10 @@ def wall(rng: np.random.Generator) -> np.ndarray:
 FAR = np.array([4.5e5, 5.4e6, 200.0])
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        "far",
-        *(
-            pytest.param(what, marks=SLOW)
-            for what in ("alone", "torso and wall", "strays", "child", "large", "noise", "sparse")
-        ),
-    ],
-)
+OTHERS = ("alone", "torso and wall", "strays", "child", "large", "noise", "sparse")
+
+
+@pytest.mark.parametrize("what", ["far", *(pytest.param(what, marks=SLOW) for what in OTHERS)])
 def test_a_face_is_found(head: MadeHead, what: str) -> None:
     rng, motion, points = np.random.default_rng(4), motion_of(31), head.cloud.points
     points = {
@@ -183,9 +177,7 @@ def test_scans_are_found(shared_data: Path, noise: float, median: float) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "body", ["egg", "plane", "line", *(pytest.param(body, marks=SLOW) for body in ("cube", "noise", "cloud"))]
-)
+@pytest.mark.parametrize("body", ["egg", "plane", "line", "cube", "noise", "cloud"])
 def test_what_is_no_face_is_refused(rng: np.random.Generator, body: str) -> None:
     ball = rng.normal(size=(6000, 3))
     ball /= np.linalg.norm(ball, axis=1, keepdims=True)

@@ -130,16 +130,9 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
     analyse_film(tools(), source, tmp_path / "project", settings=VideoSettings(mode="solid"))
     # Who has decided on the film has looked; a project that nobody touched says nothing of that.
     (tmp_path / "decisions.json").write_text(json.dumps({"schema": DECISIONS_SCHEMA}))
+    files, how = (tmp_path / "project", source, tmp_path / "made.mp4"), {"settings": VideoSettings(verify="off")}
     for decisions, named in ((None, (place,)), (tmp_path / "decisions.json", ())):
-        made = render_film(
-            tools(),
-            tmp_path / "project",
-            source,
-            tmp_path / "made.mp4",
-            settings=VideoSettings(verify="off"),
-            decisions=decisions,
-            overwrite=True,
-        )
+        made = render_film(tools(), *files, **how, decisions=decisions, overwrite=True)
         assert tuple(made.review) == named and made.ok == (not named)
 
 
@@ -183,8 +176,8 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
 # -- the second look ---------------------------------------------------------------------------------------------------
 
 
-def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
+def other_detector(monkeypatch: pytest.MonkeyPatch, *blind: tuple[int, int, int]) -> None:
+    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(blind, "other"))
 
 
 @pytest.mark.slow
@@ -224,22 +217,17 @@ def test_what_is_covered_or_kept_is_no_finding_but_its_neighbours_and_a_face_ins
             assert (found["frame"], found["time"], found["distance"]) == (4, 0.4, 0) and abs(found["box"][0] - 40) < 1
 
 
-def blind_checker(monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = Discs(blind=[RED, BLUE, YELLOW], name="blind")
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: checker)
-
-
 @pytest.mark.slow
 def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blind_checker(monkeypatch)
+    other_detector(monkeypatch, RED, BLUE, YELLOW)
     source = film(tmp_path / "film.mp4", pair(8))
     how = tools(face_model=crop_model(), policy=Policy(verify=False), layer=2)
     result = redact(source, tmp_path / "new.mp4", how=how, settings={"mode": "ficgan", "verify": "sampled"})
     tree = result.to_dict()["check"]
     assert result.faces["generated"] and tree["frames"] == 2 and tree["findings"] == []
-    assert tree["checked"] is False and "blind found no face" in tree["reason"]
+    assert tree["checked"] is False and "other found no face" in tree["reason"]
     assert result.reidentified is None and any("was not checked" in note for note in result.notes)
     covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"})
     assert covered.reidentified is None and "not even in the source" in covered.to_dict()["check"]["reason"]
