@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from clips import frames_of, make_clip, number_of
 from numpy.typing import ArrayLike, NDArray
-from stand_ins import Reader
+from stand_ins import Fixed, Reader
 from worlds import RATE, Actor, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
@@ -247,23 +247,14 @@ def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
 # -- recordings --------------------------------------------------------------------------------------------------------
 
 
-class Steady:
-    """One face in the middle of every picture, wherever one looks."""
-
-    name = "steady"
-
-    def detect(self, image: Image) -> list[Face]:
-        return [face_at(np.array([4.0, 2, 24, 26]))]
+# A face at the top left of every picture, wherever one looks.
+STEADY = VideoTools(Fixed([face_at(np.array([4.0, 2, 24, 26]))]))
 
 
 def record(tmp_path: Path, **more: Any) -> VideoResult:
     make_clip(tmp_path / "in.mkv", 50, size=(192, 128), codec="ffv1")
     return process_film(
-        VideoTools(Steady()),
-        f"file://{tmp_path / 'in.mkv'}",
-        tmp_path / "out.mkv",
-        settings=VideoSettings(mode="solid"),
-        **more,
+        STEADY, f"file://{tmp_path / 'in.mkv'}", tmp_path / "out.mkv", settings=VideoSettings(mode="solid"), **more
     )
 
 
@@ -308,5 +299,5 @@ def test_what_needs_two_passes_is_refused_and_a_missing_camera_named(tmp_path: P
     with pytest.raises(UsageError, match="record it first"):
         record(tmp_path, rules=Rules(spans=[(0, 1)]))
     with pytest.raises(InputError, match="camera:73"):
-        process_film(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
+        process_film(STEADY, "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
     assert not (tmp_path / "x.mkv").exists()
