@@ -20,6 +20,7 @@ from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.pictures import Detections
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, agreement, balanced_agreement, compare
 from ficgan.lab.results import Figure
+from ficgan.lab.sets import open_set, prepare
 
 
 def by_name(figures: tuple[Figure, ...]) -> dict[str, Figure]:
@@ -110,23 +111,14 @@ def test_faces_in_another_order_are_refused():
 @pytest.mark.slow
 def test_real_judges_see_a_blur(shared_models, monkeypatch, tmp_path, shared_data):
     """Twelve real faces, blurred: every figure that the shared models allow moves the right way."""
-    import io
-    import tarfile
-
     import cv2
-    from PIL import Image
 
     monkeypatch.setenv("FICGAN_MODELS", str(shared_models))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with tarfile.open(shared_data / "faces128-val.tar") as archive:
-        members = [member for member in archive if member.isfile()][:12]
-        images = np.stack(
-            [np.asarray(Image.open(io.BytesIO(archive.extractfile(one).read())).convert("RGB")) for one in members]
-        )
-    faces = Faces(images, tuple(one.name for one in members))
+    faces = prepare(open_set(shared_data / "faces128-val.tar").take(range(12)), size=128, aligned=True).faces
     judges = Judges.find()
     clear = judges.read(faces)
-    blurred = (faces.with_images(np.stack([cv2.GaussianBlur(i, (0, 0), s) for i in images])) for s in (1.0, 4.0))
+    blurred = (faces.with_images(np.stack([cv2.GaussianBlur(i, (0, 0), s) for i in faces.images])) for s in (1.0, 4.0))
     weak, strong = (by_name(compare(clear, judges.read(some, against=clear))) for some in blurred)
     assert weak["detected"].value == 1 and weak["attributes"].value is None
     for name in ("ssim", "psnr", "sharpness", "box-iou"):
