@@ -49,11 +49,6 @@ def swaying(x: float, y: float, far: float, often: float, size: float = 60.0, ph
     )
 
 
-def halting(x: float, y: float, speed: float, size: float = 60.0) -> Path:
-    """Half a second of walking, half a second of rest."""
-    return lambda t: (x + speed * (math.floor(t) + min(t % 1, 0.5) * 2) / 2, y, size)
-
-
 def uncovered(world: World, stride: int) -> tuple[int, int, int]:
     """Frames of a true face between its first and last sighting that no track covers; switches; extra tracklets."""
     tracklets = world.follow(stride)
@@ -86,7 +81,8 @@ WORLDS = {
         Actor(straight(100, 300, 60, 0), hidden=(range(40, 58),)),
         Actor(swaying(500, 300, 50, 0.5), hidden=(range(60, 78),)),
         Actor(straight(100, 600, 150, 0), hidden=(range(30, 48),)),
-        Actor(halting(100, 900, 120), hidden=(range(50, 68),)),
+        # Half a second of walking, half a second of rest.
+        Actor(lambda t: (100 + 120 * (math.floor(t) / 2 + min(t % 1, 0.5)), 900, 60), hidden=(range(50, 68),)),
     ],
     "coming and going": lambda: [
         Actor(straight(-20, 300, 100, 0), frames=(5, 70)),

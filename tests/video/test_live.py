@@ -55,11 +55,11 @@ class Faces(Reader):
         return np.stack([np.eye(8, dtype=np.float32)[self.who(one)] for one in np.asarray(landmarks)])
 
 
-def picture(frame: int, scene: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH)) -> Image:
+def picture(frame: int, scene: int = 0) -> Image:
     """Noise that is the same throughout a scene, with the frame's number in its first pixel."""
     rng = np.random.default_rng(scene)
     blocks = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8) // (1 + 2 * (scene % 2))
-    image = np.kron(blocks, np.ones((-(-size[0] // 6), -(-size[1] // 8), 1), np.uint8))[: size[0], : size[1]].copy()
+    image = np.kron(blocks, np.ones((HEIGHT // 6, WIDTH // 8, 1), np.uint8))
     image[0, 0, :2] = frame % 256, frame // 256
     return image
 

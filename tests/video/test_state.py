@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +86,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def whole(made: Path, kept: dict[str, VideoResult]) -> Callable[[str], VideoResult]:
+@pytest.fixture(scope="module")
+def whole(made: Path) -> Callable[[str], VideoResult]:
     """What an uninterrupted run makes of it, in a mode."""
 
+    @cache
     def result(mode: str) -> VideoResult:
-        if mode not in kept:
-            kept[mode] = process(made / "film.mp4", made / f"{mode}.mp4", seed=SEEDS[mode], mode=mode)
-        return kept[mode]
+        return process(made / "film.mp4", made / f"{mode}.mp4", seed=SEEDS[mode], mode=mode)
 
     return result
-
-
-@pytest.fixture(scope="module")
-def kept() -> dict[str, VideoResult]:
-    return {}
 
 
 def process(
