@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from click.testing import CliRunner
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from ficgan.anonymizers import Faces
 from ficgan.faces import Alignment, Face
@@ -19,24 +21,56 @@ Image = NDArray[np.uint8]
 
 @dataclass
 class Fixed:
-    """A detector that finds what it was told."""
+    """A detector that finds what it was told, and counts how often it is asked."""
 
     faces: list[Face] = field(default_factory=list)
     name: str = "fixed"
+    asked: int = 0
 
     def detect(self, image: Image) -> list[Face]:
-        return self.faces
+        self.asked += 1
+        return list(self.faces)
+
+
+def invoke(command: Any, *words: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command, whose errors are sentences."""
+    done = CliRunner().invoke(command, [str(word) for word in words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    assert "Traceback" not in done.stderr
+    return done.exit_code, done.stdout, done.stderr
+
+
+class Reader:
+    """A recogniser that says the same of every face; subclasses read something."""
+
+    name = "gate"
+    metric = "euclidean"
+    match_threshold = 0.5
+
+    def embed(self, image: Image, landmarks: Any) -> NDArray[np.float32]:
+        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
+
+    def distance(self, a: Any, b: Any) -> float:
+        return 1 - cosine(a, b) if self.metric == "cosine" else float(np.linalg.norm(np.asarray(a) - b))
+
+    def is_match(self, a: Any, b: Any) -> bool:
+        return not self.distance(a, b) >= self.match_threshold
+
+
+def cosine(a: Any, b: Any) -> float:
+    """Of two vectors, by the schoolbook."""
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(sum(x * y) / (sum(x * x) ** 0.5 * sum(y * y) ** 0.5))
 
 
 @dataclass
-class Judge:
+class Judge(Reader):
     """A recogniser that takes the first `stubborn` outputs that it reads for their source."""
 
     stubborn: int = 0
     name: str = "gate"
     width: int = 2
     match_threshold: float = 0.5
-    metric: str = "euclidean"
     calls: list[NDArray[np.float32]] = field(default_factory=list)
 
     def embed(self, image: Image, landmarks: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -44,12 +78,6 @@ class Judge:
         recognised = len(self.calls) <= self.stubborn
         self.calls.append(landmarks)
         return np.full((len(landmarks), self.width), 0.0 if recognised else 3.0, np.float32)
-
-    def distance(self, a: Any, b: Any) -> float:
-        return float(np.linalg.norm(np.asarray(a) - b))
-
-    def is_match(self, a: Any, b: Any) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
 
 
 def face(x: float, y: float, size: float) -> Face:
@@ -63,10 +91,21 @@ def photo(height: int = 160, width: int = 220, seed: int = 1) -> Image:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def background(count: int = 12, size: int = 32) -> Faces:
-    """Crops of other people: noise."""
-    images = np.random.default_rng(5).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    return Faces(images, tuple(map(str, range(count))), people=np.arange(count))
+def faces_of(images: Image, per_person: int = 1) -> Faces:
+    """Pictures with names and people."""
+    return Faces(images, tuple(f"{i}.png" for i in range(len(images))), people=np.arange(len(images)) // per_person)
+
+
+def noise(count: int = 2, side: int = 32, seed: int = 0, per_person: int = 1) -> Faces:
+    return faces_of(np.random.default_rng(seed).integers(0, 256, (count, side, side, 3), dtype=np.uint8), per_person)
+
+
+def random_faces(n: int, size: int = 32, seed: int = 0, smooth: float = 2.0, per_person: int = 1) -> Faces:
+    """n pictures: one common pattern, one of each its own, both band-limited by a Gaussian of `smooth` pixels."""
+    fields = np.random.default_rng(seed).normal(size=(n + 1, size, size, 3))
+    fields = gaussian_filter(fields, (0, smooth, smooth, 0), mode="mirror")
+    fields /= fields.std(axis=(1, 2, 3), keepdims=True)
+    return faces_of(np.clip(np.rint(128 + 30 * fields[1:] + 20 * fields[:1]), 0, 255).astype(np.uint8), per_person)
 
 
 def certificate(folder: Path, key: Any = None) -> tuple[Path, Path]:

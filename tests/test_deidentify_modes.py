@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from stand_ins import Fixed, Judge, background, face, photo
+from stand_ins import Fixed, Judge, face, noise, photo
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.modes import Methods, caution, check_mode, mode_of, shown
@@ -88,11 +88,11 @@ def test_small_faces_in_a_scene_are_hidden_too() -> None:
 def test_backgrounds() -> None:
     with pytest.raises(UsageError, match="needs other people's aligned faces"):
         build("k-same-pixel:k=3")
-    result = build("k-same-pixel:k=3", background=background())(photo())
+    result = build("k-same-pixel:k=3", background=noise(12))(photo())
     assert result.faces[0].action == "k-same-pixel" and result.faces[0].square is None
     assert result.audit["background"]["faces"] == 12
     with pytest.raises(UsageError, match="background has 12 people"):
-        build("k-same-pixel:k=30", background=background())
+        build("k-same-pixel:k=30", background=noise(12))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from stand_ins import Fixed, Reader
 
 from ficgan.lab import bench, readers
 from ficgan.lab.metrics.utility import Judges
 
 
 @dataclass
-class Textures:
+class Textures(Reader):
     """Reads a coarse copy of the crop: what distinguishes the made people."""
 
     cells: int = 8
@@ -29,18 +30,11 @@ class Textures:
         return (small - small.mean()).reshape(1, -1) + 1e-3
 
 
-class Blind:
-    name = "finds nothing"
-
-    def detect(self, image: np.ndarray) -> list[object]:
-        return []
-
-
 def judged_by_textures(patch: pytest.MonkeyPatch, cells: int = 8) -> readers.Reader:
     """The only judge of every bench from now on; no face is detected."""
     judge = readers.Reader(Textures(cells), "textures", "textures-1")  # type: ignore[arg-type]
     patch.setattr(readers, "get_readers", lambda names, device="cpu": [judge])
-    patch.setattr(bench, "_detector", lambda name: Blind())
+    patch.setattr(bench, "_detector", lambda name: Fixed())
     patch.setattr(bench, "find_judges", lambda _: Judges(missing={"lpips": "not here", "inception": "not here"}))
     bench._cached_bench.cache_clear()
     return judge

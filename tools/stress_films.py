@@ -343,7 +343,7 @@ def one_film(
         (n, area.actor)
         for n, (before, after, faces) in enumerate(zip(source, result, areas, strict=True))
         for area in faces
-        if uncovered(before, after, area, "solid")
+        if uncovered(before, after, area)
     ]
     opened, found = second_look(deid, source, result, areas, rng)
     return {

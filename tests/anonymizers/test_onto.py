@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
-from stand_ins import background, face, photo
+from stand_ins import face, noise, photo
 
 from ficgan.anonymizers import ANONYMIZERS, AverageFace, Faces, Traits
 from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
@@ -116,7 +116,7 @@ def test_methods_with_a_background_are_pasted_softly(method: Any) -> None:
     with pytest.raises(UsageError, match="background"):
         cover(method, photo(), face(60, 40, 60), name="a")
     assert placement(method) == "aligned" and not is_fitted(method)
-    fitted, image = method.fit(background()), photo()
+    fitted, image = method.fit(noise(12)), photo()
     assert is_fitted(fitted)
     paste = cover(fitted, image, face(60, 40, 60), name="a")
     assert ((paste.mask > 0) & (paste.mask < 1)).any() and paste.mask[70, 90] == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_ins import background, face, photo
+from stand_ins import face, noise, photo
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
 from ficgan.anonymizers.basic import EyeMask, ObfuscationBlur, obfuscate_blur, obfuscate_overlay, rgb
@@ -103,7 +103,7 @@ CALLS: list[tuple[Callable[[], Any], type[Exception]]] = [
     (lambda: External(command="x {input} {output}", folder="y"), UsageError),
     (lambda: External(command="no-such-program-here {input} {output}")(crops()), UsageError),
     (lambda: cover(ANONYMIZERS.make("solid"), photo(), face(60, 40, 60), name="a", mask_scale=0), UsageError),
-    (lambda: Faces(background().images, ("a",)), InputError),
+    (lambda: Faces(noise().images, ("a",)), InputError),
 ]
 
 

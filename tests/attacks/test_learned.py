@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_faces import random_faces
+from stand_ins import random_faces
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
@@ -33,15 +33,10 @@ def _every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "REPORT_EVERY", 0.0)
 
 
-def smooth_pairs(count: int = 40, side: int = 16, seed: int = 0) -> Pairs:
-    """Smooth pictures and their negatives; four of each person."""
-    import cv2
-
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
-    images = np.stack([cv2.resize(one, (side, side), interpolation=cv2.INTER_LINEAR) for one in coarse])
-    clear = Faces(images, tuple(map(str, range(count))), people=np.arange(count) // 4)
-    return Pairs(clear.with_images(255 - images), clear)
+def negatives(count: int = 40, side: int = 16, seed: int = 0) -> Pairs:
+    """Pictures and their negatives; four of each person."""
+    clear = random_faces(count, side, seed, smooth=3, per_person=4)
+    return Pairs(clear.with_images(255 - clear.images), clear)
 
 
 def same_weights(a: Any, b: Any) -> bool:
@@ -62,13 +57,13 @@ def stop_at(step: int) -> Any:
 
 def test_it_learns_to_undo_a_negative() -> None:
     told: list[tuple[int, int, str]] = []
-    attacker = replace(SMALL, epochs=8, batch=20).fit(smooth_pairs(200), progress=lambda *step: told.append(step))
-    fresh = smooth_pairs(20, seed=9)
+    attacker = replace(SMALL, epochs=8, batch=20).fit(negatives(200), progress=lambda *step: told.append(step))
+    fresh = negatives(20, seed=9)
     error = np.abs(attacker.guess(fresh.anonymised).astype(int) - fresh.clear.images).mean()
     assert error < 0.6 * np.abs(fresh.anonymised.images.astype(int) - fresh.clear.images).mean()
     assert told[-1][0] == told[-1][1] and [step[0] for step in told] == list(range(1, len(told) + 1))
     assert attacker.record["pairs"] == 200 and attacker.record["pairs_held"] == 20
-    assert attacker.reverse(smooth_pairs(3, side=40).anonymised, n=2).shape == (3, 2, 40, 40, 3)
+    assert attacker.reverse(negatives(3, side=40).anonymised, n=2).shape == (3, 2, 40, 40, 3)
 
 
 def test_it_keeps_the_best_epoch_and_ends_early() -> None:
@@ -77,7 +72,7 @@ def test_it_keeps_the_best_epoch_and_ends_early() -> None:
     clear = Faces(images[0], tuple(map(str, range(40))))
     record = replace(SMALL, epochs=60, patience=3).fit(Pairs(clear.with_images(images[1]), clear)).record
     assert record["epochs"] == record["best_epoch"] + 3 < 60
-    short = replace(SMALL, epochs=10**6, minutes=0.01, patience=0).fit(smooth_pairs())
+    short = replace(SMALL, epochs=10**6, minutes=0.01, patience=0).fit(negatives())
     assert short.record["ended"].endswith("minutes were over") and short.record["seconds"] < 20
 
 
@@ -97,7 +92,7 @@ def test_a_plateau_is_torchs() -> None:
 
 
 def test_an_interrupted_training_comes_to_the_same(tmp_path: Path) -> None:
-    stopped, pairs = 7, smooth_pairs()
+    stopped, pairs = 7, negatives()
     whole = SMALL.fit(pairs)
     with pytest.raises(KeyboardInterrupt):
         SMALL.fit(pairs, workspace=tmp_path, progress=stop_at(stopped))
@@ -109,7 +104,7 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path) -> None:
     assert same_weights(whole, again)
     records = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
     assert "held_out" in records[-1] and list((tmp_path / "tensorboard").iterdir())
-    for other, learnt in ((replace(SMALL, lr=1e-4), pairs), (SMALL, smooth_pairs(seed=5))):
+    for other, learnt in ((replace(SMALL, lr=1e-4), pairs), (SMALL, negatives(seed=5))):
         with pytest.raises(FicganError, match="use another folder"):
             other.fit(learnt, workspace=tmp_path)
 
@@ -117,13 +112,13 @@ def test_an_interrupted_training_comes_to_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda: SMALL.guess(smooth_pairs(4).anonymised), UsageError),
+        (lambda: SMALL.guess(negatives(4).anonymised), UsageError),
         (lambda: AutoEncoder(size=66), UsageError),
         (lambda: Pix2Pix(size=48), UsageError),
         (lambda: REVERSERS.make("trained"), UsageError),
-        (lambda: SMALL.fit(Pairs(smooth_pairs().anonymised.take([]), smooth_pairs().clear.take([]))), InputError),
-        (lambda: SMALL.fit(Pairs(smooth_pairs(4, side=24).anonymised, smooth_pairs(4).clear)), InputError),
-        (lambda: replace(SMALL, lr=1e30, epochs=20).fit(smooth_pairs()), FicganError),
+        (lambda: SMALL.fit(Pairs(negatives().anonymised.take([]), negatives().clear.take([]))), InputError),
+        (lambda: SMALL.fit(Pairs(negatives(4, side=24).anonymised, negatives(4).clear)), InputError),
+        (lambda: replace(SMALL, lr=1e30, epochs=20).fit(negatives()), FicganError),
     ],
 )
 def test_what_cannot_work_is_refused(call: Any, error: type[Exception]) -> None:
@@ -132,15 +127,15 @@ def test_what_cannot_work_is_refused(call: Any, error: type[Exception]) -> None:
 
 
 def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
-    faces, file = smooth_pairs(5, seed=3).anonymised, tmp_path / "a.safetensors"
-    attacker = SMALL.fit(smooth_pairs())
+    faces, file = negatives(5, seed=3).anonymised, tmp_path / "a.safetensors"
+    attacker = SMALL.fit(negatives())
     attacker.save(file, {"data": {"name": "made"}})
     found = load_attacker(file)
     assert found.settings() == attacker.settings() and found.record == attacker.record
     assert (found.guess(faces) == attacker.guess(faces)).all()
     named = REVERSERS.make("trained", file=str(file))
     assert isinstance(named, Trained) and "pairs" not in named.traits.knowledge
-    assert (named.fit(smooth_pairs(seed=8)).guess(faces) == attacker.guess(faces)).all()
+    assert (named.fit(negatives(seed=8)).guess(faces) == attacker.guess(faces)).all()
     file.write_bytes(file.read_bytes()[:3000])
     for path in (file, tmp_path / "missing.safetensors"):
         with pytest.raises(FicganError):
@@ -180,11 +175,6 @@ def test_without_its_linear_layer_it_sees_neighbours_only() -> None:
 
 def tiny(**more: object) -> Pix2Pix:
     return Pix2Pix(**{"size": 16, "base": 8, "batch": 4, "epochs": 12, "lr": 2e-3, "device": "cpu", **more})  # type: ignore[arg-type]
-
-
-def inverted_pairs(n: int = 48) -> Pairs:
-    clear = random_faces(n, 16, seed=n, per_person=2)
-    return Pairs(clear.with_images(255 - clear.images), clear)
 
 
 def test_the_papers_generator_layer_by_layer() -> None:
@@ -234,7 +224,7 @@ def test_losses_are_the_papers(rng: np.random.Generator) -> None:
 
 
 def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
-    trained, faces = tiny(epochs=1).fit(inverted_pairs(8)), random_faces(3, 16, seed=3)
+    trained, faces = tiny(epochs=1).fit(negatives(8)), random_faces(3, 16, seed=3)
     several = trained.reverse(faces, 3)
     assert several.shape == (3, 3, 16, 16, 3) and not np.array_equal(several[:, 0], several[:, 1])
     assert np.array_equal(several, trained.reverse(faces, 3)) and np.array_equal(several[:, 0], trained.guess(faces))
@@ -243,7 +233,7 @@ def test_candidates_differ_by_dropout_and_repeat_whatever_the_batch() -> None:
 
 @pytest.mark.slow
 def test_the_discriminator_is_in_the_state_of_a_training_and_not_in_the_weights(tmp_path: Path) -> None:
-    attacker, pairs = tiny(epochs=2), inverted_pairs(16)
+    attacker, pairs = tiny(epochs=2), negatives(16)
     with pytest.raises(KeyboardInterrupt):
         attacker.fit(pairs, workspace=tmp_path, progress=stop_at(5))
     state, _ = load_tensors(tmp_path / STATE, kind=training.KIND)
@@ -262,7 +252,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[2])\n"
-        "from attack_faces import random_faces\n"
+        "from stand_ins import random_faces\n"
         "from ficgan.lab.attacks import Pairs, reverser_of\n"
         "from ficgan.lab.run import Store\n"
         "pairs = Pairs(random_faces(18, 16, 1), random_faces(18, 16, 2))\n"
@@ -271,7 +261,7 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
         "    with store.workspace(['training', lr]) as folder:\n"
         "        reverser_of(f'autoencoder:size=16,epochs=3,batch=8,held=0.2,lr={lr}').fit(pairs, workspace=folder)\n"
     )
-    arguments = [str(script), "OUT", str(Path(__file__).parent)]
+    arguments = [str(script), "OUT", str(Path(__file__).parents[1])]
     two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for out, launcher in (("one", list[str]()), ("two", two)):
         words = [str(tmp_path / out) if word == "OUT" else word for word in arguments]

@@ -1,21 +1,31 @@
-"""Classical restoration against scikit-image, dense matrices, slow loops, and blurs and noises that are known."""
+"""Restoration against scikit-image, scikit-learn, dense matrices, slow loops; kernels of blurs that are estimated."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from attack_faces import faces_of, psnr, random_faces
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.ndimage import convolve1d
+from skimage.metrics import peak_signal_noise_ratio as psnr
+from sklearn import metrics
+from stand_ins import faces_of, random_faces
+from torch import Tensor, nn
+from torchvision import models
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.anonymizers.basic import sigma_of
-from ficgan.lab.attacks import Pairs
-from ficgan.lab.attacks.base import luminance
+from ficgan.anonymizers import ANONYMIZERS, Faces, GaussianBlur
+from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
+from ficgan.errors import InputError, UsageError
+from ficgan.lab.attacks import Pairs, networks
+from ficgan.lab.attacks.base import MeanFace, held_out, luminance
 from ficgan.lab.attacks.deconvolution import (
+    TRANSFERS,
     NormSparsity,
     RichardsonLucy,
     Wiener,
@@ -23,23 +33,31 @@ from ficgan.lab.attacks.deconvolution import (
     blur_matrix,
     blur_of,
     blur_transfer,
+    blurred,
+    equivalent_kernel,
     estimate_kernel,
     filtered,
     hyper_laplacian,
+    scaled_blur,
     spectrum,
+    transfers,
 )
+from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
 from ficgan.lab.attacks.restoration import (
     HIGH,
     LOW,
     BicubicResampling,
     InterpolateGrey,
+    LearnPermutation,
     LinearResampling,
+    Ridge,
     Wavelet,
     analyse,
 )
+from ficgan.lab.metrics.pictures import check_pretrained
 
 
-def blurred(faces: Faces, width: int) -> Faces:
+def softened(faces: Faces, width: int) -> Faces:
     return faces.with_images(np.stack([cv2.GaussianBlur(image, (width, width), 0) for image in faces.images]))
 
 
@@ -70,11 +88,11 @@ def test_wiener_is_scikit_images_on_the_reflected_picture() -> None:
 
 def test_wiener_brings_a_known_blur_back() -> None:
     attacker, victim = random_faces(24, 48, seed=1), random_faces(6, 48, seed=2)
-    fitted = Wiener().fit(Pairs(blurred(attacker, 15), attacker))
-    hidden = blurred(victim, 15)
+    fitted = Wiener().fit(Pairs(softened(attacker, 15), attacker))
+    hidden = softened(victim, 15)
     assert abs(fitted.kernel - 15) <= 4
     assert psnr(fitted.guess(hidden), victim.images) > psnr(hidden.images, victim.images) + 8
-    assert Wiener(kernel=5).fit(Pairs(blurred(attacker, 15), attacker)).kernel == 5  # what was given is kept
+    assert Wiener(kernel=5).fit(Pairs(softened(attacker, 15), attacker)).kernel == 5  # what was given is kept
 
 
 def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
@@ -87,7 +105,7 @@ def test_the_blind_width_and_the_blind_filter_on_the_published_prior() -> None:
     field = spectrum((rng.normal(size=(6, size, size)) / rise).astype(np.float32))
     images = np.clip(np.rint(128 + 40 * field / field.std((1, 2), keepdims=True)), 0, 255).astype(np.uint8)
     clear = random_faces(6, size).with_images(np.repeat(images[..., None], 3, axis=3))
-    hidden = blurred(clear, 13)
+    hidden = softened(clear, 13)
     widths, noise = blur_of(hidden.images)
     assert (np.abs(widths - 13) <= 2).all() and (noise > 0).all()
     for blind in (WienerBlind(), RichardsonLucy()):
@@ -125,7 +143,7 @@ def boxes(n: int, size: int) -> Faces:
 @pytest.mark.slow
 def test_norm_sparsity_finds_a_kernel_and_sharpens() -> None:
     clear = boxes(2, 64)
-    hidden = blurred(clear, 9)
+    hidden = softened(clear, 9)
     kernel = estimate_kernel(luminance(hidden.images[:1])[0] / 255, 9)
     taps = cv2.getGaussianKernel(9, 0)
     assert kernel.sum() == pytest.approx(1, abs=1e-5) and kernel.min() >= 0
@@ -214,3 +232,188 @@ def test_the_blind_wiener_filter_denoises_no_less_than_scikit_images(name: str, 
         theirs[index, ..., channel] = np.clip(found * 255, 0, 255).round()
     own = WienerBlind().guess(seen)
     assert psnr(clear.images, own) > max(psnr(clear.images, theirs) - 0.1, psnr(clear.images, seen.images) + 2)
+
+
+# -- permutations and linear maps --------------------------------------------------------------------------------------
+
+
+def permuted(faces: Faces, order: np.ndarray) -> Faces:
+    flat = faces.images.reshape(len(faces), -1, 3)
+    return faces.with_images(flat[:, order].reshape(faces.images.shape))
+
+
+@given(size=st.integers(8, 30), seed=st.integers(0, 99))
+def test_positive_control_any_permutation_of_pixels_is_undone_exactly(size: int, seed: int) -> None:
+    attacker, victim = random_faces(8, size, seed, smooth=1), random_faces(3, size, seed + 1000, smooth=1)
+    order = np.random.default_rng(seed).permutation(size * size)
+    fitted = LearnPermutation().fit(Pairs(permuted(attacker, order), attacker))
+    assert np.array_equal(fitted.guess(permuted(victim, order)), victim.images)
+    assert fitted.source is not None
+    assert np.array_equal(order[fitted.source.ravel()], np.arange(size * size))
+
+
+def low_rank(n: int, size: int, rank: int, seed: int, per_person: int = 2) -> Faces:
+    """Pictures in a space of few dimensions, the same space for every seed."""
+    basis = random_faces(rank, size, seed=77, smooth=1).images.reshape(rank, -1).astype(float) - 128
+    codes = np.random.default_rng(seed).normal(size=(n, rank)) / np.sqrt(rank)
+    images = np.clip(np.rint(128 + codes @ basis), 0, 255).astype(np.uint8)
+    return faces_of(images.reshape(n, size, size, 3), per_person)
+
+
+def mixed(faces: Faces) -> Faces:
+    """A random rotation of all pixel values, about the middle grey."""
+    flat = faces.images.reshape(len(faces), -1).astype(float) - 128
+    rotation = np.linalg.qr(np.random.default_rng(5).normal(size=(flat.shape[1], flat.shape[1])))[0]
+    turned = np.clip(np.rint(128 + flat @ rotation), 0, 255).astype(np.uint8)
+    return faces.with_images(turned.reshape(faces.images.shape))
+
+
+def test_positive_control_a_random_orthogonal_mixing_is_undone() -> None:
+    attacker, victim = low_rank(80, 12, 10, seed=1), low_rank(20, 12, 10, seed=2)
+    fitted = Ridge().fit(Pairs(mixed(attacker), attacker))
+    assert psnr(fitted.guess(mixed(victim)), victim.images) > 38
+    nothing = MeanFace().fit(Pairs(attacker, attacker)).guess(victim)
+    assert psnr(nothing, victim.images) < 24
+
+
+def test_the_map_is_scikit_learns_ridge_regression_of_the_best_penalty() -> None:
+    from sklearn.linear_model import Ridge as Theirs
+
+    attacker, victim = low_rank(40, 8, 6, seed=1), low_rank(5, 8, 6, seed=2)
+    hidden, probe = mixed(attacker), mixed(victim)
+    ours = Ridge().fit(Pairs(hidden, attacker))
+    x, y = (faces.images.reshape(40, -1).astype(float) for faces in (hidden, attacker))
+    scale = float(np.mean(np.sum((x - x.mean(0)) ** 2, axis=1)))
+    theirs = Theirs(alpha=ours.ridge * scale).fit(x, y)
+    want = np.clip(theirs.predict(probe.images.reshape(5, -1).astype(float)), 0, 255).reshape(probe.images.shape)
+    assert np.abs(ours.guess(probe) - want).max() < 1
+    held = held_out(attacker.people, 0.2, 0)  # type: ignore[arg-type]
+    errors = {}
+    for share in (10.0 ** np.arange(-6, 4.1, 0.5)).tolist():
+        centred = x - x.mean(0), y - y.mean(0)
+        one = Theirs(alpha=share * scale, fit_intercept=False).fit(*(part[~held] for part in centred))
+        errors[share] = np.sum((one.predict(centred[0][held]) - centred[1][held]) ** 2)
+    chosen = min(errors, key=lambda share: abs(share - ours.ridge))  # powers of ten may differ in the last digit
+    assert errors[chosen] <= 1.001 * min(errors.values())
+
+
+def test_the_choice_is_made_on_people_held_out() -> None:
+    """Pairs with no relation: whoever chose on the pairs learnt from would believe in many components."""
+    clear, other = random_faces(60, 12, 1, per_person=3), random_faces(60, 12, 2, per_person=3)
+    fitted = Ridge().fit(Pairs(clear.with_images(other.images), clear))
+    probe = random_faces(30, 12, 3)
+    guess = fitted.guess(probe).astype(float)
+    mean = clear.images.mean(axis=0)
+    assert np.mean((guess - mean) ** 2) < 0.1 * np.mean((clear.images - mean) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda f: LearnPermutation().fit(Pairs(f.take([]), f.take([]))), InputError),
+        (lambda f: LearnPermutation().fit(Pairs(f, f)).guess(random_faces(1, 24)), InputError),
+        (lambda f: Ridge().fit(Pairs(f.take([0, 1]), f.take([0, 1]))).guess(random_faces(1, 24)), InputError),
+        (lambda f: Ridge().guess(f), UsageError),
+    ],
+)
+def test_what_cannot_be_is_refused(call: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call(random_faces(4, 16))
+
+
+# -- the kernel estimator ----------------------------------------------------------------------------------------------
+
+
+def test_a_blur_scales_with_the_crop() -> None:
+    assert scaled_kernel(81, 64) == 21 and scaled_kernel(37, 64) == 9 and scaled_kernel(81, 256) == 81
+    assert scaled_blur(GaussianBlur(kernel=81), 256).axes() == GaussianBlur(kernel=81).axes()
+    (across, along) = transfers(64)["rectangle"].axes()
+    assert across == (9, pytest.approx(1.475)) and along == (7, pytest.approx(1.25))
+
+
+def test_blurs_that_look_alike_have_one_kernel() -> None:
+    for kernel in (3, 9, 37, 81):
+        assert equivalent_kernel(GaussianBlur(kernel=kernel)) == kernel
+    assert all(abs(equivalent_kernel(blur) - 37) <= 2 for blur in TRANSFERS.values())
+    assert equivalent_kernel(GaussianBlur(kernel=37, sigma=50)) > 60
+    assert spread(101, 5.0) == pytest.approx(5.0, rel=1e-3) and spread(3, 1000.0) == pytest.approx((2 / 3) ** 0.5)
+
+
+KERNELS = tuple(range(1, 14, 2))
+
+
+def natural(count: int, seed: int, side: int = 32) -> np.ndarray:
+    """Gaussian fields whose amplitude falls as a random power of frequency, as natural pictures' does."""
+    rng = np.random.default_rng(seed)
+    radius = np.maximum(np.hypot(np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None]) * side, 1)
+    falls = radius[None] ** -rng.uniform(0.9, 1.3, (count, 1, 1))
+    waves = np.fft.fft2(rng.normal(size=(3, count, side, side))) * falls
+    planes = np.moveaxis(np.fft.ifft2(waves).real, 0, 3)
+    planes /= np.abs(planes).max(axis=(1, 2, 3), keepdims=True)
+    return (planes * 127 + 128).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def estimator() -> KernelEstimator:
+    return KernelEstimator.train(natural(80, 0), KERNELS, validation=natural(20, 1), epochs=12)
+
+
+def every(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([blurred(images, k) for k in KERNELS]), np.repeat(KERNELS, len(images))
+
+
+@pytest.mark.slow
+def test_kernel_sizes_of_unseen_pictures_are_found(estimator: KernelEstimator) -> None:
+    seen, true = every(natural(20, 2))
+    found = estimator.estimate(seen)
+    assert found.dtype == np.int64 and set(found) <= set(KERNELS)
+    error = metrics.mean_absolute_error(true, found)
+    assert error < 0.5 < metrics.mean_absolute_error(true, np.full(len(true), 7))
+    assert np.mean(true == found) > 0.8
+    held, sizes = every(natural(20, 1))
+    assert estimator.error == pytest.approx(metrics.mean_absolute_error(sizes, estimator.regress(held)))
+
+
+class SmallNetwork(nn.Module):
+    """Stands in for a network of torchvision: sharpness of its input, and a classifier like theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(4, 1000))
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 3 and x.dtype == torch.float32 and float(x.abs().max()) <= 3
+        steps = [(x[..., : -(2**k)] - x[..., 2**k :]).abs().mean((1, 2, 3)) for k in range(4)]
+        out: Tensor = self.classifier(torch.stack(steps, 1).clamp_min(1e-4).log())
+        return out
+
+
+def test_a_network_of_torchvision_learns_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(models, "get_model", lambda name, weights: asked.append((name, weights)) or SmallNetwork())
+    monkeypatch.setattr(networks._EfficientNet, "rate", 0.05)
+    given_ = {"validation": natural(10, 1), "network": "efficientnet_v2_l", "pretrained": True, "epochs": 15}
+    made = KernelEstimator.train(natural(60, 0), KERNELS, **given_)  # type: ignore[arg-type]
+    seen, true = every(natural(20, 2))
+    assert asked == [("efficientnet_v2_l", "DEFAULT")] and made.module.network.classifier[-1].out_features == 1  # type: ignore[union-attr]
+    assert np.abs(made.regress(seen) - true).mean() < 0.7 * np.abs(true - np.median(true)).mean()
+
+
+def test_weights_that_are_not_there_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    with pytest.raises(UsageError, match=r"efficientnet_v2_l-\w+\.pth"):
+        check_pretrained("efficientnet_v2_l")
+
+
+def test_the_windowed_spectrum_is_a_slow_fourier_sum() -> None:
+    image = natural(1, 7, 8)
+    hann = np.sin(np.pi * np.arange(1, 9) / 9) ** 2
+    window, places = np.outer(hann, hann), np.arange(8)
+    rings: dict[int, list[float]] = {}
+    for u in range(-4, 4):
+        for v in range(5):
+            wave = window[..., None] * np.exp(-2j * np.pi * (u * places[:, None] + v * places[None]) / 8)[..., None]
+            plain = image[0] - (image[0] * window[..., None]).sum((0, 1)) / window.sum()
+            power = np.abs((plain * wave).sum((0, 1))) ** 2 / (window**2).sum()
+            rings.setdefault(int(np.hypot(u, v)), []).append(float(np.log(power.mean() + 1e-2)))
+    assert np.allclose(log_spectrum(image)[0], [np.mean(rings[r]) for r in sorted(rings)], atol=2e-3)

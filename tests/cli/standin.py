@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from click.testing import CliRunner
 from PIL import Image
+from stand_ins import invoke
 
 import ficgan.cli.deid as command
 from ficgan.errors import InputError
 from ficgan.video.project import Project, Source
 from ficgan.video.rendered import VideoResult
 
+ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
-    "inputs",
-    "written",
-    "failed",
-    "faces",
-    "uncovered",
-    "reidentified",
-    "seconds",
-    "skipped",
-    "no_face",
-    "frames",
-    "damaged",
-    "review",
+    *("inputs", "written", "failed", "faces", "uncovered", "reidentified", "seconds", "skipped", "no_face", "frames"),
+    *("damaged", "review"),
 }
-
-
 BLUE, GREEN = (30, 60, 200), (20, 120, 40)
 
 
@@ -114,23 +105,23 @@ def film(path: Path, content: bytes = b"a film's bytes") -> Path:
 
 def call(*arguments: Any, code: int = 0, of: Any = command.deid, silent: bool = False) -> tuple[dict[str, Any], str]:
     """Run a command; returns its final JSON, which it must not print if `silent`, and what it said on stderr."""
-    outcome = CliRunner().invoke(of, [str(argument) for argument in arguments])
-    assert outcome.exit_code == code, outcome.output
-    assert "Traceback" not in outcome.stderr
+    found, said, err = invoke(of, *arguments)
+    assert found == code, err
     if code in (1, 2) or silent:
-        assert outcome.stdout == ""
-        return {}, outcome.stderr
-    summary = json.loads(outcome.stdout)
-    assert outcome.stdout.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
-    return summary, outcome.stderr
+        assert said == ""
+        return {}, err
+    summary = json.loads(said)
+    assert said.count("\n") == 1 and (of is not command.deid or set(summary) >= KEYS)
+    return summary, err
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Processes started in the block hear Ctrl-C, though a shell that runs the tests in the background forbade it."""
+def started(*words: object) -> subprocess.Popen[str]:
+    """A Python that hears Ctrl-C, though a shell that runs the tests in the background forbade it."""
     heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        yield
+        line = [sys.executable, *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     finally:
         signal.signal(signal.SIGINT, heard)
 

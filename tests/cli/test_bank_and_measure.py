@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
+from texture_world import Textures
 
 from ficgan.cli.evaluate import measure
 from ficgan.cli.train import bank
 from ficgan.config import ModelConfig
-from ficgan.data import CELEBA_ATTRIBUTES, open_faces
+from ficgan.data import open_faces
 from ficgan.faces import Alignment, MediaPipeMesh
 from ficgan.identity import IdentityBank
 from ficgan.lab import bars
@@ -73,29 +73,6 @@ def test_bank_counts_people_not_pictures(checkpoint: Path, faces: Path, tmp_path
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
-def test_celebas_forty_attributes_make_groups_and_directions(checkpoint: Path, faces: Path, tmp_path: Path) -> None:
-    table = np.random.default_rng(1).random((6, 40)) < 0.5
-    names = dict(zip(CELEBA_ATTRIBUTES, table.T, strict=True))
-    rows = [f"{n}.png " + " ".join("1" if there else "-1" for there in row) for n, row in enumerate(table)]
-    labels = tmp_path / "list_attr_celeba.txt"
-    labels.write_text("\n".join(["6", " ".join(CELEBA_ATTRIBUTES), *rows]))
-    out = tmp_path / "bank.safetensors"
-    done = CliRunner().invoke(
-        bank, ["build", str(checkpoint), "--data", str(faces), "--labels", str(labels), "-o", str(out)]
-    )
-    assert done.exit_code == 0, done.output
-    made = IdentityBank.load(out)
-    assert len(made) == 6 and set(made.counts) == set(CELEBA_ATTRIBUTES)
-    for name, column in names.items():
-        assert made.query(name).tolist() == np.flatnonzero(column).tolist()
-        if column.any() and not column.all():
-            difference = made.codes[column].astype(float).mean(0) - made.codes[~column].astype(float).mean(0)
-            np.testing.assert_allclose(made.direction(name), difference, atol=1e-6)
-    assert (
-        made.query("Eyeglasses,-Smiling").tolist() == np.flatnonzero(names["Eyeglasses"] & ~names["Smiling"]).tolist()
-    )
-
-
 @pytest.fixture(scope="module")
 def portraits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Seven aligned pictures of one face, in other lights or mirrored, and one of nothing; who is who is made up."""
@@ -147,33 +124,13 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
 # -- measure ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Means:
-    """Reads the mean colour of the four quarters."""
-
-    name: str = "means"
-    metric: str = "cosine"
-    match_threshold: float = 0.5
-
-    def is_match(self, a: np.ndarray, b: np.ndarray) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
-
-    def distance(self, a: np.ndarray, b: np.ndarray) -> float:
-        return 1 - float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-    def embed(self, image: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
-        half = image.shape[0] // 2
-        parts = [image[y : y + half, x : x + half].mean((0, 1)) for y in (0, half) for x in (0, half)]
-        return np.repeat(np.concatenate(parts)[None].astype(np.float32) - 120, len(landmarks), 0)
-
-
 @pytest.fixture
 def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options that name a small model, its bank and eight faces."""
     monkeypatch.delenv("FICGAN_MODELS", raising=False)
     for room in ("deidentify", "faces"):
-        monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Means())
-    judge = Reader(Means(), "means", "means-1")  # type: ignore[arg-type]
+        monkeypatch.setattr(f"ficgan.{room}.get_recognizer", lambda name, **_: Textures(2))
+    judge = Reader(Textures(2), "textures", "textures-2")  # type: ignore[arg-type]
     monkeypatch.setattr(bars, "get_readers", lambda names, device="cpu": [judge])
     monkeypatch.setattr(utility, "detector_missing", lambda name: f"{name} is not here")
     rng = np.random.default_rng(0)
@@ -183,27 +140,6 @@ def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (faces / f"p{person}").mkdir(parents=True)
         Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(faces / f"p{person}" / "0.png")
     return f"--checkpoint {checkpoint} --bank {tmp_path / 'b.safetensors'} --aligned {faces} --k 5".split()
-
-
-@pytest.mark.slow
-def test_bars_are_written_step_by_step_and_summed_up_in_a_line(files: list[str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    more = ["-o", str(out), "--layer", "0", "--limit", "6", "--progress", "jsonl"]
-    done = CliRunner().invoke(measure, [*files, *more])
-    assert done.exit_code == 0, done.output
-    assert done.stdout.count("\n") == 1
-    steps = [json.loads(line) for line in done.stderr.splitlines()]
-    assert any(step.get("stage", "").endswith("people: reconstruction") for step in steps)
-    assert steps[-1]["done"] == steps[-1]["total"]
-    record = json.loads(done.stdout)
-    assert record["bars"] == ["bars.json", "bars.md"]
-    written = json.loads((out / "bars.json").read_text(encoding="utf-8"))
-    assert {line["row"] for line in written["lines"]} >= {"id-cosine", "tar", "retried", "draws", "swap"}
-    policy = {line["row"] for line in written["lines"] if line["setting"] == "i = 0, policy on"}
-    assert policy == {"id-cosine", "tar"}  # rows of identity alone, of the published pictures
-    assert written["verdicts"] == record["verdicts"] and written["sets"]["people"]["faces"] == 6
-    assert len(record["missed"]) == record["verdicts"]["missed"]
-    assert str(tmp_path) not in (out / "bars.md").read_text(encoding="utf-8")
 
 
 def test_without_the_table_the_first_rows_are_a_line_of_json(files: list[str]) -> None:

@@ -16,10 +16,9 @@ from PIL import Image
 from stand_ins import certificate
 from standin import BLUE, GREEN, Result, StandIn, call, files, film, photo
 
-import ficgan.cli.deid as command
 from ficgan.cli._options import read_background
 from ficgan.deidentify import Deidentifier
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.files import file_digest
 from ficgan.options import GROUPS
 from ficgan.policy import Policy
@@ -375,15 +374,3 @@ def test_sign(tmp_path: Path, engine: StandIn) -> None:
     record = json.loads((tmp_path / "out/a.png.json").read_text())
     assert record["sha256"] == file_digest(tmp_path / "out/a.png")
     assert str(tmp_path) not in (tmp_path / "out/a.png.json").read_text()
-
-
-@pytest.mark.parametrize(
-    ("error", "code"), [(FicganError("no model here"), 1), (UsageError("k > bank"), 2), (MemoryError(), 1)]
-)
-def test_engine_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
-    def fail(**_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(command, "make_engine", fail)
-    _, said = call(photo(tmp_path / "a.png"), code=code)
-    assert said.startswith("Error: ") and said.count("\n") == 1 and files(tmp_path) == {"a.png"}

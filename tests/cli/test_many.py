@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from html import unescape
@@ -22,7 +21,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
-from standin import BLUE, GREEN, Result, StandIn, call, files, film, photo
+from standin import BLUE, GREEN, ROOT, Result, StandIn, call, files, film, photo, started
 
 import ficgan.cli.deid as deid
 from ficgan.cli.deid import report
@@ -30,7 +29,6 @@ from ficgan.deidentify.review import read_decisions
 from ficgan.errors import InputError
 from ficgan.records import MANIFEST
 
-ROOT = Path(__file__).resolve().parents[2]
 # Of the test with a killed worker; 2000 on a quiet machine.
 PHOTOS = int(os.environ.get("FICGAN_MANY_PHOTOS", "120"))
 
@@ -284,12 +282,21 @@ def crops(folder: Path, count: int) -> None:
         image.crop((left, top, left + 160, top + 180)).save(path, quality=90)
 
 
-def command(source: Path, out: Path, *words: str) -> list[str]:
-    line = [sys.executable, "-m", "ficgan.cli.main", "deid", str(source), "-o", str(out), "--skip-existing"]
-    return [*line, "--mode", "solid", "--scale", "160x180", "--detector", "yunet", "--verify", "off", *words]
-
-
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def start(source: Path, out: Path, *words: str) -> subprocess.Popen[str]:
+    line = (
+        "-m",
+        "ficgan.cli.main",
+        "deid",
+        source,
+        "-o",
+        out,
+        "--skip-existing",
+        "--mode",
+        "solid",
+        "--scale",
+        "160x180",
+    )
+    return started(*line, "--detector", "yunet", "--verify", "off", *words)
 
 
 @pytest.mark.slow
@@ -299,11 +306,10 @@ def test_worker_processes_do_what_one_process_does(tmp_path: Path) -> None:
     film(tmp_path / "in/0/broken.mp4", b"no film")
     found = []
     for jobs in ("1", "2"):
-        done = subprocess.run(
-            command(tmp_path / "in", tmp_path / jobs, "--jobs", jobs), capture_output=True, text=True, env=ENVIRONMENT
-        )
-        summary = json.loads(done.stdout)
-        assert done.returncode == 3 and done.stderr.count("broken.") == done.stderr.count("Error: ") == 2, done.stderr
+        process = start(tmp_path / "in", tmp_path / jobs, "--jobs", jobs)
+        told, said = process.communicate()
+        summary = json.loads(told)
+        assert process.returncode == 3 and said.count("broken.") == said.count("Error: ") == 2, said
         results = {path.name: path.read_bytes() for path in (tmp_path / jobs).rglob("*.jpg*")}
         assert last_words(tmp_path / jobs) == {"written": 3, "failed": 2}
         found.append(({name: value for name, value in summary.items() if name != "seconds"}, results))
@@ -344,14 +350,13 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(
         pytest.importorskip("ray")
     source, out = tmp_path / "in", tmp_path / "out"
     crops(source, PHOTOS)
-    line = command(source, out, *words)
 
     def until(least: int, process: subprocess.Popen[str]) -> None:
         while not (out / MANIFEST).exists() or (out / MANIFEST).read_bytes().count(b"\n") < least:
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
 
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = start(source, out, *words)
     try:
         until(PHOTOS // 10, process)
         os.kill(next(pid for pid, name in descendants(process.pid).items() if worker in name), signal.SIGKILL)
@@ -363,9 +368,10 @@ def test_a_killed_worker_and_a_killed_run_lose_nothing(
         process.kill()
     assert PHOTOS // 3 <= sum(line["state"] == "written" for line in lines(out)) < PHOTOS
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.jpg")}
-    done = subprocess.run(line, capture_output=True, text=True, env=ENVIRONMENT, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    process = start(source, out, *words)
+    told, said = process.communicate()
+    assert process.returncode == 0, said
+    summary = json.loads(told)
     assert summary["failed"] == 0 and summary["written"] + summary["skipped"] == PHOTOS
     written = [line for line in lines(out) if line["state"] == "written"]
     assert len({line["input"] for line in written}) == len(written) >= PHOTOS - 1  # killed before its line

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from stand_ins import Reader as Recogniser
 
 from ficgan.anonymizers import Faces
 from ficgan.lab.bars import MeasuredSet
@@ -18,7 +19,7 @@ SIDE = 64
 
 
 @dataclass
-class Blocks:
+class Blocks(Recogniser):
     """Reads 4×4 means of the whole picture, wherever the face is."""
 
     name: str = "blocks"
@@ -29,12 +30,6 @@ class Blocks:
         step = image.shape[0] // 4
         rows = image[: 4 * step, : 4 * step].reshape(4, step, 4, step, 3).mean((1, 3)).astype(np.float32) - 127
         return np.repeat(rows.reshape(1, -1) + 1e-3, len(landmarks), 0)
-
-    def distance(self, a: np.ndarray, b: np.ndarray) -> float:
-        return 1 - cosine(a, b)
-
-    def is_match(self, a: np.ndarray, b: np.ndarray) -> bool:
-        return not self.distance(a, b) >= self.match_threshold
 
 
 class Means:
@@ -80,12 +75,6 @@ def bench(
     """Faces, and who judges them."""
     some = prepared(people() if faces is None else faces, groups=groups or {})
     return MeasuredSet(some, (reader(),) if readers is None else readers, judges or Judges(), Bootstrap(200))
-
-
-def cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """Of two vectors, by the schoolbook."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    return float(sum(x * y) / (sum(x * x) ** 0.5 * sum(y * y) ** 0.5))
 
 
 def seen(image: np.ndarray) -> np.ndarray:

@@ -7,19 +7,20 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from page_reader import EVIL, Page, browse, run, stands_alone
 from PIL import Image
 from scipy.stats import binomtest
+from stand_ins import invoke
 
 from ficgan.cli.people import annotate
 from ficgan.errors import FicganError, InputError
@@ -380,9 +381,7 @@ def test_counts_before_and_after_are_those_of_table_1() -> None:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def call(*args: Any) -> tuple[int, str, str]:
-    done = CliRunner().invoke(annotate, [str(arg) for arg in args])
-    return done.exit_code, done.stdout, done.stderr
+call = partial(invoke, annotate)
 
 
 def test_the_commands_from_detection_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

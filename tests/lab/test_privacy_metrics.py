@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import METRICS, Bootstrap, privacy, wilson
-from ficgan.lab.metrics.privacy import Scores, chance, hits, linkability, privacy_figures, reversibility, vertices
+from ficgan.lab.metrics.privacy import Scores, hits, linkability, privacy_figures, reversibility, vertices
 from ficgan.lab.results import Figure
 
 
@@ -35,7 +35,7 @@ def pairs(
     return genuine, impostor
 
 
-def rank_odds(i: int, genuine: list[Any], impostor: list[Any], k: int, draws: int = 0) -> float:
+def rank_odds(i: int, genuine: list[Any], impostor: list[Any], k: int) -> float:
     """Probability that probe i's person is among the k first, by writing out every order of the tied."""
     own = [score for probe, score in genuine if probe == i]
     if not own:
@@ -53,16 +53,16 @@ def rank_odds(i: int, genuine: list[Any], impostor: list[Any], k: int, draws: in
 FEW = Bootstrap(50)
 
 
-def case(seed: int, probes: int = 60, gallery: int = 50, people: int = 12, values: int = 0, shift: float = 1.0) -> Any:
+def case(seed: int, values: int = 0, shift: float = 1.0) -> Any:
     """Matrix, people, enrolled, acquired; genuine scores are `shift` higher; `values` > 0: that many different ones."""
     rng = np.random.default_rng(seed)
-    who, enrolled = rng.integers(0, people, probes), rng.integers(0, people, gallery)
+    who, enrolled = rng.integers(0, 12, 60), rng.integers(0, 12, 50)
     enrolled[:2] = 0, 1
     who[0] = 0
-    matrix = rng.normal(size=(probes, gallery)) + shift * (who[:, None] == enrolled)
+    matrix = rng.normal(size=(60, 50)) + shift * (who[:, None] == enrolled)
     if values:
         matrix = np.clip(np.round(matrix * values / 6), -values // 2, values // 2)
-    acquired = rng.random(probes) < 0.85
+    acquired = rng.random(60) < 0.85
     acquired[0] = True
     return matrix, who, enrolled, acquired
 
@@ -92,9 +92,6 @@ def test_rates_are_scikit_learns(seed: int, values: int, shift: float) -> None:
     for wanted in (0.1, 0.25):
         if len(scores.impostors) * wanted >= 30:
             assert privacy.tar_at_far(scores, wanted).value == pytest.approx(tar[far <= wanted].max())
-    x, y = privacy.vertices(scores)
-    for a, b in zip(x / x[-1], y / y[-1], strict=True):  # every corner lies on scikit-learn's curve
-        assert np.min(np.abs(far - a) + np.abs(tar - b)) < 1e-9 or np.any((np.abs(tar - b) < 1e-9) & (far >= a - 1e-9))
     equal = scipy.optimize.brentq(lambda at: np.interp(at, *_strict(far, tar)) - (1 - at), 0, 1)
     assert privacy.eer(scores).value == pytest.approx(equal, abs=1e-6)
 
@@ -177,19 +174,6 @@ def test_rank_k_is_the_mean_of_each_identity(seed: int, values: int, k: int) -> 
     missed = privacy.rank(scores, k, failures=True, bootstrap=FEW)
     expected = np.mean([odds[all_mated & (who == p)].mean() for p in np.unique(who[all_mated])])
     assert missed.value == pytest.approx(expected) and missed.metric == f"rank-{k} (failures as misses)"
-
-
-@pytest.mark.parametrize("same", [False, True])
-def test_constant_embeddings_are_chance(same: bool) -> None:
-    people = np.repeat(np.arange(8), 3)
-    constant = np.tile(np.random.default_rng(0).normal(size=128), (24, 1))
-    scores = Scores.compare(constant, constant, people, people, metric="cosine", exclude_same=same)
-    assert chance(scores) == 1 / 8
-    assert privacy.rank(scores).value == pytest.approx(chance(scores))
-    assert privacy.rank(scores, 5).value == pytest.approx(chance(scores, 5))
-    assert privacy.auc(scores).value == privacy.eer(scores).value == 0.5
-    assert linkability(scores).value == privacy.leak(scores).value == 0
-    assert privacy.tar_at_far(scores, 0.3).value == 0  # all or none
 
 
 def test_singling_out_is_one_match_and_the_right_one() -> None:

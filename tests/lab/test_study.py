@@ -438,16 +438,6 @@ def test_the_configurations_are_the_papers_tables() -> None:
         StudyConfig.read("obfuscation-pretrained", **given)
 
 
-def test_printed_drops_agree_with_printed_accuracies() -> None:
-    """The paper prints differences of unrounded numbers, and averages of its columns."""
-    accuracy, shifted = dict(PUBLISHED["accuracy"]), dict(PUBLISHED["shifted"])
-    mean = accuracy.pop("average")
-    for metric in ("top1", "top5"):
-        columns = np.array([one[metric] for one in accuracy.values()])
-        assert columns.mean(0) == pytest.approx(np.array(mean[metric]), abs=0.1)
-    assert np.array([*shifted.values()])[:-1].mean(0) == pytest.approx(np.array(shifted["average"]), abs=0.06)
-
-
 def test_supercategories_are_what_stands_below_them(tmp_path: Path, face_scenes: Scene) -> None:
     scenes = open_scenes(*face_scenes)
     tree = tmp_path / "is_a.txt"
@@ -461,35 +451,22 @@ def test_supercategories_are_what_stands_below_them(tmp_path: Path, face_scenes:
 
 
 def test_tables_put_printed_figures_beside_the_same_figures() -> None:
-    def row(network: str, train: str, evaluate: str, top5: float, drop: float | None) -> dict[str, Any]:
-        lost = {} if drop is None else {"top1": spread([drop]), "top5": spread([drop])}
-        found = {"top1": spread([0.5]), "top5": spread([top5]), "drop": lost}
-        return {"network": network, "train": train, "evaluate": evaluate, **found}
+    """Of networks that the paper has; golden has the tables of another one."""
 
-    grid = [
-        row("resnet18", "original", "original", 0.892, None),
-        row("resnet18", "original", "red", 0.875, 0.017),
-        row("resnet18", "blurred", "blurred", 0.88, 0.012),
-        row("other", "original", "original", 0.6, None),
-        row("other", "original", "red", 0.5, 0.1),
-    ]
+    def row(variant: str, top5: float, lost: dict[str, Any]) -> dict[str, Any]:
+        found = {"top1": spread([0.5]), "top5": spread([top5]), "drop": lost}
+        return {"network": "resnet18", "train": variant, "evaluate": variant, **found}
+
     faces = {"images": {"0": 8, "7": 1}, "all": {"images": 9, "with_faces": 1 / 9, "faces": 7}}
-    voc = [{"network": "resnet50", "pretrained": "blurred", "metric": "mAP", **spread([0.7929])}]
     found = {
-        "grid": grid,
+        "grid": [row("original", 0.892, {}), row("blurred", 0.88, dict.fromkeys(("top1", "top5"), spread([0.012])))],
         "faces": faces | {"classes": {}, "supercategories": {"bird": None}},
-        "transfer": {"voc": voc},
+        "transfer": {"voc": [{"network": "resnet50", "pretrained": "blurred", "metric": "mAP", **spread([0.7929])}]},
     }
-    more = {"pairs": [], "groups": {}, "correlations": {}}
-    tables = {table["title"]: table["rows"] for table in study_tables(found | more)}
+    tables = {
+        table["title"]: table["rows"] for table in study_tables(found | {"pairs": [], "groups": {}, "correlations": {}})
+    }
     alike = tables["Top-5 accuracy, trained and evaluated alike (Table 3)"][0]
     assert (alike["original"], alike["Δ blurred"], alike["paper"]) == ("89.2", "+1.2", "89.2 / 88.7 / 88.7")
-    shifted = tables["Top-5 accuracy after training on original images (Table 8)"]
-    assert [(one["network"], one["red"], one["Δ red"]) for one in shifted] == [
-        ("resnet18", "87.5", "+1.7"),
-        ("other", "50.0", "+10.0"),
-        ("average", "68.8", "+5.9"),
-    ]
-    assert shifted[0]["paper"] == "89.1 / 87.5 / 87.6 / 87.5 / 87.8 / 88.3"
     begun = tables["Transfer to voc (section 5)"]
     assert [one["begun blurred"] for one in begun] == ["79.3", "–"] and begun[1]["paper"] == "– / 84.4 / 84.8 / 84.5"

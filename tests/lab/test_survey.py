@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import browse, stands_alone
 from PIL import Image
 from sklearn.metrics import accuracy_score, f1_score, recall_score
+from stand_ins import cosine, invoke
 from texture_world import Textures, judged_by_textures, write_people
 
 from ficgan.cli.evaluate import evaluate
@@ -307,8 +308,7 @@ def test_judges_read_the_very_same_pictures(survey: Survey, folder: Path, answer
         assert judged.threshold == (0.5 if metric == "cosine" else -300.0)
         for item in (item for item in survey.key.items if item.condition):
             a, b = (Textures().embed(survey.pixels[t], np.zeros(0))[0].astype(float) for t in item.pictures)
-            cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-            expected = cosine if metric == "cosine" else -np.linalg.norm(a - b)
+            expected = cosine(a, b) if metric == "cosine" else -np.linalg.norm(a - b)
             assert judged.similarity[item.pictures] == pytest.approx(expected, rel=1e-4)
     score = score_survey(survey.key, answered, [judged], BOOTSTRAP)
     json.dumps(score, allow_nan=False)
@@ -409,9 +409,7 @@ def test_agreement_resamples_people_and_photos() -> None:
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def call(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(evaluate, ["survey", *map(str, words)])
-    return result.exit_code, result.stdout, result.stderr
+call = partial(invoke, evaluate, "survey")
 
 
 def test_a_survey_is_made_answered_and_scored(

@@ -1,4 +1,4 @@
-"""Side-cars against their schema, the report made from them, and the boxes exported from them."""
+"""Side-cars against their schema, the report and the boxes made from them; credentials, read by c2pa."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import json
 import re
 import shutil
 from datetime import datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from page_reader import Page
 from PIL import Image
+from stand_ins import certificate, invoke
 
 from ficgan.cli.deid import deid, export, report
+from ficgan.errors import UsageError
 from ficgan.records import Folder, Record
-from ficgan.records.exports import of_project
+from ficgan.records.exports import Credentials, of_project
 from ficgan.records.report import STYLE, page
 from ficgan.records.risks import at_risk, verdict
 from ficgan.video.project import Project, Source
@@ -34,9 +35,9 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'.jpg"
 
 
 def call(command: Any, *arguments: Any, code: int = 0) -> dict[str, Any]:
-    outcome = CliRunner().invoke(command, [str(argument) for argument in arguments])
-    assert outcome.exit_code == code and "Traceback" not in outcome.stderr, outcome.output
-    return json.loads(outcome.stdout) if code in (0, 3) and outcome.stdout else {"said": outcome.stderr}
+    found, said, err = invoke(command, *arguments)
+    assert found == code, err
+    return json.loads(said) if said else {"said": err}
 
 
 @pytest.fixture(scope="module")
@@ -99,22 +100,6 @@ def test_the_side_car_of_a_film_is_as_the_schema_says(tmp_path: Path) -> None:
     assert "8 of 8 sightings of faces in 1 film left as found" in (tmp_path / "kept" / "report.html").read_text()
 
 
-class Reader(HTMLParser):
-    """Elements, attributes and text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def pictures(page: str) -> list[Image.Image]:
     found = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', page)
     return [Image.open(io.BytesIO(base64.b64decode(data))) for data in found]
@@ -130,13 +115,15 @@ def test_the_report(folder: Path) -> None:
     assert (summary["records"], summary["faces"], summary["at_risk"], summary["undone"]) == (2, 1, 1, 1)
     assert summary["fit"] == "no"
     page = (folder / "report.html").read_text()
-    seen = Reader(page)
+    seen = Page(page)
     # Nothing runs, nothing is loaded, names are text.
-    assert not {"script", "a", "iframe", "form", "link", "object"} & {tag for tag, _ in seen.tags}
-    assert all(attrs.get("src", "data:").startswith("data:image/jpeg") for tag, attrs in seen.tags if tag == "img")
-    assert not any(name.startswith("on") for _, attrs in seen.tags for name in attrs)
-    assert HOSTILE in seen.text
-    policy = next(attrs["content"] for tag, attrs in seen.tags if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert not {"script", "a", "iframe", "form", "link", "object"} & {tag for tag, _ in seen.elements}
+    assert all(attrs.get("src", "data:").startswith("data:image/jpeg") for tag, attrs in seen.elements if tag == "img")
+    assert not any(name.startswith("on") for _, attrs in seen.elements for name in attrs)
+    assert HOSTILE in seen.words
+    policy = next(
+        attrs["content"] for tag, attrs in seen.elements if attrs.get("http-equiv") == "Content-Security-Policy"
+    )
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     assert policy is not None and "default-src 'none'" in policy and f"'sha256-{digest}'" in policy
     assert "unsafe" not in policy
@@ -149,9 +136,9 @@ def test_the_report(folder: Path) -> None:
         "field.png",
         "keep it secret",
     ]
-    assert [words for words in (*counts, *answer) if words not in seen.text] == []
-    assert "1 input without a result" in seen.text.rpartition("Signature")[2]  # the last line
-    assert "trip/b.jpg" not in seen.text  # done at last
+    assert [words for words in (*counts, *answer) if words not in seen.words] == []
+    assert "1 input without a result" in seen.words.rpartition("Signature")[2]  # the last line
+    assert "trip/b.jpg" not in seen.words  # done at last
     assert "@media print" in STYLE and "@page" in STYLE
     # The picture is of the result: the blurred face, which is not the source's.
     (face,) = pictures(page)
@@ -247,13 +234,13 @@ def test_a_page_is_fit_to_sign_only_where_it_names_what_was_left(
 ) -> None:
     folder = Folder(Path("out"), [Record(Path("out/x"), "the file", data)], manifests=1)
     found = verdict(folder)
-    seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
+    seen = Page(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).words
     assert found.fit == fit and seen.rstrip().endswith(found.line) and "the file" in seen
     assert all(words in seen for words in named), seen
     # The same where something else keeps it from being signed.
     folder.undone.append(("in/lost.jpg", "failed", "in/lost.jpg: damaged"))
     folder.undone.append(("in/raw.NEF", "failed", "in/raw.NEF: .nef files are not read"))
-    seen = Reader(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).text
+    seen = Page(page(folder, title="set", made=datetime(2026, 1, 1), version="1")).words
     assert verdict(folder).fit == "no" and "2 inputs without a result" in verdict(folder).line
     assert all(words in seen for words in [*named, "in/lost.jpg: damaged", "formats that are not read", "in/raw.NEF"])
 
@@ -301,10 +288,10 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     (folder / ".hidden" / "x.jpg").write_bytes(b"")
     summary = call(report, folder, code=3)
     assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
-    seen = Reader((folder / "report.html").read_text())
+    seen = Page((folder / "report.html").read_text())
     answer = ["Not fit to sign", "changed after it was made", "the result is not there", "stray.png", "broken.jpg.json"]
     answer += ["schema ficgan-sidecar/9", "There is no manifest here"]
-    assert [words for words in answer if words not in seen.text] == []
+    assert [words for words in answer if words not in seen.words] == []
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
 
 
@@ -351,3 +338,77 @@ def test_coco_of_a_film(folder: Path, tmp_path: Path) -> None:
     assert origins == ["seen", "filled", "seen", "filled", "padded"]
     assert sum(tree["annotations"][4]["bbox"][::2]) == 40  # cut at the border
     assert call(export, folder, tmp_path / "project", "-o", tmp_path / "all.json")["images"] == 7
+
+
+# -- content credentials -----------------------------------------------------------------------------------------------
+
+
+def actions_of(format_: str, data: bytes) -> tuple[str, list[dict[str, Any]]]:
+    """c2pa's verdict, and the actions of the manifest."""
+    reader = pytest.importorskip("c2pa").Reader(format_, io.BytesIO(data))
+    (assertion,) = [each for each in reader.get_active_manifest()["assertions"] if each["label"] == "c2pa.actions.v2"]
+    return reader.get_validation_state(), assertion["data"]["actions"]
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
+    pytest.importorskip("c2pa")
+    return Credentials(*certificate(tmp_path_factory.mktemp("keys")))
+
+
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF", "GIF"])
+def test_a_photo_tells_what_was_done_and_changes_no_pixel(format_: str, credentials: Credentials) -> None:
+    noise = np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(noise).save(data, format_)
+    signed = credentials.photo(data.getvalue(), f".{format_.lower()}", ["generated", "masked", "retried", "kept"])
+    before, after = (np.asarray(Image.open(io.BytesIO(each)).convert("RGB")) for each in (data.getvalue(), signed))
+    np.testing.assert_array_equal(before, after)
+    state, actions = actions_of(format_.lower(), signed)
+    assert state == "Valid"
+    assert [each["action"] for each in actions] == ["c2pa.created", *["c2pa.edited"] * 4]
+    assert actions[0]["digitalSourceType"].endswith("/compositeWithTrainedAlgorithmicMedia")
+    covered = credentials.photo(data.getvalue(), f".{format_.lower()}", ["masked"])
+    assert actions_of(format_.lower(), covered)[1][0]["digitalSourceType"].endswith("/humanEdits")
+
+
+def test_a_film_is_signed_in_place(credentials: Credentials, tmp_path: Path) -> None:
+    import av
+
+    path = tmp_path / "film.mp4"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for level in range(5):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 40 * level, np.uint8), format="rgb24")
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    credentials.film(path, {"generated": 12, "solid": 3, "blurred": 0})
+    state, actions = actions_of("mp4", path.read_bytes())
+    assert state == "Valid" and [each["action"] for each in actions] == ["c2pa.created", "c2pa.edited", "c2pa.edited"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["film.mp4"]
+    with av.open(str(path)) as file:
+        assert sum(1 for _ in file.decode(video=0)) == 5
+
+
+@pytest.mark.parametrize("wrong", ["absent", "swapped", "not PEM", "another key", "encrypted", "a curve of its own"])
+def test_what_cannot_sign_is_one_sentence(wrong: str, tmp_path: Path) -> None:
+    pytest.importorskip("c2pa")
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    cert, key = certificate(tmp_path)
+    secret = serialization.BestAvailableEncryption(b"x") if wrong == "encrypted" else serialization.NoEncryption()
+    if wrong == "absent":
+        key.unlink()
+    elif wrong == "swapped":
+        cert, key = key, cert
+    elif wrong == "not PEM":
+        cert.write_bytes(b"x")
+    else:
+        curve = ec.SECP256K1() if wrong == "a curve of its own" else ec.SECP256R1()
+        other = ec.generate_private_key(curve)
+        key.write_bytes(other.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
+    with pytest.raises(UsageError) as error:
+        Credentials(cert, key)
+    assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)

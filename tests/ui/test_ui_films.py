@@ -137,16 +137,11 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     assert side["edits"]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
 
-    # What the preview shows is what is rendered, within the losses of the encoder and of JPEG.
+    # That a preview is the rendered frame is the next test.
     desk.ask("PATCH", f"{one}/film", {"people": {"1": {"draw": 1}}})
-    previews = {n: picture(desk, f"{one}/frame/{n}?after") for n in (11, 5)}
+    assert np.abs(picture(desk, f"{one}/frame/5?after") - before[5])[y0:y1, x0:x1].mean() > 8
     assert desk.web.get(f"/api/{one}/people/1/1").headers["content-type"] == "image/jpeg"
     assert desk.web.get(f"/api/{one}/people/1/0").status_code == 404  # was never shown
-    desk.ask("POST", f"{one}/save")
-    after = [frame.astype(int) for frame in frames_of(desk.review.output / desk.wait(number)["saved"])]
-    for n, preview in previews.items():
-        assert np.abs(preview - before[n])[y0:y1, x0:x1].mean() > 8, n
-        assert np.abs(preview - after[n]).mean() < 3, n
     desk.session.close()
 
 

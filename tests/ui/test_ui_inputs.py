@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from PIL import Image
 from ficgan.errors import InputError
 from ficgan.ui import Review, free_name, server
 from ficgan.ui.tasks import PictureTasks
-from ficgan.workers import Limits, Workers
 
 
 def test_bad_uploads_get_a_sentence_and_leave_nothing(idle: Desk, png: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,22 +38,6 @@ def test_bad_uploads_get_a_sentence_and_leave_nothing(idle: Desk, png: bytes, mo
     assert pieces.status_code == 422 and left() == clean  # without a stated length, too
     for body in ("[]", "{", '"text"', "[" * 10000):
         assert idle.web.post("/api/controls", content=body).status_code == 422
-
-
-def no_engine(seed: int) -> Any:
-    raise InputError("no model here")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of memory")
-def test_a_bomb_ends_in_a_sentence_and_the_next_photo_is_taken(tmp_path: Path, png: bytes) -> None:
-    desk = Desk(tmp_path, no_engine, start=partial(Workers, limits=Limits(memory=150 << 20, seconds=30.0)))
-    bomb = io.BytesIO()
-    Image.new("RGB", (9000, 6000)).save(bomb, "PNG")  # 162 MB of pixels
-    for _ in range(2):
-        assert "memory" in desk.upload(bomb.getvalue(), code=422)["error"]
-        assert desk.upload(png)["width"] == 512
-    desk.session.close()
 
 
 def test_names_of_uploads() -> None:

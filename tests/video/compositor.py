@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import cv2
 import numpy as np
@@ -16,10 +17,6 @@ Path3 = Callable[[int], tuple[float, float, float] | None]
 
 LEAST = 0.3
 """Share of a face's inner ellipse that must be seen, not hidden by a bar, a nearer face or the border, to count."""
-
-
-# id of a head's picture → the picture, and the heads turned by degrees.
-_TURNED: dict[int, tuple[Image, dict[int, Head]]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,21 +36,7 @@ class Head:
 
     def turned(self, degrees: float) -> Head:
         """The head turned to the right of the picture, as if it were painted on an upright cylinder."""
-        if not degrees:
-            return self
-        key = round(degrees)
-        known = _TURNED.setdefault(id(self.image), (self.image, {}))[1]
-        if key not in known:
-            rows, columns = np.mgrid[: self.image.shape[0], : self.image.shape[1]].astype(np.float32)
-            radius = float(np.flatnonzero(self.alpha.max(0) > 0).size) / 2
-            angle = np.arcsin(np.clip((columns - self.centre[0]) / radius, -1, 1)) - np.radians(key)
-            seen = np.abs(angle) < np.pi / 2
-            back = self.centre[0] + radius * np.sin(np.clip(angle, -1.4, 1.4)).astype(np.float32)
-            image = cv2.remap(self.image, back, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-            away = np.hypot((back - self.centre[0]) / self.half[0], (rows - self.centre[1]) / self.half[1])
-            inner = (seen & (away <= 1) & (self.alpha > 0.5)).astype(np.float32)
-            known[key] = Head(image, self.alpha, self.centre, self.half, self.height, inner)
-        return known[key]
+        return _turned(self, round(degrees)) if degrees else self
 
     @classmethod
     def of(cls, image: Image, box: Sequence[float], reach: float = 1.55) -> Head:
@@ -64,6 +47,19 @@ class Head:
         radius = np.hypot((columns - cx) / (w / 2 * reach), (rows - cy) / (h / 2 * reach * 0.92))
         alpha = np.clip((1.0 - radius) / 0.08, 0, 1).astype(np.float32)
         return cls(image, alpha, (cx, (y0 + y1) / 2), (0.36 * w, 0.36 * h), h)
+
+
+@cache
+def _turned(head: Head, degrees: int) -> Head:
+    rows, columns = np.mgrid[: head.image.shape[0], : head.image.shape[1]].astype(np.float32)
+    radius = float(np.flatnonzero(head.alpha.max(0) > 0).size) / 2
+    angle = np.arcsin(np.clip((columns - head.centre[0]) / radius, -1, 1)) - np.radians(degrees)
+    seen = np.abs(angle) < np.pi / 2
+    back = head.centre[0] + radius * np.sin(np.clip(angle, -1.4, 1.4)).astype(np.float32)
+    image = cv2.remap(head.image, back, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    away = np.hypot((back - head.centre[0]) / head.half[0], (rows - head.centre[1]) / head.half[1])
+    inner = (seen & (away <= 1) & (head.alpha > 0.5)).astype(np.float32)
+    return Head(image, head.alpha, head.centre, head.half, head.height, inner)
 
 
 def astronaut() -> Head:
@@ -239,17 +235,10 @@ def _without(area: Area, x0: int, y0: int, hidden: NDArray[np.bool_]) -> Area:
     return replace(area, mask=mask)
 
 
-def uncovered(source: Image, result: Image, area: Area, mode: str) -> bool:
-    """Whether most of a face can still be seen.
-
-    Solid: most of its pixels are what they were, give or take what an encoder does. Blur and blocks: half or more of
-    its fine detail is there.
-    """
-    if mode == "solid":
-        before, after = area.of(source).astype(int), area.of(result).astype(int)
-        near = np.abs(before - after).max(-1) <= 24
-        return bool(near.mean() > 0.5)
-    return _detail(result, area) > 0.5 * _detail(source, area)
+def uncovered(source: Image, result: Image, area: Area) -> bool:
+    """Whether most of a covered face's pixels are what they were, give or take what an encoder does."""
+    near = np.abs(area.of(source).astype(int) - area.of(result)).max(-1) <= 24
+    return bool(near.mean() > 0.5)
 
 
 def changed(source: Image, result: Image, area: Area) -> float:
@@ -273,12 +262,3 @@ def changed(source: Image, result: Image, area: Area) -> float:
     common = mean(parts[0] * parts[1]) - means[0] * means[1] + 6.0
     same = (common / np.sqrt(spread[0] * spread[1]) > 0.9) & (np.abs(parts[0] - parts[1]) <= 16)
     return float(1 - same[area.mask].mean())
-
-
-def _detail(image: Image, area: Area) -> float:
-    """Mean size of what a blur by a tenth of the face's height takes away."""
-    height, width = area.mask.shape
-    region = image[area.y0 : area.y0 + height, area.x0 : area.x0 + width].astype(np.float32)
-    rows = np.flatnonzero(area.mask.any(1))
-    sigma = max(1.0, 0.06 * (rows[-1] - rows[0] + 1))
-    return float(np.abs(region - cv2.GaussianBlur(region, (0, 0), sigma))[area.mask].mean())

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clips import make_clip, number_of
+from clips import frames_of, make_clip, number_of
 from numpy.typing import ArrayLike, NDArray
-from worlds import RATE, Actor, Reader, World, covered, face_at
+from stand_ins import Fixed, Reader
+from worlds import RATE, Actor, World, covered, face_at
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
 from ficgan.video import settings as module
 from ficgan.video.film import process_film
 from ficgan.video.live import Stream, StreamResult, stream
-from ficgan.video.read import open_video
 from ficgan.video.rendered import VideoResult
 from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
@@ -55,11 +55,11 @@ class Faces(Reader):
         return np.stack([np.eye(8, dtype=np.float32)[self.who(one)] for one in np.asarray(landmarks)])
 
 
-def picture(frame: int, scene: int = 0, size: tuple[int, int] = (HEIGHT, WIDTH)) -> Image:
+def picture(frame: int, scene: int = 0) -> Image:
     """Noise that is the same throughout a scene, with the frame's number in its first pixel."""
     rng = np.random.default_rng(scene)
     blocks = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8) // (1 + 2 * (scene % 2))
-    image = np.kron(blocks, np.ones((-(-size[0] // 6), -(-size[1] // 8), 1), np.uint8))[: size[0], : size[1]].copy()
+    image = np.kron(blocks, np.ones((HEIGHT // 6, WIDTH // 8, 1), np.uint8))
     image[0, 0, :2] = frame % 256, frame // 256
     return image
 
@@ -247,37 +247,26 @@ def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
 # -- recordings --------------------------------------------------------------------------------------------------------
 
 
-class Steady:
-    """One face in the middle of every picture, wherever one looks."""
-
-    name = "steady"
-
-    def detect(self, image: Image) -> list[Face]:
-        return [face_at(np.array([4.0, 2, 24, 26]))]
+# A face at the top left of every picture, wherever one looks.
+STEADY = VideoTools(Fixed([face_at(np.array([4.0, 2, 24, 26]))]))
 
 
 def record(tmp_path: Path, **more: Any) -> VideoResult:
     make_clip(tmp_path / "in.mkv", 50, size=(192, 128), codec="ffv1")
     return process_film(
-        VideoTools(Steady()),
-        f"file://{tmp_path / 'in.mkv'}",
-        tmp_path / "out.mkv",
-        settings=VideoSettings(mode="solid"),
-        **more,
+        STEADY, f"file://{tmp_path / 'in.mkv'}", tmp_path / "out.mkv", settings=VideoSettings(mode="solid"), **more
     )
 
 
 def numbers(path: Path) -> list[int]:
-    with open_video(path) as film:
-        return [number_of(frame.image) for frame in film.frames()]
+    return [number_of(image) for image in frames_of(path)]
 
 
 def test_a_recording_is_the_whole_stream_redacted(tmp_path: Path) -> None:
     told = []
     result = record(tmp_path, progress=lambda done, total, stage: told.append((done, total, stage)))
     assert numbers(tmp_path / "out.mkv") == list(range(50))
-    with open_video(tmp_path / "out.mkv") as film:
-        assert all(frame.image[8:20, 8:20].max() < 30 for frame in film.frames())
+    assert all(image[8:20, 8:20].max() < 30 for image in frames_of(tmp_path / "out.mkv"))
     assert result.frames == 50 and result.tracks == 1 and result.people == 1 and result.faces == {"solid": 50}
     assert told == [(n, None, "recording") for n in range(1, 51)]
     assert result.account["live"]["frames"] == 50
@@ -310,5 +299,5 @@ def test_what_needs_two_passes_is_refused_and_a_missing_camera_named(tmp_path: P
     with pytest.raises(UsageError, match="record it first"):
         record(tmp_path, rules=Rules(spans=[(0, 1)]))
     with pytest.raises(InputError, match="camera:73"):
-        process_film(VideoTools(Steady()), "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
+        process_film(STEADY, "camera:73", tmp_path / "x.mkv", settings=VideoSettings(mode="solid"))
     assert not (tmp_path / "x.mkv").exists()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
+from stand_ins import Reader
 from worlds import box_at, face_at
 
 from ficgan.faces import Alignment
@@ -174,17 +175,14 @@ def test_frontality_is_about_one_from_the_front_and_falls_with_the_turn() -> Non
     assert np.isfinite(frontality(np.zeros((1, 5, 2)))).all()
 
 
-class ByColour:
+class ByColour(Reader):
     """Knows people by the colour of their face: two colours are a mixture of two people."""
 
-    metric, match_threshold = "euclidean", 0.6
+    match_threshold = 0.6
 
     def embed(self, image: NDArray, landmarks: NDArray) -> NDArray[np.float32]:
         x, y = landmarks[0].mean(0).astype(int)
         return image[y - 2 : y + 3, x - 2 : x + 3].mean((0, 1))[None].astype(np.float32) / 255
-
-    def distance(self, a: NDArray, b: NDArray) -> float:
-        return float(np.linalg.norm(np.asarray(a) - b))
 
 
 @pytest.mark.parametrize("dissolve", [0, 20])

@@ -14,19 +14,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clips import make_clip
+from clips import frames_of, make_clip
 from numpy.typing import ArrayLike, NDArray
-from worlds import Reader, crop_model
+from stand_ins import Reader
+from worlds import crop_model
 
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
 from ficgan.video.association import LOST
-from ficgan.video.film import analyse_film, process_film, render_film
+from ficgan.video.film import analyse_film, check_frames, process_film, render_film
 from ficgan.video.project import DECISIONS_SCHEMA
-from ficgan.video.read import open_video
 from ficgan.video.rendered import VideoResult
 from ficgan.video.settings import Rules, VideoSettings, VideoTools
+from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)
@@ -108,11 +109,6 @@ def redact(path: Path, out: Path, *, how: VideoTools | None = None, **options: A
     return process_film(how or tools(), path, out, settings=VideoSettings(**settings), **options)
 
 
-def images_of(path: Path) -> list[Image]:
-    with open_video(path) as source:
-        return [frame.image for frame in source.frames()]
-
-
 def is_black(image: Image, place: tuple[float, float]) -> bool:
     x, y = (round(value) for value in place)
     return bool(image[y - 8 : y + 9, x - 8 : x + 9].max() < 60)
@@ -134,16 +130,9 @@ def test_a_face_lost_in_fast_motion_is_named(tmp_path: Path) -> None:
     analyse_film(tools(), source, tmp_path / "project", settings=VideoSettings(mode="solid"))
     # Who has decided on the film has looked; a project that nobody touched says nothing of that.
     (tmp_path / "decisions.json").write_text(json.dumps({"schema": DECISIONS_SCHEMA}))
+    files, how = (tmp_path / "project", source, tmp_path / "made.mp4"), {"settings": VideoSettings(verify="off")}
     for decisions, named in ((None, (place,)), (tmp_path / "decisions.json", ())):
-        made = render_film(
-            tools(),
-            tmp_path / "project",
-            source,
-            tmp_path / "made.mp4",
-            settings=VideoSettings(verify="off"),
-            decisions=decisions,
-            overwrite=True,
-        )
+        made = render_film(tools(), *files, **how, decisions=decisions, overwrite=True)
         assert tuple(made.review) == named and made.ok == (not named)
 
 
@@ -166,7 +155,7 @@ PHOTOS = {"red": discs({RED: (128, 72)}), "blue": discs({BLUE: (128, 72)}), "yel
 def test_who_is_exempt_stays_and_nobody_else(rules: Rules, tmp_path: Path) -> None:
     source, out = film(tmp_path / "film.mp4", pair(30)), tmp_path / "out.mp4"
     result = redact(source, out, rules=rules)
-    for n, (before, after) in enumerate(zip(images_of(source), images_of(out), strict=True)):
+    for n, (before, after) in enumerate(zip(frames_of(source), frames_of(out), strict=True)):
         assert is_black(after, blue_at(n))
         x, y = (round(value) for value in red_at(n))
         part = np.s_[y - 15 : y + 16, x - 15 : x + 16]
@@ -187,8 +176,8 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
 # -- the second look ---------------------------------------------------------------------------------------------------
 
 
-def other_detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(name="other"))
+def other_detector(monkeypatch: pytest.MonkeyPatch, *blind: tuple[int, int, int]) -> None:
+    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(blind, "other"))
 
 
 @pytest.mark.slow
@@ -217,22 +206,28 @@ def test_the_second_look_is_content_with_a_covered_film_and_leaves_the_kept_alon
     assert result.ok and result.check is not None and result.check.frames == result.check.exempt == 10
 
 
-def blind_checker(monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = Discs(blind=[RED, BLUE, YELLOW], name="blind")
-    monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: checker)
+def test_what_is_covered_or_kept_is_no_finding_but_its_neighbours_and_a_face_inside_a_larger_box_are() -> None:
+    source, result = discs({RED: (60, 60), BLUE: (200, 60)}), discs({RED: (60, 60), YELLOW: (200, 60)})
+    pair = Frame(4, 4, 0.4, source), Frame(4, 4, 0.4, result)
+    for kept, exempt in (([38, 42, 80, 78], 1), ([0, 0, 255, 143], 0), ([120, 40, 139, 80], 0)):
+        boxes = np.array([kept], np.float32)
+        report = check_frames([pair], lambda _, boxes=boxes: boxes, Discs(), Colours())  # type: ignore[misc]
+        assert (report.frames, report.faces, report.exempt, len(report.findings)) == (1, 2, exempt, 1 - exempt), kept
+        for found in report.to_dict()["findings"]:
+            assert (found["frame"], found["time"], found["distance"]) == (4, 0.4, 0) and abs(found["box"][0] - 40) < 1
 
 
 @pytest.mark.slow
 def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blind_checker(monkeypatch)
+    other_detector(monkeypatch, RED, BLUE, YELLOW)
     source = film(tmp_path / "film.mp4", pair(8))
     how = tools(face_model=crop_model(), policy=Policy(verify=False), layer=2)
     result = redact(source, tmp_path / "new.mp4", how=how, settings={"mode": "ficgan", "verify": "sampled"})
     tree = result.to_dict()["check"]
     assert result.faces["generated"] and tree["frames"] == 2 and tree["findings"] == []
-    assert tree["checked"] is False and "blind found no face" in tree["reason"]
+    assert tree["checked"] is False and "other found no face" in tree["reason"]
     assert result.reidentified is None and any("was not checked" in note for note in result.notes)
     covered = redact(source, tmp_path / "black.mp4", settings={"verify": "sampled"})
     assert covered.reidentified is None and "not even in the source" in covered.to_dict()["check"]["reason"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -275,13 +275,13 @@ def test_bad_decisions_are_one_sentence(tree: dict[str, Any], decide: Callable[.
 
 
 @pytest.fixture
-def decide(tmp_path: Path) -> Iterator[Callable[..., Project]]:
+def decide(tmp_path: Path) -> Callable[..., Project]:
     def apply(**tree: Any) -> Project:
         path = tmp_path / "decisions.json"
         path.write_text(json.dumps({"schema": "ficgan-video-decisions/1", **tree}))
         return a_project(analysis="a1").apply_decisions(path)
 
-    yield apply
+    return apply
 
 
 def test_decisions_of_a_file_are_merged(decide: Callable[..., Project]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
-from stand_ins import Fixed, face
-from worlds import Reader, box_at, crop_model, face_at
+from stand_ins import Fixed, Reader, face
+from worlds import box_at, crop_model, face_at
 
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face, Paste
@@ -55,17 +55,6 @@ def job(index: int, *appearances: tuple[int, str, float, str], regions: Sequence
     image = np.random.default_rng(9).integers(0, 256, (120, 320, 3), dtype=np.uint8)
     shown = [Appearance(track, person, face(x, 30, 60), mode) for track, person, x, mode in appearances]
     return FrameJob(Frame(index, index, index / 25, image), shown, regions)
-
-
-@pytest.fixture
-def set_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets numbers of `identities`."""
-
-    def change(**numbers: float) -> None:
-        for name, value in numbers.items():
-            monkeypatch.setattr(module, name, value)
-
-    return change
 
 
 def renderer(face_model: FaceModel | None, gate: Gate | None = None, **changes: object) -> Renderer:
@@ -195,9 +184,9 @@ def test_who_is_recognised_with_every_attempt_is_masked_from_the_start(face_mode
 
 
 def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
-    face_model: FaceModel, set_to: Callable[..., None]
+    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_to(CHECK=0.3)
+    monkeypatch.setattr(module, "CHECK", 0.3)
     gate = FrameGate()
     render = renderer(face_model, gate)
     audition(render, numbered(0))
@@ -216,9 +205,9 @@ def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
 
 @pytest.mark.slow
 def test_doubtful_readings_are_followed_by_one_of_each_frame(
-    face_model: FaceModel, set_to: Callable[..., None]
+    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_to(CHECK=0.12)
+    monkeypatch.setattr(module, "CHECK", 0.12)
     gate = FrameGate(near=(3, 4), known=(5,))
     render = renderer(face_model, gate)  # three frames
     audition(render, numbered(0))
@@ -228,10 +217,8 @@ def test_doubtful_readings_are_followed_by_one_of_each_frame(
     assert gate.read == 5  # frames 0, 3, 4, 5 and 6
 
 
-def test_a_face_lost_for_a_moment_does_not_flicker(
-    face_model: FaceModel, monkeypatch: pytest.MonkeyPatch, set_to: Callable[..., None]
-) -> None:
-    set_to(HOLD=0.1)
+def test_a_face_lost_for_a_moment_does_not_flicker(face_model: FaceModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOLD", 0.1)
     see = face_model.see
 
     def turned(pairs: Sequence[tuple[Image, Face]], found=None) -> list[FaceReading]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ficgan.config import ModelConfig
 from ficgan.face_model import CropModel, FaceModel, ModelInfo
@@ -32,33 +32,15 @@ def face_at(box: NDArray[np.float64], score: float = 0.9) -> Face:
     return Face(box.astype(np.float32), (box[:2] + MARKS * (box[2:] - box[:2])).astype(np.float32), score)
 
 
-def crop_model(seed: int | None = 1, weights: int = 0) -> FaceModel:
+def crop_model(seed: int | None = 1) -> FaceModel:
     """Faces of 32² pixels from an untrained network and 60 made people."""
     config = ModelConfig(resolution=32, channel_base=256, channel_max=16, spatial_channels=4, mapping_layers=1)
-    torch.manual_seed(weights)
+    torch.manual_seed(0)
     model = FICGAN(config).eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
     bank = IdentityBank.from_codes(np.random.default_rng(0).normal(size=(60, 512)), np.arange(60), None, [], {})
     return CropModel(model, ModelInfo(Alignment().to_dict(), {}, {}), bank, k=20, seed=seed, precision="float32")
-
-
-@dataclass
-class Reader:
-    """A recogniser whose embeddings subclasses make."""
-
-    name: str = "gate"
-    metric: str = "euclidean"
-    match_threshold: float = 0.5
-
-    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> NDArray[np.float32]:
-        return np.zeros((len(np.asarray(landmarks)), 2), np.float32)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return float(np.linalg.norm(np.asarray(a) - np.asarray(b)))
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 @dataclass
@@ -87,32 +69,20 @@ class World:
     cuts: tuple[int, ...] = ()
     noise: float = 0.03
     """Standard deviation of a box's edges, in sizes."""
-    missed: float = 0.0
-    """Share of faces that the detector does not find."""
-    false: float = 0.0
-    """False boxes a frame, anywhere."""
     seed: int = 0
     owner: dict[int, int] = field(default_factory=dict)
-    """id() of a face → its actor, -1 for a false one."""
+    """id() of a face → its actor."""
 
     def detect(self, frame: int) -> list[Face]:
         rng = np.random.default_rng([self.seed, frame])
         faces = []
         for number, actor in enumerate(self.actors):
             box = actor.box(frame)
-            lucky = rng.random() >= self.missed
             error = rng.normal(size=4) * self.noise
-            if box is None or not actor.visible(frame) or not lucky:
-                continue
-            faces.append(self._own(face_at(box + error * np.sqrt(np.prod(box[2:] - box[:2]))), number))
-        for _ in range(rng.poisson(self.false)):
-            size = rng.uniform(20, 80)
-            faces.append(self._own(face_at(box_at(rng.uniform(0, 1000), rng.uniform(0, 1000), size), 0.4), -1))
+            if box is not None and actor.visible(frame):
+                faces.append(face_at(box + error * np.sqrt(np.prod(box[2:] - box[:2]))))
+                self.owner[id(faces[-1])] = number
         return [faces[number] for number in rng.permutation(len(faces))]
-
-    def _own(self, face: Face, number: int) -> Face:
-        self.owner[id(face)] = number
-        return face
 
     def follow(self, stride: int = 1) -> list[Tracklet]:
         """Tracklets when the detector looks at every `stride`-th frame and after cuts."""
@@ -127,7 +97,7 @@ class World:
         return [self.owner[id(one.face)] for one in tracklet.sightings]
 
     def switches(self, tracklets: list[Tracklet]) -> int:
-        """How often a tracklet goes from one actor to another; false boxes count as an actor."""
+        """How often a tracklet goes from one actor to another."""
         return sum(int((np.diff(self.owners(one)) != 0).sum()) for one in tracklets)
 
 

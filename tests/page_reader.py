@@ -26,6 +26,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text: dict[str, str] = {}
+        self.words = ""
         self.feed(text)
         self.close()
         assert self.open == []
@@ -43,6 +44,7 @@ class Page(HTMLParser):
         tag, one = self.elements[-1] if self.elements else ("", {})
         owner = one.get("id") or one.get("class") or tag
         self.text[owner] = self.text.get(owner, "") + data
+        self.words += data
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
