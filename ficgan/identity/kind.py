@@ -50,8 +50,8 @@ UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.f
 # Numbers by which a kind predicts how its people are read.
 TERMS = len(ETHNICITIES) + 6
 # Ages, years, and the shares of recognisers' thresholds that count there. Of strangers .55 are one person to dlib below
-# 4 years, .45 below 7, .21 below 12, .13 below 18, and .06 of men and women. With .67 it would be .06 of babies, too;
-# with .75 their new faces are as hard to tell from others' of their kind as those of grown-ups.
+# 4 years, .45 below 7, .21 below 12, .13 below 18, and .06 to .07 of grown-ups of one gender. With .67 of the threshold
+# it would be about as few of babies; .75 is stricter.
 _ALIKE = (6.0, 10.0, 15.0, 20.0), (0.75, 0.87, 0.92, 1.0)
 # How many of the AGES are small children's.
 _CHILDHOOD = 2

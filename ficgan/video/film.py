@@ -290,9 +290,9 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
         with open_video(made) as result:
             frames = zip(source.frames(wanted=wanted), result.frames(wanted=wanted), strict=False)
             pairs = (pair for pair in frames if step(pair[0].index) is None)
-            return check_frames(
-                pairs, plan.kept_at, detector, gate, expected=any(not track.kind for track in film.tracks)
-            )
+            expected, model = any(not track.kind for track in film.tracks), task.tools.face_model
+            keeps_kind = generated and model is not None and model.keeps_kind
+            return check_frames(pairs, plan.kept_at, detector, gate, expected=expected, keeps_kind=keeps_kind)
 
     report = compared(lambda frame: frame % every == offset)
     found = {finding.frame for finding in report.findings if plan.recognised([finding])}
@@ -316,6 +316,7 @@ def check_frames(
     recognizer: Recognizer,
     *,
     expected: bool = True,
+    keeps_kind: bool = False,
 ) -> CheckReport:
     """Look for faces of the source that the recogniser still knows at the same place of the result.
 
@@ -324,6 +325,7 @@ def check_frames(
         kept_at: boxes [n,4] of the faces that rules keep in a frame.
         detector: should not be the one that found the faces.
         expected: whether the film has faces. A detector that then finds none, even in the source, proves nothing.
+        keeps_kind: whether new faces keep their source's kind, so that `match_share` counts.
     """
     report, sighted = CheckReport(detector.name, public_name(recognizer)), not expected
     for source, result in pairs:
@@ -341,7 +343,7 @@ def check_frames(
         for face, at, a, b in zip(seen, marks, before, after, strict=True):
             if not matching(recognizer, a, b):
                 continue
-            share = match_share(read_kinds([source.image], [at])[0])
+            share = match_share(read_kinds([source.image], [at])[0] if keeps_kind else None)
             if names := matching(recognizer, a, b, share):
                 x0, y0, x1, y1 = (float(value) for value in face.box)
                 distance = float(recognizer.distance(a, b)) / share

@@ -217,6 +217,25 @@ def test_what_is_covered_or_kept_is_no_finding_but_its_neighbours_and_a_face_ins
             assert (found["frame"], found["time"], found["distance"]) == (4, 0.4, 0) and abs(found["box"][0] - 40) < 1
 
 
+def test_less_of_the_threshold_counts_for_new_faces_of_children_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child's new face at .8 of the threshold is another child; a cover at .8 does not hide it."""
+    child = np.r_[np.zeros(8), 1].astype(np.float32)
+    monkeypatch.setattr("ficgan.video.film.read_kinds", lambda images, marks: [child] * len(images))
+
+    class Near(Colours):
+        def distance(self, a: Any, b: Any) -> float:
+            return 0.8 * self.match_threshold
+
+        def is_match(self, a: Any, b: Any) -> bool:
+            return self.distance(a, b) < self.match_threshold
+
+    picture = discs({RED: (60, 60)})
+    one, nobody = Frame(0, 0, 0.0, picture), np.zeros((0, 4), np.float32)
+    for keeps_kind, known in ((False, 1), (True, 0)):
+        report = check_frames([(one, one)], lambda _: nobody, Discs(), Near(), keeps_kind=keeps_kind)
+        assert (report.faces, len(report.findings)) == (1, known)
+
+
 @pytest.mark.slow
 def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
