@@ -199,7 +199,7 @@ class FrameModel(FaceModel):
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        mouth = read_teeth(bare, model.mask, model.shape.front, model.warp)
+        mouth = read_teeth(bare, read.points[0], model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
@@ -344,6 +344,7 @@ class FrameModel(FaceModel):
             seed=seed,
             grid=made.grid,
             forehead=place.forehead if made.new else None,
+            hair=made.hair,
             pores=renderer.pores if made.new and place.look.pores else None,
             source=place.moment.read.points[0] if made.new else None,
         )

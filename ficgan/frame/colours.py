@@ -37,13 +37,17 @@ _FOLLOWS, _MOST, _MOST_OF_LIPS = 0.8, 0.25, 0.5
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
 # Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
-_RELIEF, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), (0.7, 1.8)
+_RELIEF, _WEAKENED, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), 0.7, (1.8, 1.7, 1.3, 1.0)
 # How much stronger it is made than it shall be: pasting blurs.
 _PASTED = 1.12
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
 _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
+# Side of the square around hair in which skin counts as hair, pixels.
+_BESIDE_HAIR = 7
+# Change of light that leaves skin as it is.
+_UNTOUCHED = 0.005
 # Numbers of `read_tones`.
 TONES = 3 * len(_SHARES)
 
@@ -99,7 +103,7 @@ def _beside_skin(texture: Floats, pixels: Floats, lips: Floats) -> Floats:
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:
-    """How strong bands of fine light and shade are on parts of a face: float32 [6,3], of logarithms.
+    """How strong bands of fine light and shade are on parts of a face: float32 [6,4], of logarithms.
 
     Args:
         parts: float32 [6,R,R], shares of each; of eyes and brows the last.
@@ -113,8 +117,9 @@ def with_relief(texture: Floats, relief: Floats, parts: Floats, old: float) -> F
     Eyes are only made weaker, but for the `old`, 0 … 1.
     """
     bands = _bands(texture)
-    gains = np.clip(_PASTED * relief / (_strengths(bands, parts) + np.float32(1e-4)), *_RAISED)
-    gains[-1] = np.minimum(gains[-1], 1 + old * (_RAISED[1] - 1))
+    most = np.array(_RAISED, np.float32)
+    gains = np.clip(_PASTED * relief / (_strengths(bands, parts) + np.float32(1e-4)), _WEAKENED, most)
+    gains[-1] = np.minimum(gains[-1], 1 + old * (most - 1))
     return shaded(texture, np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands).astype(np.float32))
 
 
@@ -138,6 +143,20 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     dark = 1 - (texture @ LUMA) / np.maximum(bare @ LUMA, np.float32(_BLACK))
     share = between * np.clip(dark / np.float32(_HAIRY), 0, 1)
     out: Floats = texture + share[..., None] * (bare - texture)
+    return out
+
+
+def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
+    """A change [R,R,3] of a texture that makes nothing lighter than the skin beside what is changed."""
+    light, logs = change @ LUMA, np.log(np.maximum(texture, 0) + np.float32(_BLACK))
+    beside = np.zeros(light.shape, np.float32)
+    beside.ravel()[skin] = np.abs(light).ravel()[skin] < np.float32(_UNTOUCHED)
+    usual = np.median(logs[beside > 0], axis=0)
+    bare = usual + _spread(np.dstack([logs - usual, np.ones_like(light)]) * beside[..., None], _LIGHT * len(light))
+    lighter = np.maximum(light, 0)
+    allowed = np.clip((np.exp(bare) - np.float32(_BLACK) - texture) @ LUMA, 0, lighter)
+    share = allowed.sum() / max(float(lighter.sum()), 1e-6)  # as much of what becomes darker
+    out: Floats = change * np.where(light > 0, allowed / np.maximum(lighter, 1e-6), share)[..., None]
     return out
 
 
@@ -218,12 +237,13 @@ def plainer(texture: Floats) -> Floats:
     return out
 
 
-def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) -> Floats:
+def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | float, not_skin: Floats) -> Floats:
     """A texture [R,R,3] whose border has the source's colours, and whose skin has its coarse light and colours.
 
     Light multiplies, so it is logarithms that are compared: what is added to skin would lift dark eyes and brows to
     grey, or sink them into black. Hair, a hat or a hand over the border counts little: it differs from the face beside
-    it, and more than light would. `not_skin` [R,R] is 1 on brows, eyes, lips and beards.
+    it, and more than light would; `hair` [R,R] that stays, and skin beside it, count nothing. `not_skin` [R,R] is 1 on
+    brows, eyes, lips and beards.
     """
     import cv2
 
@@ -234,7 +254,9 @@ def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) 
 
     small, colours = reduced(mask), reduced(source.astype(np.float32) / 255)
     difference = np.log(colours + np.float32(_BLACK)) - np.log(np.maximum(reduced(made), 0) + np.float32(_BLACK))
-    skin = small >= 0.85
+    stays = np.zeros_like(mask) + np.float32(hair)
+    bare = reduced(cv2.dilate(stays, np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))) < 0.1
+    skin = (small >= 0.85) & bare
     plain = skin & (reduced(not_skin) < 0.5)
     cast = (
         np.clip(np.median(difference[plain], axis=0), -_MOST_CAST, _MOST_CAST)
@@ -242,7 +264,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, not_skin: Floats) 
         else np.zeros(3, np.float32)
     )
     difference -= cast
-    ring = ((small > 0.02) & (small < 0.85)).astype(np.float32)
+    ring = ((small > 0.02) & (small < 0.85) & bare).astype(np.float32)
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
     odd = brightest(np.abs(difference - usual)) / np.float32(_ODD)
     inside = skin.astype(np.float32)

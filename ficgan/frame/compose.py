@@ -36,6 +36,8 @@ _REACH, _CELLS = 24.0, 32
 _ALONG = 6.0
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
+# Side of the square around hair, pixels of the frame, in which no forehead is drawn.
+_BESIDE_HAIR = 5
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
@@ -168,6 +170,7 @@ def paste_texture(
     seed: int = 0,
     grid: Floats | None = None,
     forehead: Forehead | None = None,
+    hair: Floats | float = 0.0,
     pores: Floats | None = None,
     source: Doubles | None = None,
 ) -> Paste:
@@ -179,7 +182,7 @@ def paste_texture(
         source: [468,≥2] the source's mesh, upright units: its surroundings move with the outline, so that no rim of the
             source stays beside a slimmer face, and a wider one is no halo. None: they stay.
         look, seed: grain to add, None: none; and its seed.
-        forehead: skin above the mask that is laid on, too.
+        forehead: skin above the mask that is laid on, too; but not where [R,R] there is `hair` that stays.
         pores: float32 [n,n], a pattern in the frame that is added until skin is as fine as `look` says.
     """
     import cv2
@@ -202,6 +205,7 @@ def paste_texture(
     if pores is not None and look is not None and look.pores:
         mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
         amount = placed.pores_for(look, mesh, grain is not None)
+    bare: Floats = 1 - cv2.dilate(np.zeros_like(mask) + np.float32(hair), np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes
@@ -212,7 +216,9 @@ def paste_texture(
         share *= sure
         share[share < 1 / 255] = 0
         if forehead is not None:
-            new, share = _with_forehead(new, share, forehead, x0, y0 + first, 0.0 if look is None else look.fine)
+            free: Any = cv2.remap(bare, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            fine = 0.0 if look is None else look.fine
+            new, share = _with_forehead(new, share, free, forehead, x0, y0 + first, fine)
         if grain is not None:
             new += grain[strip, :, None]
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
@@ -366,15 +372,15 @@ def _dense(outline: Doubles) -> Doubles:
 
 
 def _with_forehead(
-    new: Floats, share: Floats, forehead: Forehead, x0: int, y0: int, fine: float
+    new: Floats, share: Floats, free: Floats, forehead: Forehead, x0: int, y0: int, fine: float
 ) -> tuple[Floats, Floats]:
-    """Colours [h,w,3] and weights [h,w] of a strip that begins at (x0, y0), with the forehead beside the face."""
+    """Colours [h,w,3] and weights [h,w] of a strip that begins at (x0, y0), with the forehead where it is `free`."""
     import cv2
 
     matrix = forehead.matrix.copy()
     matrix[:, 2] += matrix[:, :2] @ (x0, y0)
     skin: Any = cv2.warpAffine(forehead.fill, invert(matrix), share.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
-    above: Any = cv2.warpAffine(forehead.weight, invert(matrix), share.shape[::-1])
+    above: Any = free * cv2.warpAffine(forehead.weight, invert(matrix), share.shape[::-1])
     if fine:
         fine_matrix = _FINER * matrix
         fine_matrix[:, 2] += (_FINER - 1) / 2

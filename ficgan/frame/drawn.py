@@ -218,10 +218,12 @@ _BRIGHT, _DARK = 0.3, 0.15
 # Of the skin's: luminances of the brightest pixels between which there are teeth, of the darkest between which there is
 # no hollow, and redness of the brightest between which they are lips. In 100 photos most open mouths had less than .8.
 _TEETH, _HOLLOW, _REDNESS = (0.65, 0.95), (0.3, 0.55), (0.75, 1.0)
+# Share of the inside that is dark at which a line between lips becomes a hollow.
+_WIDE = (0.15, 0.4)
 # Least redness of skin; that of a photo without colours is nothing to compare with.
 _LEAST_REDNESS = 0.1
-# How dark gaps between teeth stay, of the lender's: in a half-open mouth whole ones look like braces.
-_GAPS = 0.65
+# How dark gaps between teeth are, of the lender's, and at most: in a half-open mouth darker ones look like braces.
+_GAPS, _MOST_GAP = 2.0, 0.35
 # RGB of what lies behind the teeth, at luminance 1; share of their colour that the brightest pixels keep.
 _RED, _COLOUR = (1.35, 0.88, 0.85), 0.8
 # Depth in widths over which the lips' own line gives way to the drawing.
@@ -287,12 +289,13 @@ def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
 
-def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Floats:
+def read_teeth(texture: Image, points: Array, mask: Floats, front: Floats, warp: Warp) -> Floats:
     """Colours and content between the lips of a source's texture uint8 [R,R,3], under the mask [R,R] of the face: [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
-    that the darkest is the hollow of the mouth.
+    that the darkest is the hollow of the mouth; 0 where the lips of the mesh [≥468,≥2] touch.
     """
+    opening = _Mouth.of(points).opening
     window, inside, _ = _opening((front[LIPS_INNER] - LO) / warp.step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
@@ -302,13 +305,15 @@ def read_teeth(texture: Image, mask: Floats, front: Floats, warp: Warp) -> Float
     bright, dark = colours[grey >= high].mean(0), float(grey[grey <= low].mean())
     level = float(bright @ LUMA)
     reddish = _redness(bright) / max(_redness(skin), _LEAST_REDNESS)
+    hollow = float((grey < _HOLLOW[0] * (skin @ LUMA)).mean())
     # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
     bright = level + _COLOUR * (bright - level)
     sure = _smooth(
         np.array([*(np.array([level, dark]) / max(float(skin @ LUMA), 0.02)), reddish]),
         *np.transpose([_TEETH, _HOLLOW, _REDNESS]),
     )
-    return np.array([*bright, dark, sure[0] * (1 - sure[2]), 1 - sure[1]], np.float32)
+    apart, wide = (_smooth(np.array(share), *ends) for share, ends in ((opening, _OPEN), (hollow, _WIDE)))
+    return np.array([*bright, dark, apart * sure[0] * (1 - sure[2]), apart * wide * (1 - sure[1])], np.float32)
 
 
 def _redness(colour: Array) -> float:
@@ -349,7 +354,7 @@ def with_teeth(
     rows, columns = teeth.shape
     lent = teeth.astype(np.float32) / np.float32(TEETH_UNIT)
     without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 16, 1)), np.uint8))
-    lent = without + np.float32(_GAPS) * (lent - without)
+    lent = without + np.maximum(np.float32(_GAPS) * (lent - without), -np.float32(_MOST_GAP))
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)

@@ -167,7 +167,7 @@ _REDDER = np.array([0.63, -0.18, -0.75], np.float32)
 # How much darker redder skin is; widths between which blotches lie, frame pixels.
 _DARKER, _BLOTCHES = 0.7, (1.3, 5.0)
 # The strongest that are added, and the share of the photo's that a face gets: they do not lie where a face has them.
-_MOST_BLOTCHES, _BLOTCHY = 0.015, 0.75
+_MOST_BLOTCHES, _BLOTCHY = 0.007, 0.75
 
 
 def read_blotches(texture: Floats, skin: NDArray[np.int64]) -> float:

@@ -43,7 +43,8 @@ _OLD = (40.0, 65.0)
 # How much of the unevenness that the network draws on skin the old keep.
 _UNEVEN = 0.6
 # Of `AppearanceModel.brows`: at ages, the darkest and the lightest that are drawn; about .8 of people lie between.
-_AGES, _DARKEST_BROWS, _LIGHTEST_BROWS = (1, 6, 15, 50, 70), (0.05, -0.1, -0.6, -0.6, -0.2), (0.6, 0.4, 0.3, 0.3, 0.5)
+_AGES = (1, 6, 15, 35, 50, 70)
+_DARKEST_BROWS, _LIGHTEST_BROWS = (0.05, -0.1, -0.6, -0.45, -0.1, 0.0), (0.6, 0.4, 0.3, 0.35, 0.5, 0.6)
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
 # New faces whose lenders are remembered: more than a film shows at once.
@@ -62,7 +63,7 @@ class Place:
         glasses: float32 [7] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        tones, relief: float32 [18] of `read_tones`, [6,3] of `read_relief`.
+        tones, relief: float32 [18] of `read_tones`, [6,4] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -218,7 +219,7 @@ class FaceRenderer:
         other = model.not_skin  # a beard's colours are no light: it is drawn later
         if taken is not None and _is_grown_man(row):
             other = np.maximum(other, hidden(place.beard, len(other)))
-        texture = colours.matched_border(texture, place.texture, self.mask(1.0) * (1 - hair), other)
+        texture = colours.matched_border(texture, place.texture, self.mask(1.0), hair, other)
         if taken is not None:
             reddened = colours.with_lips(texture, place.tones, self.skin, model.lips)
             texture = texture + self._share(taken) * (reddened - texture)
@@ -229,13 +230,18 @@ class FaceRenderer:
         model, out = self.model, texture.copy()
         rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
         reads, gives = model.moustache
-        change = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED) * gives.reshape(-1, 3)
+        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+        wanted = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED)
+        change = np.zeros_like(out)
+        change.reshape(-1, 3)[model.pixels] = wanted * contrast * gives.reshape(-1, 3)
+        if wanted > 0:
+            change = colours.no_lighter(out, change, self.skin)
+        out += share * _greyed(change, moment)
         reads, gives = model.brows
         brows = float(reads @ rest)
         darkest, lightest = np.interp(age, _AGES, _DARKEST_BROWS), np.interp(age, _AGES, _LIGHTEST_BROWS)
-        change += np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
+        change = np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
         change += self._trace.taken_from(rest)[:, None]
-        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
         out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
         # A mean of brows of many colours is grey beside skin: hairs are of the skin's own colour, but darker.
         skin = out[(self.mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)

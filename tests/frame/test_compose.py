@@ -173,25 +173,25 @@ def test_a_colour_cast_is_removed_at_the_border(
     exact = source.astype(np.float32) / 255
     cast = np.exp(np.array([-0.2, 0.12, -0.04], np.float32))  # of light, which multiplies
     other = cast * (exact + 0.03) - 0.03
-    np.testing.assert_allclose(matched_border(other, source, mask, np.zeros_like(mask)), exact, atol=2e-3)
-    np.testing.assert_allclose(matched_border(exact, source, mask, np.zeros_like(mask)), exact, atol=1e-3)
+    np.testing.assert_allclose(matched_border(other, source, mask, 0.0, np.zeros_like(mask)), exact, atol=2e-3)
+    np.testing.assert_allclose(matched_border(exact, source, mask, 0.0, np.zeros_like(mask)), exact, atol=1e-3)
     # What differs inside is the new face: it stays.
     other[40:56, 40:56] += 0.2
-    left = (matched_border(other, source, mask, np.zeros_like(mask)) - exact)[44:52, 44:52].mean()
+    left = (matched_border(other, source, mask, 0.0, np.zeros_like(mask)) - exact)[44:52, 44:52].mean()
     assert 0.16 < left <= 0.2
     # What differs as light does is the source's.
     shaded = exact + np.linspace(-0.1, 0.1, len(mask), dtype=np.float32)[:, None]
-    lit = matched_border(shaded, source, mask, np.zeros_like(mask)) - exact
+    lit = matched_border(shaded, source, mask, 0.0, np.zeros_like(mask)) - exact
     assert np.abs(lit[mask > 0.999]).mean() < 0.3 * np.abs((shaded - exact)[mask > 0.999]).mean()
     # A bright border bleaches nothing, and dark brows darken nothing.
     bright, rows = exact.copy(), np.arange(len(mask))[:, None, None]
     bright[(mask > 0.02) & (mask < 0.85)] -= 0.2
     inner, brows = mask > 0.999, (mask * ((rows[..., 0] > 30) & (rows[..., 0] < 45))).astype(np.float32)
-    assert abs(np.median((matched_border(bright, source, mask, np.zeros_like(mask)) - exact)[inner])) < 0.025
+    assert abs(np.median((matched_border(bright, source, mask, 0.0, np.zeros_like(mask)) - exact)[inner])) < 0.025
     darker = exact.copy()
     darker[brows > 0.5] -= 0.3
     plain = inner & (brows == 0)
-    assert abs(np.median((matched_border(darker, source, mask, brows) - exact)[plain])) < 0.005
+    assert abs(np.median((matched_border(darker, source, mask, 0.0, brows) - exact)[plain])) < 0.005
 
 
 def test_a_blurred_photo_gets_a_blurred_face(

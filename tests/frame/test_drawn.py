@@ -151,11 +151,13 @@ def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, midd
     pixels = (np.column_stack([shape.front, shape.front[:, :1]])[:, :2] - LO) / big.step
     texture[cv2.dilate(inside(pixels, (128, 128)).astype(np.uint8), np.ones((5, 5), np.uint8)) > 0] = LIP
     texture[inside(pixels, (128, 128))] = middle
-    seen = read_teeth(texture, frame_mask(shape.front, 128), shape.front, big)
+    mask = frame_mask(shape.front, 128)
+    seen = read_teeth(texture, opened(shape, 0.3), mask, shape.front, big)
     np.testing.assert_allclose(seen[4:], sure, atol=0.01)
     grey = np.array(middle) @ [0.299, 0.587, 0.114] / 255
     wanted = grey + _COLOUR * (np.array(middle) / 255 - grey)
     np.testing.assert_allclose(seen[:3], wanted, atol=0.02)
+    assert not read_teeth(texture, opened(shape, 0.02), mask, shape.front, big)[4:].any(), "lips that touch"
 
 
 @pytest.mark.parametrize("finer", [1, 2])
