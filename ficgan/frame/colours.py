@@ -31,8 +31,8 @@ _LIGHT, _COLOUR, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.5, 0.2, 0.7
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Edges of the shares of skin, by light, whose colours are compared.
 _SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
-# How far lips follow; most that colours change, of skin and of lips.
-_FOLLOWS, _MOST, _MOST_OF_LIPS = 0.8, 0.25, 0.5
+# How far lips follow; most that colours change, of skin and of lips; most light of lips beside skin, logarithms.
+_FOLLOWS, _MOST, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.25, 0.5, 0.1
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -87,7 +87,11 @@ def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, tone
 def with_lips(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
     """A texture whose lips are as dark and as red beside its skin as `read_tones` says."""
     pixels = np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK))
-    change = _split(tones)[1] - _beside_skin(texture, pixels, lips)
+    wanted = _split(tones)[1]
+    light = np.float32(wanted @ LUMA)
+    if wanted[0] < light:  # hair, shine or paint: no lips are less red than the skin
+        wanted = np.full(3, light)
+    change = np.minimum(wanted, wanted - light + _LIGHTEST_LIPS) - _beside_skin(texture, pixels, lips)
     colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
     out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
     return out

@@ -223,7 +223,7 @@ _WIDE = (0.15, 0.4)
 # Least redness of skin; that of a photo without colours is nothing to compare with.
 _LEAST_REDNESS = 0.1
 # How dark gaps between teeth are, of the lender's, and at most: in a half-open mouth darker ones look like braces.
-_GAPS, _MOST_GAP = 2.0, 0.35
+_GAPS, _MOST_GAP = 1.5, 0.22
 # RGB of what lies behind the teeth, at luminance 1; share of their colour that the brightest pixels keep.
 _RED, _COLOUR = (1.35, 0.88, 0.85), 0.8
 # Depth in widths over which the lips' own line gives way to the drawing.

@@ -1,7 +1,7 @@
 """Glasses: whether a face wears some, and others that are drawn in their place.
 
-A new face covers the glasses, but their arms beside it stay. New ones begin where these arms end and have their colour;
-their form is drawn by chance. A mean of many people, some of whom wear glasses, has a trace of them, which is taken
+A new face covers the glasses, but their arms beside it stay. New ones begin where these arms end and have their colour,
+and that of dark lenses; their form is drawn by chance. A mean of many people, some of whom wear glasses, has a trace of them, which is taken
 away.
 """
 
@@ -35,6 +35,11 @@ UNSURE, SURE = -0.6, -0.35
 _TEMPLE, _ABOVE, _BELOW = 0.62, 0.32, 0.18
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
+# Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
+# dark, and light of theirs, of the cheek's, between which they are clear and tinted; how much a tint hides.
+_BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.42, 0.34), 0.96
+# How much larger dark lenses are, and colour of their rims, of theirs.
+_LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
 _FORMS, _CLEAR = (2.2, 4.0), 0.08
 
@@ -108,12 +113,12 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
         warp: of the frame.
 
     Returns:
-        float32 [7]: log odds that there are glasses; y of the left and of the right arm in the frame; their red, green
-        and blue, and contrast, in [0,1].
+        float32 [11]: log odds that there are glasses; y of the left and of the right arm in the frame; their red, green
+        and blue, and contrast, in [0,1]; how far lenses are tinted, 0 … 1, and their red, green and blue.
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
-    heights, colours, contrasts = [], [], []
+    heights, colours, contrasts, lenses, cheeks = [], [], [], [], []
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     for side, (x, y) in zip((-1, 1), middles, strict=True):
@@ -126,8 +131,14 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
         heights.append(ys[odd.argmax()])
         colours.append(block[odd.argmax()])
         contrasts.append(odd.max())
+        left, right = np.rint((x + np.array([-_BESIDE, _BESIDE]) * apart - LO[0]) / warp.step[0]).astype(int)
+        for found, ends in ((lenses, _LENS), (cheeks, _CHEEK)):
+            top, low = np.rint((y + np.array(ends) * apart - LO[1]) / warp.step[1]).astype(int)
+            found.append(np.median(seen[top : low + 1, left : right + 1].reshape(-1, 3), axis=0))
+    light = np.mean(luminance(np.array(lenses)) / np.maximum(luminance(np.array(cheeks)), 0.02))
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
-    return np.array([evidence, *heights, *np.mean(colours, 0), np.mean(contrasts)], np.float32)
+    arms = [*heights, *np.mean(colours, 0), np.mean(contrasts)]
+    return np.array([evidence, *arms, np.interp(-light, -np.array(_TINTED), (0, 1)), *np.mean(lenses, 0)], np.float32)
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
@@ -135,17 +146,20 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
-        glasses: float32 [7] of `read_glasses`.
+        glasses: float32 [11] of `read_glasses`.
         chance: in [0,1), draws their form.
         front, warp: as of `read_glasses`.
     """
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
         return texture
-    arms, colour, contrast = glasses[1:3], glasses[3:6], float(glasses[6])
+    arms, colour, contrast, tint, lens = glasses[1:3], glasses[3:6], float(glasses[6]), float(glasses[7]), glasses[8:]
     rng = np.random.default_rng([int(chance * 2**31), 1])
     form, half, high = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS))
+    half, high = half + tint * _LARGER, high + tint * _LARGER
     rim = float(np.interp(contrast, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
+    # Beside dark lenses what is most unlike the rest is skin.
+    colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
@@ -158,12 +172,15 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     def line(distance: Floats, width: float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
 
-    drawn, shadow = np.zeros_like(xs), np.zeros_like(xs)
+    drawn, shadow, tinted = np.zeros_like(xs), np.zeros_like(xs), np.zeros_like(xs)
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
         end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far = (np.abs((xs - x) / half) ** form + np.abs((ys - y) / high) ** form) ** (1 / form)  # 1 on the outline
         distance = np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
+        # Tinted glass is darkest above.
+        within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
+        tinted = np.maximum(tinted, within * (0.92 - 0.08 * np.clip((ys - y) / high, -1, 1)))
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
@@ -177,6 +194,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     gleam = 1 + 0.25 * np.sin(9 * xs / apart + 6 * chance)  # metal and plastic are nowhere evenly light
     out = texture.copy()
     out[rows] *= 1 - 0.12 * share * shadow[..., None]
+    out[rows] += (share * tint * _HIDES * tinted)[..., None] * (lens - out[rows])
     out[rows] += drawn[..., None] * (np.clip(colour * gleam[..., None], 0, 1) - out[rows])
     return out
 

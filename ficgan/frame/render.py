@@ -60,7 +60,7 @@ class Place:
     Args:
         texture: uint8 [R,R,3] of the source.
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
-        glasses: float32 [7] of `read_glasses`.
+        glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
         tones, relief: float32 [18] of `read_tones`, [6,4] of `read_relief`.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, FaceShape, Warp
-from ficgan.frame.glasses import SURE, UNSURE, with_glasses
+from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
 
 Floats = NDArray[np.float32]
+CLEAR = (0.0, 0.6, 0.6, 0.6)  # lenses
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def test_rims_meet_the_arms_where_they_leave_the_face(
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
     colour = np.array([0.1, 0.2, 0.3])
     arms = eyes[:, 1] + rise * apart
-    made = with_glasses(skin, np.float32([SURE, *arms, *colour, 0.3]), chance, shape.front, warp)
+    made = with_glasses(skin, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, shape.front, warp)
     drawn = np.abs(made - skin).max(2)
     step = warp.step * 127 / 255
     for eye, side, arm in zip(eyes, (-1, 1), arms, strict=True):
@@ -48,7 +50,19 @@ def test_without_evidence_there_are_none_and_with_some_they_are_faint(shape: Fac
     warp, (eyes, _) = Warp(shape.front, 128), places(shape)
     strength = []
     for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9):
-        glasses = np.float32([evidence, *eyes[:, 1], 0, 0, 0, 0.3])
+        glasses = np.float32([evidence, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR])
         strength.append(float(np.abs(with_glasses(skin, glasses, 0.3, shape.front, warp) - skin).max()))
     assert strength[:2] == [0, 0] and strength[3] == strength[4] > 0.5
     assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
+
+
+def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape, skin: Floats) -> None:
+    """What was drawn is read again: a tint of its colour over the eyes, or none."""
+    warp, (eyes, _) = Warp(shape.front, 128), places(shape)
+    for tint in (0.0, 1.0):
+        glasses = np.array([SURE, *eyes[:, 1], 0, 0, 0, 0.3, tint, 0.1, 0.12, 0.2], np.float32)
+        made = with_glasses(skin, glasses, 0.3, shape.front, warp)
+        small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
+        read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
+        assert read[7] == pytest.approx(tint, abs=0.01)
+        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else skin[0, 0], atol=0.06)
