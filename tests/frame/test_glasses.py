@@ -65,4 +65,4 @@ def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape, skin: Flo
         small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
         read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
         assert read[7] == pytest.approx(tint, abs=0.01)
-        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else skin[0, 0], atol=0.06)
+        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else skin[0, 0], atol=0.1)
