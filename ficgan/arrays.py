@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Image = NDArray[np.uint8]
 # Weights of red, green and blue in the luma of BT.601.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+# Least deviation of a blur of a picture made smaller, its pixels; square of what making it small and large again adds.
+_FINEST, _SPREAD = 2.0, 0.2
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:
@@ -42,6 +44,34 @@ def to_pixels(images: torch.Tensor) -> NDArray[np.uint8]:
 
     scaled = images.float().clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)
     return scaled.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def blurred(picture: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    """A picture [h,w] or [h,w,C], blurred: a wide blur of a smaller picture, in a fraction of the time.
+
+    Args:
+        sigma: standard deviation, pixels. Of white noise the result is wrong by less than a fiftieth of its deviation.
+    """
+    import cv2
+
+    height, width = picture.shape[:2]
+    times = 2 ** max(int(np.log2(max(sigma / _FINEST, 1))), 0)
+    if times > 1:
+        small = max(height // times, 1), max(width // times, 1)
+        sigma = float(np.sqrt((sigma / times) ** 2 - _SPREAD))  # making it small and large again blurs, too
+        reduced = cv2.resize(picture, small[::-1], interpolation=cv2.INTER_AREA)
+        reduced = cv2.GaussianBlur(reduced, (0, 0), sigma)
+        out = cv2.resize(reduced, (width, height), interpolation=cv2.INTER_LINEAR)
+    else:
+        out = cv2.GaussianBlur(picture, (0, 0), sigma)
+    return np.asarray(out, np.float32)
+
+
+def carried(image: NDArray[np.float32], weight: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    """An image [h,w,C] blurred under a weight [h,w], and carried on where that is 0."""
+    packed = np.dstack([image * weight[..., None], weight])
+    total = blurred(packed, sigma) + np.float32(1e-3) * blurred(packed, 4 * sigma)
+    return np.asarray(total[..., :-1] / np.maximum(total[..., -1:], 1e-9), np.float32)
 
 
 def resize(image: Image, size: int) -> Image:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, brightest, grey_of
+from ficgan.arrays import LUMA, blurred, brightest, carried, grey_of
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -24,9 +24,9 @@ _DARKEST = 0.15
 _FEATURES = 1 / 16
 # Standard deviation of the blur that takes spots of colour away, of the side.
 _SPOTS = 0.035
-# Blurs of the light and of the colours that skin takes over from the source, of the side; differences, in logarithms,
-# that are neither, and those at the border that are no light; most that light changes.
-_LIGHT, _COLOUR, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.5, 0.2, 0.7
+# Blurs of the light and of the colours that skin takes over from the source, and of those at the border, of the side;
+# differences, in logarithms, that are neither, and those at the border that are no light; most that light changes.
+_LIGHT, _COLOUR, _NEAR_BORDER, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.05, 0.5, 0.2, 0.7
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Edges of the shares of skin, by light, whose colours are compared.
@@ -133,11 +133,10 @@ def _strengths(bands: Floats, parts: Floats) -> Floats:
 
 
 def _bands(texture: Floats) -> Floats:
-    import cv2
 
     light = np.log(np.maximum(texture @ LUMA, 0) + np.float32(_BLACK))
-    blurred = [cv2.GaussianBlur(light, (0, 0), sigma) for sigma in _RELIEF]
-    return np.stack([finer - coarser for finer, coarser in pairwise(blurred)])
+    levels = [blurred(light, sigma) for sigma in _RELIEF]
+    return np.stack([finer - coarser for finer, coarser in pairwise(levels)])
 
 
 def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
@@ -156,9 +155,9 @@ def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
     beside = np.zeros(light.shape, np.float32)
     beside.ravel()[skin] = np.abs(light).ravel()[skin] < np.float32(_UNTOUCHED)
     usual = np.median(logs[beside > 0], axis=0)
-    bare = usual + _spread(np.dstack([logs - usual, np.ones_like(light)]) * beside[..., None], _LIGHT * len(light))
+    bare = np.exp(carried(logs - usual, beside, _LIGHT * len(light)) + usual) - np.float32(_BLACK)
     lighter = np.maximum(light, 0)
-    allowed = np.clip((np.exp(bare) - np.float32(_BLACK) - texture) @ LUMA, 0, lighter)
+    allowed = np.clip((bare - texture) @ LUMA, 0, lighter)
     share = allowed.sum() / max(float(lighter.sum()), 1e-6)  # as much of what becomes darker
     out: Floats = change * np.where(light > 0, allowed / np.maximum(lighter, 1e-6), share)[..., None]
     return out
@@ -186,15 +185,9 @@ def _split(tones: Floats) -> tuple[Floats, Floats]:
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:
     """Logarithms of skin's smooth colours [R,R,3], carried on where there is none."""
-    import cv2
-
     weight = np.zeros(texture.shape[:2], np.float32)
     weight.ravel()[skin] = 1
-    logs = np.log(np.maximum(texture, 0) + np.float32(_BLACK))
-    packed = np.dstack([logs * weight[..., None], weight])
-    total: Any = cv2.GaussianBlur(packed, (0, 0), _LOW) + np.float32(1e-3) * cv2.GaussianBlur(packed, (0, 0), 4 * _LOW)
-    out: Floats = total[..., :3] / np.maximum(total[..., 3:], 1e-9)
-    return out
+    return carried(np.log(np.maximum(texture, 0) + np.float32(_BLACK)), weight, _LOW)
 
 
 def lifted(texture: Floats, skin: Floats) -> Floats:
@@ -226,18 +219,13 @@ def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
 
 def smoothed(picture: Floats) -> Floats:
     """A picture [R,R,3] without what is finer than the features of a face."""
-    import cv2
-
-    out: Any = cv2.GaussianBlur(picture, (0, 0), _FEATURES * len(picture))
-    return out
+    return blurred(picture, _FEATURES * len(picture))
 
 
 def plainer(texture: Floats) -> Floats:
     """A texture [R,R,3] whose colours beside grey are blurred: spots of colour go, its light and dark stay."""
-    import cv2
-
     grey = grey_of(texture)[..., None]
-    out: Any = grey + cv2.GaussianBlur(texture - grey, (0, 0), _SPOTS * len(texture))
+    out: Floats = grey + blurred(texture - grey, _SPOTS * len(texture))
     return out
 
 
@@ -272,18 +260,16 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     usual = np.median(difference[ring > 0], axis=0) if ring.any() else np.zeros(3, np.float32)
     odd = brightest(np.abs(difference - usual)) / np.float32(_ODD)
     inside = skin.astype(np.float32)
-    near = [cv2.GaussianBlur(one, (0, 0), 0.2 * half) for one in (colours * inside[..., None], inside)]
+    near = [blurred(one, 0.2 * half) for one in (colours * inside[..., None], inside)]
     foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
     ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
-    known = np.dstack([difference * ring[..., None], ring])
-    total = np.zeros_like(known)
-    for share, trust in ((0.04, 1.0), (0.1, 0.1), (0.25, 0.005)):  # near the border the nearest pixels decide
-        total += np.float32(trust) * cv2.GaussianBlur(known, (0, 0), share * half)
-    fade = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -_MOST_CAST, _MOST_CAST)
+    fade = np.clip(carried(difference, ring, _NEAR_BORDER * half), -_MOST_CAST, _MOST_CAST)
     # Inside, the source's light and colours: so coarse that they show no face, and nothing of what lies over it.
     odd = brightest(np.abs(difference)) / np.float32(_ODD_LIGHT)
-    known = np.dstack([difference, np.ones_like(small)]) * (plain * np.exp(-np.square(odd)))[..., None]
-    light, colour = (_spread(known, share * half) for share in (_LIGHT, _COLOUR))
+    trust = (plain * np.exp(-np.square(odd))).astype(np.float32)
+    light, colour = (
+        np.clip(carried(difference, trust, share * half), -_MOST_CAST, _MOST_CAST) for share in (_LIGHT, _COLOUR)
+    )
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
     # Colours of the border, which is ears, hair and neck, reach less far in than its light does.
     at_border, near_border = (np.exp(-depth / np.float32(reach * half)) for reach in (0.04, 0.12))
@@ -294,12 +280,3 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     fade += cast + within * grey_of(light)[..., None] + (1 - at_border) * (colour - grey_of(colour)[..., None])
     gains = np.exp(cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
     return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
-
-
-def _spread(known: Floats, sigma: float) -> Floats:
-    """Logarithms [n,n,3] where they are known, by weights (`known` [n,n,4], logarithms times weights), and around."""
-    import cv2
-
-    total: Any = cv2.GaussianBlur(known, (0, 0), sigma) + np.float32(1e-3) * cv2.GaussianBlur(known, (0, 0), 3 * sigma)
-    out: Floats = np.clip(total[..., :3] / np.maximum(total[..., 3:], 1e-6), -_MOST_CAST, _MOST_CAST)
-    return out

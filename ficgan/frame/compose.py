@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import brightest, grey_of, luminance
+from ficgan.arrays import brightest, carried, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Warp
@@ -59,8 +59,6 @@ _LEAST = 0.2
 _PORES, _FINER, _STIPPLED = (0.35, 1.0), 4, 0.7
 # Most pores that are added, of the light.
 _MOST_PORES = 0.03
-# Blurs are made in a picture so many times smaller.
-_BLUR_COARSE = 4
 
 
 def read_texture(
@@ -441,7 +439,7 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     seeds = zone & skin
     if seeds.sum() < max(_LEAST * zone.sum(), 20):
         return Forehead(matrix, colours, np.zeros((HEAD_SIDE, HEAD_SIDE), np.float32))
-    near = _carried(colours, seeds.astype(np.float32), 20.0)
+    near = carried(colours, seeds.astype(np.float32), 20.0)
     like = skin & (brightest(np.abs(colours - near)) < _NEAR) & above & between
     count, label = cv2.connectedComponents((like | seeds).astype(np.uint8), connectivity=4)
     reached = np.zeros(count, bool)
@@ -451,7 +449,7 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     found = cv2.erode(found | zone.astype(np.uint8), np.ones((3, 3), np.uint8))
     inner: Any = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
     known = (found > 0) & skin
-    fill = _carried(colours, known.astype(np.float32), _SMOOTH)
+    fill = carried(colours, known.astype(np.float32), _SMOOTH)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)
     ramp = np.clip(1 - depth / _RAMP, 0, 1) * np.clip((y0 + y1) / 2 - 3 - rows, 0, 6) / 6
     return Forehead(matrix, fill, (inner * ramp * between).astype(np.float32))
@@ -464,18 +462,3 @@ def steadied(foreheads: Sequence[Forehead], at: int) -> Forehead:
     sums: Floats = np.einsum("nhwo,nhwc->hwc", shares, np.stack([forehead.fill for forehead in foreheads]))
     weight: Floats = np.einsum("nhw->hw", weights) / np.float32(len(weights))
     return replace(foreheads[at], fill=sums / np.einsum("nhwo->hwo", shares), weight=weight)
-
-
-def _carried(image: Floats, weight: Floats, sigma: float) -> Floats:
-    """An image [S,S,3] blurred under a weight [S,S], and carried on beyond it."""
-    import cv2
-
-    packed = np.dstack([image * weight[..., None], weight])
-    coarse: Any = cv2.resize(
-        packed, (HEAD_SIDE // _BLUR_COARSE, HEAD_SIDE // _BLUR_COARSE), interpolation=cv2.INTER_AREA
-    )
-    total: Floats = np.zeros_like(coarse)
-    for times, trust in ((1, 1.0), (4, 1e-3)):
-        total += np.float32(trust) * cv2.GaussianBlur(coarse, (0, 0), times * sigma / _BLUR_COARSE)
-    blurred = total[..., :3] / np.maximum(total[..., 3:], 1e-9)
-    return np.asarray(cv2.resize(blurred, (HEAD_SIDE, HEAD_SIDE), interpolation=cv2.INTER_CUBIC), np.float32)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, luminance
+from ficgan.arrays import LUMA, blurred, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Warp
 from ficgan.frame.appearance import AppearanceModel, Lender
@@ -495,9 +495,7 @@ def most_fitted(fine: float, places: FinePlaces) -> Floats:
 
 def with_detail(texture: Floats, detail: Floats) -> Floats:
     """A texture [n,n,3] in [0,1] with detail [n,n]: darker and lighter skin, not grey."""
-    import cv2
-
-    around: Any = cv2.GaussianBlur(texture, (0, 0), _TINT)
+    around = blurred(texture, _TINT)
     change: Any = detail / np.maximum(luminance(around), np.float32(_BLACK))
     out: Floats = texture + shaded(around, change) - around
     return out

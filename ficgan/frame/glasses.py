@@ -1,8 +1,8 @@
 """Glasses: whether a face wears some, and others that are drawn in their place.
 
-A new face covers the glasses, but their arms beside it stay. New ones begin where these arms end and have their colour,
-and that of dark lenses; their form is drawn by chance. A mean of many people, some of whom wear glasses, has a trace of them, which is taken
-away.
+A new face covers the glasses, but their arms beside it stay. New ones begin where these arms end and have their
+colour, and that of dark lenses; their form is drawn by chance. A mean of many people, some of whom wear glasses, has a
+trace of them, which is taken away.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
-    heights, colours, contrasts, lenses, cheeks = [], [], [], [], []
+    heights, colours, contrasts = [], [], []
+    lenses: list[Floats] = []
+    cheeks: list[Floats] = []
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     for side, (x, y) in zip((-1, 1), middles, strict=True):

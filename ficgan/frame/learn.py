@@ -226,8 +226,8 @@ def lend(
         if abs(float(read.pose.yaw[0])) > _FRONTAL:
             continue
         small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
-        teeth = read_teeth(small, found.points, model.mask, model.shape.front, model.warp)
-        mouths.append((*teeth_of(image, found.points), teeth))
+        seen = read_teeth(small, found.points, model.mask, model.shape.front, model.warp)
+        mouths.append((*teeth_of(image, found.points), seen))
         if model.uncovered(small, read)[1] > _UNLIKE:
             continue
         grey = luminance(double) / np.float32(255)
