@@ -261,8 +261,8 @@ class FrameModel(FaceModel):
             "lashes, pores and blotches of skin are, where, how clearly and in which colour glasses meet the face, "
             "whether and in which colour they are dark, whether there is a moustache and how dark it is, whether there "
             "is a beard, where, of which colour and how clear its hairs are, how bright and of which colour the inside "
-            f"of the mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and hair "
-            "before it stays. "
+            f"of the mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth colours, and "
+            "hair before it stays. "
             f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
             "knows the seed a little about it."
         )
