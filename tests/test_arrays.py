@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.ndimage import binary_dilation, maximum_filter1d, uniform_filter1d
+from scipy.ndimage import binary_dilation, gaussian_filter, maximum_filter1d, uniform_filter1d
 from scipy.optimize import linear_sum_assignment
 
-from ficgan.arrays import assignment, read_arrays, windows, write_arrays
+from ficgan.arrays import assignment, blurred, carried, read_arrays, windows, write_arrays
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 6), (5, 1), (7, 7), (4, 9), (12, 3), (40, 60)])
@@ -46,3 +46,20 @@ def test_the_same_arrays_are_the_same_file(tmp_path: Path) -> None:
     assert len(written) == 1
     found, header = read_arrays(tmp_path / "it", kind="bank")
     assert header == {"é": 1} and all(np.array_equal(found[name], arrays[name]) for name in arrays)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 4.0, 9.0, 20.0])
+def test_a_wide_blur_is_nearly_the_exact_one(sigma: float, rng: np.random.Generator) -> None:
+    picture = gaussian_filter(rng.standard_normal((96, 128, 3)), (2, 2, 0)).astype(np.float32)
+    exact = gaussian_filter(picture, (sigma, sigma, 0), mode="mirror")
+    inner = np.s_[32:-32, 32:-32]
+    assert np.abs(blurred(picture, sigma) - exact)[inner].max() < 0.05 * picture.std()
+    assert blurred(picture[..., 0], sigma).shape == (96, 128)
+
+
+def test_values_are_carried_on_where_nothing_is_known() -> None:
+    known = np.zeros((64, 64), np.float32)
+    known[:, :16] = 1
+    picture = np.where(known[..., None] > 0, np.float32([0.2, 0.4]), np.float32(9))
+    wanted = np.broadcast_to(np.float32([0.2, 0.4]), (64, 64, 2))
+    np.testing.assert_allclose(carried(picture, known, 4.0), wanted, rtol=1e-3)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA
-from ficgan.frame.colours import TONES, parted, read_relief, read_tones, with_lips, with_relief, with_tones
+from ficgan.frame.colours import TONES, no_lighter, parted, read_relief, read_tones, with_lips, with_relief, with_tones
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -92,3 +92,14 @@ def test_brows_that_meet_are_parted() -> None:
     out = parted(joined, SKIN, between)
     assert (out[20:24, 28:38] > 0.75 * bare[20:24, 28:38]).all()
     np.testing.assert_array_equal(out[between == 0], joined[between == 0])
+
+
+def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
+    """A dark lip is lightened up to the skin around it, in light from one side; what is skin already stays."""
+    light, everywhere = np.linspace(0.8, 0.4, SIDE, dtype=np.float32)[None, :, None], np.arange(SIDE * SIDE)
+    bare = np.broadcast_to(light * np.float32([1, 0.8, 0.7]), (SIDE, SIDE, 3)).copy()
+    dark, change = bare.copy(), np.zeros_like(bare)
+    dark[40:44, 20:44] *= 0.4
+    change[38:46, 18:46] = 2  # far too much
+    np.testing.assert_allclose((dark + no_lighter(dark, change, everywhere)) @ LUMA, bare @ LUMA, rtol=0.1)
+    assert not no_lighter(bare, np.zeros_like(bare), everywhere).any()

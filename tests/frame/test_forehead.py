@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan import pretrained
-from ficgan.frame import Warp
+from ficgan.frame import LO, Warp
 from ficgan.frame.compose import HEAD_SHIFT as SHIFT
 from ficgan.frame.compose import HEAD_SIDE as SIDE
 from ficgan.frame.compose import paste_texture, read_forehead, steadied
@@ -105,3 +105,27 @@ def test_skin_has_detail_that_moves_with_the_head() -> None:
     assert 0.5 < (fine - plain).std() / 255 / 0.02 < 1
     moved = (pasted(0.02, 30).astype(float) - pasted(0.0, 30))[165:180, 280:400]
     assert np.corrcoef(moved.ravel(), (fine - plain).ravel())[0, 1] > 0.95
+
+
+def test_hair_before_the_forehead_stays() -> None:
+    """Where the mask leaves out hair, no forehead is drawn over it."""
+    shape = load_appearance(pretrained.path("model"))[0].shape
+    warp, texture = Warp(shape.front, 64), np.full((64, 64, 3), 0.5, np.float32)
+    placed, mask = np.column_stack([shape.front, np.zeros(468)]), frame_mask(shape.front, 64, inset=1, feather=1)
+    (photo, upright), scale = head(scale=3), 3
+    left, top = (int(scale * (at + beyond)) for at, beyond in ((40, 40), (4, 60)))
+    patch = np.s_[top : top + 12 * scale, left : left + 16 * scale]
+    photo[patch] = HAIR
+    x, y = (LO[axis] + warp.step[axis] * np.arange(64) for axis in (0, 1))
+    hair = ((x > 38) & (x < 58) & ((y < 18)[:, None])).astype(np.float32)
+    forehead = read_forehead(photo, upright.astype(np.float64), placed)
+
+    def pasted(stays: np.ndarray) -> np.ndarray:
+        masked = mask * (1 - hair)
+        return paste_texture(
+            photo, upright.astype(np.float64), placed, texture, masked, warp, forehead=forehead, hair=stays
+        ).image
+
+    inner = np.s_[top + 3 * scale : top + 9 * scale, left + 3 * scale : left + 13 * scale]
+    np.testing.assert_array_equal(pasted(hair)[inner], photo[inner])
+    assert (pasted(np.zeros_like(hair))[inner].mean(axis=2) > 80).mean() > 0.3, "without the hair's place there is skin"
