@@ -38,6 +38,8 @@ _MOUTH, _FADE, _ALL = 0.3, 0.17, 0.6
 _FAINT, _GOATEE = 0.02, (0.25, 0.6)
 # The clearest hairs, of the lender's; share of its light and shade that is lent; the darkest and the lightest.
 _MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.6, 0.25)
+# Evidence from which on there is stubble, and all of it; how dark it may be, and how clear its hairs, of a beard's.
+_STUBBLE, _DARKEST, _FINE = (-1.4, -0.9), 0.3, 0.5
 # Steps of `BeardReader.hairs` in a logarithm.
 HAIR_UNIT = 64.0
 
@@ -170,7 +172,7 @@ def hidden(beard: Floats, side: int) -> Floats:
 
 
 def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> Floats:
-    """A texture with a beard, as far as there is evidence of one.
+    """A texture with a beard or stubble, as far as there is evidence of some.
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
@@ -181,7 +183,8 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     import cv2
 
     share = worn(beard)
-    if not share:
+    stubble = (1 - share) * float(np.interp(beard[0], _STUBBLE, (0, 1)))
+    if not share and not stubble:
         return texture
     reader, side = beard_reader(), len(texture)
     (colour, lighter), (clear, full) = beard[1:7].reshape(2, 3), beard[7:]
@@ -194,6 +197,13 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     levels = [np.median(small[zone]) for zone in zones]
     shade = np.float32(_SHADED) * (soft - levels[0] - jaw * (levels[1] - levels[0]))
     light = np.clip(shade + gain * (hairs - soft), *_SHADES)
+    if stubble:  # skin as dark as the photo's, with hairs as clear
+        own = np.log(cv2.resize(texture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).clip(0) + np.float32(_BLACK))
+        wanted = (colour, colour + lighter)
+        darker = [np.clip(goal - np.median(own[zone], axis=0), -_DARKEST, 0) for goal, zone in zip(wanted, zones, strict=True)]
+        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * gain * (hairs - soft))[..., None]
+        usual = _sized(reader.cover.mean(0) / np.float32(255), side)
+        texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)
     cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
     new = np.exp(colour + jaw[:, None] * lighter + light[..., None]) - np.float32(_BLACK)
     out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
