@@ -53,13 +53,21 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[8] == 1
 
 
-def test_without_evidence_there_is_none_and_with_some_it_is_faint(shape: FaceShape, skin: Floats) -> None:
+def test_without_evidence_there_is_none_with_some_stubble_then_a_beard(shape: FaceShape, skin: Floats) -> None:
     strength = [
         float(np.abs(with_beard(skin, beard(evidence, (0.1, 0.07, 0.05)), 0.3, shape.front) - skin).max())
-        for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9)
+        for evidence in (UNSURE - 1, UNSURE - 0.7, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9)
     ]
-    assert max(strength[:2]) < 1e-6 and strength[3] == strength[4] > 0.3
-    assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
+    assert strength[0] < 1e-6 and strength[4] == strength[5] > 0.3
+    assert np.diff(strength[:5]).min() > 0.02
+
+
+def test_stubble_is_as_dark_as_the_photos(shape: FaceShape, skin: Floats) -> None:
+    for share in (0.9, 1.2):
+        made = with_beard(skin, beard(UNSURE - 0.2, tuple(share * skin[0, 0])), 0.3, shape.front)
+        changed = np.abs(made - skin).max(2) > 0.02
+        found = np.median(made[changed] / skin[0, 0], axis=0) if changed.any() else 1
+        np.testing.assert_allclose(found, min(share, 1), atol=0.06)
 
 
 def test_skin_goes_from_cheek_to_cheek(shape: FaceShape) -> None:
