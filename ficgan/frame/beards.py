@@ -200,7 +200,8 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     if stubble:  # skin as dark as the photo's, with hairs as clear
         own = np.log(cv2.resize(texture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).clip(0) + np.float32(_BLACK))
         wanted = (colour, colour + lighter)
-        darker = [np.clip(goal - np.median(own[zone], axis=0), -_DARKEST, 0) for goal, zone in zip(wanted, zones, strict=True)]
+        beside = [goal - np.median(own[zone], axis=0) for goal, zone in zip(wanted, zones, strict=True)]
+        darker = np.clip(beside, -_DARKEST, 0)
         change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * gain * (hairs - soft))[..., None]
         usual = _sized(reader.cover.mean(0) / np.float32(255), side)
         texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)

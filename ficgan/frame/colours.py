@@ -44,6 +44,8 @@ _PASTED = 1.12
 _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
+# Weight of the border's usual difference, of that of each pixel.
+_PRIOR = np.float32(0.03)
 # Side of the square around hair in which skin counts as hair, pixels.
 _BESIDE_HAIR = 7
 # Change of light that leaves skin as it is.
@@ -263,7 +265,11 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     near = [blurred(one, 0.2 * half) for one in (colours * inside[..., None], inside)]
     foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
     ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
-    fade = np.clip(carried(difference, ring, _NEAR_BORDER * half), -_MOST_CAST, _MOST_CAST)
+    if (ring > 0.5).any():
+        usual = np.median(difference[ring > 0.5], axis=0)
+    # Near the border the nearest pixels decide; a few odd ones reach no farther.
+    known = (ring[..., None] * difference + _PRIOR * usual) / (ring[..., None] + _PRIOR)
+    fade = np.clip(carried(known, ring + _PRIOR, _NEAR_BORDER * half), -_MOST_CAST, _MOST_CAST)
     # Inside, the source's light and colours: so coarse that they show no face, and nothing of what lies over it.
     odd = brightest(np.abs(difference)) / np.float32(_ODD_LIGHT)
     trust = (plain * np.exp(-np.square(odd))).astype(np.float32)
