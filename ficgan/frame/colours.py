@@ -45,7 +45,7 @@ _FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Weight of the border's usual difference, of that of each pixel.
-_PRIOR = np.float32(0.03)
+_PRIOR = np.float32(0.01)
 # Side of the square around hair in which skin counts as hair, pixels.
 _BESIDE_HAIR = 7
 # Change of light that leaves skin as it is.
