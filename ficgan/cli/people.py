@@ -203,7 +203,7 @@ def score_survey(
         raise InputError(f"{out} exists already; choose another output")
     key = read_key(folder / "key.json")
     done = collect(key, answers)
-    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else []
+    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else {}
     scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
     if out is not None:
         write_json(out, scored)

@@ -21,17 +21,6 @@ CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
-def figure(figures: Iterable[Figure], metric: str) -> Figure | None:
-    """The figure of that name, or None."""
-    return next((each for each in figures if each.metric == metric), None)
-
-
-def value_of(figures: Iterable[Figure], metric: str) -> float | None:
-    """The value of the figure of that name, or None."""
-    found = figure(figures, metric)
-    return None if found is None else found.value
-
-
 # -- headlines and controls -------------------------------------------------------------------------------------------
 
 
