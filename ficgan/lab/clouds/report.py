@@ -211,32 +211,20 @@ def short(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def caveats(
-    study: CloudStudy,
-    results: Results,
-    made: Mapping[str, Record],
-    clear: Record,
-    known: Record,
-    guesses: CloudGuesses | None,
-) -> list[str]:
-    """Sentences that stand before every table, of records [P,strengths] by method, and clear ones [P], [G]."""
-    facts, provenance = next(iter(results.sets.values())), results.provenance
-    people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
+def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], guesses: CloudGuesses | None) -> list[str]:
+    """Sentences that stand before every table, of records [P,strengths] by method."""
+    facts = next(iter(results.sets.values()))
+    people, found = facts["probe_people"], np.concatenate([record["found"].ravel() for record in made.values()])
     tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
-    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
-    missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
     holds = {
         "few": people < _FEW,
         "fewer": _FEW <= people < _THESIS_PEOPLE,
         **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
-        **dict.fromkeys(always, True),
-        "missed": missed + unread > 0,
-        "failed": not there.all(),
+        **dict.fromkeys(("lost", "headline", "cloud"), True),
         "inverses": bool(tried),
         "parrots": bool(study.clouds.gallery),
         "untrained": guesses is None,
         "trained": guesses is not None,
-        "times": study.config.timed > 0,
     }
     return notes(
         "clouds",
@@ -246,13 +234,7 @@ def caveats(
         thesis=_THESIS_PEOPLE,
         lost=int((~found).sum()),
         all=found.size,
-        missed=missed,
-        unread=unread,
-        clear=len(clear),
-        failed=int((~there).sum()),
         inverses="; ".join(tried),
-        recognisers=", ".join(provenance["recognisers"]),
-        detector=provenance["detector"],
         tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
         costly=", ".join(map(str, study.config.costly_strengths)),
     )

@@ -206,10 +206,7 @@ def study_tables(study: Row) -> list[Row]:
     rows = _networks(study, metrics[-1], _SHIFTED, PUBLISHED["shifted"] if metrics[-1] == "top5" else {})
     tables.append(_table(f"{_NAMES[metrics[-1]]} after training on original images (Table 8)", note, rows))
     tables += _areas(study)
-    beside = (
-        "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds. The pairs "
-        "are the paper's, then those in which one category lost most top-1 accuracy to the other."
-    )
+    beside = "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds."
     tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
     for name, some in study["transfer"].items():
         tables.append(_table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _tuned(name, some)))
@@ -301,13 +298,13 @@ def _range(group: Row) -> str:
 
 def _pairs(found: list[Row]) -> Iterable[Row]:
     for one in found:
-        printed = PUBLISHED["pairs"].get(one["category"], {})
-        row: Row = {"category": " ".join(filter(None, (one["category"], printed.get("name"))))}
+        printed = PUBLISHED["pairs"][one["category"]]
+        row: Row = {"category": f"{one['category']} {printed['name']}"}
         for metric in [metric for metric in METRICS if metric in one]:
             before, after = one[metric]
             drop = f"{100 * (before['mean'] - after['mean']):+.1f}"
             row[_NAMES[metric]] = f"{per_cent(before)} / {per_cent(after)} / {drop}"
-            row |= {f"{metric}, paper": _printed(printed[metric])} if printed else {}
+            row[f"{metric}, paper"] = _printed(printed[metric])
         yield row
 
 
