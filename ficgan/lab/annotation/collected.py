@@ -27,11 +27,9 @@ from ficgan.lab.annotation import (
     errors,
     have_area,
 )
-from ficgan.lab.metrics import wilson
 from ficgan.lab.results import read_checked, text_table
 
 PUBLISHED = yaml.safe_load(files("ficgan.lab.annotation").joinpath("published.yaml").read_text("utf-8"))
-NOTE = "Intervals take faces and boxes for independent, which those of a photo are not: they are too narrow for crowds."
 
 
 class Collected(NamedTuple):
@@ -117,9 +115,8 @@ def _rows(boxes: BoxRows) -> Boxes:
 def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) -> dict[str, Any]:
     """Count errors against verified faces, by category (label, else folder); `lists`: boxes "before" and "after".
 
-    Returns {"note", "categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published",
-    NAME: {"boxes", "fp", "fn", "fp_per_50", "fn_per_50", "fp_rate", "fn_rate"}}. A rate is {"value", "low", "high",
-    "n"} or None: false positives among boxes, false negatives among faces.
+    Returns {"categories": [row, …], "all": row}, where a row is {"category", "images", "faces", "published", NAME:
+    {"boxes", "fp", "fn", "fp_per_50", "fn_per_50"}}.
     """
     if not truth:
         raise UsageError("scoring needs verified images")
@@ -139,23 +136,15 @@ def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) ->
                 fp, fn = errors(judged.boxes, record.boxes)
                 boxes, more, less = boxes + len(judged.boxes), more + fp, less + fn
             per_50 = {"fp_per_50": more * 50 / len(records), "fn_per_50": less * 50 / len(records)}
-            rates = {"fp_rate": _rate(more, boxes), "fn_rate": _rate(less, faces)}
-            out[name] = {"boxes": boxes, "fp": more, "fn": less, **per_50, **rates}
+            out[name] = {"boxes": boxes, "fp": more, "fn": less, **per_50}
         return out
 
     categories = [row(category, groups[category], PUBLISHED["errors"].get(category)) for category in sorted(groups)]
-    return {"note": NOTE, "categories": categories, "all": row("all", list(truth.values()), PUBLISHED["per_50"])}
-
-
-def _rate(count: int, n: int) -> dict[str, float] | None:
-    if not n:
-        return None
-    low, high = wilson(count, n)
-    return {"value": count / n, "low": low, "high": high, "n": n}
+    return {"categories": categories, "all": row("all", list(truth.values()), PUBLISHED["per_50"])}
 
 
 def score_text(score: Mapping[str, Any]) -> str:
-    """The table to read: counts, and for all images errors per 50 images and rates; the paper's figures beside them."""
+    """The table to read: counts, and for all images errors per 50 images; the paper's figures beside them."""
     names = [name for name in score["all"] if name not in ("category", "images", "faces", "published")]
     head = ["category", "images", "faces", *(f"{kind} {name}" for kind in ("FP", "FN") for name in names)]
     lines = [[*head, "paper: FP A, H; FN A, H"]]
@@ -167,18 +156,8 @@ def score_text(score: Mapping[str, Any]) -> str:
     text = text_table(lines)
     for name in names:
         found = score["all"][name]
-        rates = [_percent(found["fp_rate"]), _percent(found["fn_rate"])]
-        text.append(
-            f"{name}: {found['fp_per_50']:.2f} false positives and {found['fn_per_50']:.2f} false negatives per 50 "
-            f"images; {rates[0]} of boxes are no face, {rates[1]} of faces have no box"
-        )
+        text.append(f"{name}, per 50: FP {found['fp_per_50']:.2f}, FN {found['fn_per_50']:.2f}")
     text.append(
         "paper, other images (Table 1, per 50): FP {:.2f} → {:.2f}, FN {:.2f} → {:.2f}".format(*PUBLISHED["per_50"])
     )
-    return "\n".join([*text, f"IoU ≥ {OVERLAP:g}. {score['note']}"])
-
-
-def _percent(rate: Mapping[str, float] | None) -> str:
-    if rate is None:
-        return "none"
-    return f"{100 * rate['value']:.1f} % ({100 * rate['low']:.1f}–{100 * rate['high']:.1f})"
+    return "\n".join([*text, f"IoU ≥ {OVERLAP:g}."])

@@ -255,12 +255,11 @@ def write_cloud_report(results: Results, out: Path) -> list[Path]:
     """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`; returns the files, the page first."""
     every, whole = points(results), ", ".join(map(str, tried_whole(results)))
     sets = [{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()]
-    shown = [{key: value if isinstance(value, str) else short(value) for key, value in row.items()} for row in every]
     figures = [{"figure": name, "what it is": said} for name, said in METRICS.items()]
     titled = (
         ("Scans", "", sets, ()),
         ("Methods", note_texts("cloud page")["methods"].format(whole=whole), summary(results), ()),
-        ("Every method at every strength", "", shown, tuple(PLOTS)),
+        ("Every method at every strength", "", every, tuple(PLOTS)),
         ("Figures", "", figures, ()),
     )
     tables = [dict(zip(("title", "note", "rows", "plots"), one, strict=True)) for one in titled]

@@ -72,7 +72,7 @@ def write_tables(results: Results, out: Path, tables: Sequence[Row], plots: Plot
         tables=tables,
         figures={stem: inlined(one) for stem, one in drawn.items()},
         long=LONG,
-        spelt=lambda value: "" if value is None else value,
+        spelt=lambda value: "" if value is None else f"{value:.3g}" if isinstance(value, float) else value,
     )
     rows = {slug(table["title"]): table["rows"] for table in tables}
     return write_pages(out, page, results, rows, {key: one for plot in drawn.values() for key, one in plot.items()})
