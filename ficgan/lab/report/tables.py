@@ -264,15 +264,6 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a Markdown table."""
-    columns = _columns(rows)
-    lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
-    cells = [[str(row.get(column, "")).replace("|", "/") for column in columns] for row in rows]
-    lines += ["| " + " | ".join(row) + " |" for row in cells]
-    return "\n".join(lines) + "\n"
-
-
 def filled(rows: Iterable[Row]) -> list[Row]:
     """Rows of one table, each with the columns of all; a dash where it has nothing."""
     rows = list(rows)
