@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,17 +99,17 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) ->
 def score(truth: Path, before: Path, after: Path, out: Path | None) -> None:
     """Count false positives and negatives before and after correction, against the verified boxes of TRUTH.
 
-    Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
+    Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1). Prints the counts as JSON.
     """
     from ficgan.lab.annotation import read_records
-    from ficgan.lab.annotation.collected import score_annotations, score_text
+    from ficgan.lab.annotation.collected import score_annotations
     from ficgan.lab.results import write_json
 
     lists = {"before": read_records(before), "after": read_records(after)}
     counted = score_annotations(read_records(truth), lists)
     if out is not None:
         write_json(out, counted)
-    click.echo(score_text(counted))
+    click.echo(json.dumps(counted))
 
 
 def _end(summary: Summary, problems: list[str], report: Console) -> tuple[Summary, bool]:
@@ -190,13 +191,13 @@ def score_survey(
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
-    the exit code 3.
+    the exit code 3. Prints all figures as JSON.
     """
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.report import save_plot
     from ficgan.lab.results import write_json
-    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text, statements
+    from ficgan.lab.survey import collect, judge, read_key, score_survey, statements
     from ficgan.lab.survey.design import draw_agreement
 
     if out is not None and out.exists():
@@ -210,7 +211,7 @@ def score_survey(
         if rated := statements(key.kind):
             draw = partial(draw_agreement, scored["conditions"], rated)
             save_plot(out.with_suffix(""), draw, (2 + 0.8 * len(key.conditions), 4.5))
-    click.echo(score_text(scored))
+    click.echo(json.dumps(scored))
     for reason in done.refused:
         click.echo(f"Error: {reason}", err=True)
     if done.refused:

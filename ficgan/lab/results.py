@@ -9,7 +9,7 @@ import json
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from html import escape
@@ -102,15 +102,6 @@ def fill_page(template: str, data: Any, **texts: str) -> str:
     values["script"] = f"sha256-{digest}"
     values["data"] = f'<script id="data" type="application/json">{plain}</script>'
     return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
-
-
-def text_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines of text, the first column to the left and the others to the right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return [
-        "  ".join(v.rjust(w) if k else v.ljust(w) for k, (v, w) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    ]
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

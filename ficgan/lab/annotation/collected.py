@@ -17,7 +17,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.lab.annotation import (
     EXPORT_SCHEMA,
     LIVES,
-    OVERLAP,
     AnnotationKey,
     Boxes,
     BoxRows,
@@ -27,7 +26,7 @@ from ficgan.lab.annotation import (
     errors,
     have_area,
 )
-from ficgan.lab.results import read_checked, text_table
+from ficgan.lab.results import read_checked
 
 PUBLISHED = yaml.safe_load(files("ficgan.lab.annotation").joinpath("published.yaml").read_text("utf-8"))
 
@@ -141,23 +140,3 @@ def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) ->
 
     categories = [row(category, groups[category], PUBLISHED["errors"].get(category)) for category in sorted(groups)]
     return {"categories": categories, "all": row("all", list(truth.values()), PUBLISHED["per_50"])}
-
-
-def score_text(score: Mapping[str, Any]) -> str:
-    """The table to read: counts, and for all images errors per 50 images; the paper's figures beside them."""
-    names = [name for name in score["all"] if name not in ("category", "images", "faces", "published")]
-    head = ["category", "images", "faces", *(f"{kind} {name}" for kind in ("FP", "FN") for name in names)]
-    lines = [[*head, "paper: FP A, H; FN A, H"]]
-    for row in [*score["categories"], score["all"]]:
-        counts = [row[name][kind] for kind in ("fp", "fn") for name in names]
-        printed = row["published"] if row["category"] != "all" else None
-        beside = "{fp_a}, {fp_h}; {fn_a}, {fn_h}".format(**printed) if printed else "–"
-        lines.append([*map(str, (row["category"], row["images"], row["faces"], *counts)), beside])
-    text = text_table(lines)
-    for name in names:
-        found = score["all"][name]
-        text.append(f"{name}, per 50: FP {found['fp_per_50']:.2f}, FN {found['fn_per_50']:.2f}")
-    text.append(
-        "paper, other images (Table 1, per 50): FP {:.2f} → {:.2f}, FN {:.2f} → {:.2f}".format(*PUBLISHED["per_50"])
-    )
-    return "\n".join([*text, f"IoU ≥ {OVERLAP:g}."])

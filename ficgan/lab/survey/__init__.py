@@ -26,21 +26,10 @@ from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, kno
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.report.tables import spelled
-from ficgan.lab.results import (
-    Figure,
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    png,
-    read_checked,
-    text_table,
-    write_json,
-)
+from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, write_json
 from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets import written
-from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, draw_rated, figures, plain, pools_of
+from ficgan.lab.survey.design import SurveyPair, agreement, draw, draw_rated, figures, plain, pools_of
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -440,21 +429,3 @@ def _ratings(
 def statements(kind: str) -> list[str]:
     """Names of what is rated; none of pairs."""
     return [name for name in KINDS[kind].questions if name not in ("", CHECK)]
-
-
-def score_text(score: Mapping[str, Any]) -> str:
-    """The table to read."""
-    people, rated = score["participants"], statements(score["kind"])
-    names = score["judges"]
-    head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
-    lines = [["condition", "votes", *rated] if rated else [*head, *(f"{n} {m}" for m in ("F1", "acc.") for n in names)]]
-    for row in score["conditions"]:
-        if rated:
-            lines.append([row["label"], str(row["votes"]), *(spelled(Figure(**row[name])) for name in rated)])
-            continue
-        own = [spelled(Figure(**row[name]), interval=name in ("F1", "accuracy")) for name in (*METRICS, "not sure")]
-        pairs = ((name, metric) for metric in ("F1", "accuracy") for name in names)
-        judged = [spelled(Figure(**row["judges"][name][metric]), interval=False) for name, metric in pairs]
-        lines.append([row["label"], str(row["votes"]), *own, *judged])
-    text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
-    return "\n".join([*text, *score["notes"]])
