@@ -216,10 +216,10 @@ def test_guesses_mirror_the_folder_and_overwrite_nothing(
     [
         (("autoencoder", "FACE"), "must be trained"),
         (("ridge", "FACE"), "needs pairs"),
-        (("identity", "FACE", "--candidates", "3"), "one guess"),
-        (("identity", "missing.png"), "does not exist"),
-        (("identiti", "FACE"), "did you mean identity"),
-        (("identity", "FACE", "OTHER"), "one name"),
+        (("wavelet", "FACE", "--candidates", "3"), "one guess"),
+        (("wavelet", "missing.png"), "does not exist"),
+        (("wavelett", "FACE"), "did you mean wavelet"),
+        (("wavelet", "FACE", "OTHER"), "one name"),
     ],
 )
 def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Path, tmp_path: Path) -> None:

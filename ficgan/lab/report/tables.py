@@ -17,7 +17,7 @@ Row = dict[str, Any]  # Column → number or text, or a tuple of lines
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
 # Trials that do not attempt a name: controls, what needs the key, other risks.
 LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "linkability"})
-CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
+CONTROL = "mean-face"  # An attacker that is itself a control
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
@@ -162,7 +162,7 @@ def controls(results: Results) -> list[Control]:
             # An attacker that cannot undo a permutation was not competent to show that anything is irreversible.
             permutes = results.methods.get(trial.method, {}).get("name") == "block-permutation"
             reverses = trial.scenario in ("reversed-general", "reversed-specialised")
-            if not (permutes and reverses) or trial.attacker.partition(":")[0] in CONTROLS:
+            if not (permutes and reverses) or trial.attacker.partition(":")[0] == CONTROL:
                 continue
             name = f"{trial.attacker} on {trial.method}"
         out.append(Control(trial.set, trial.recogniser, name, value, expected, holds))
