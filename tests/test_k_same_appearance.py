@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ficgan.anonymizers import ANONYMIZERS, Faces
+from ficgan.anonymizers import Faces
 from ficgan.faces import Alignment, crop, get_detector
 from ficgan.frame_model import FrameModel
 from ficgan.lab import Ficgan, KSameAppearance
@@ -18,17 +18,6 @@ def faces() -> Faces:
     found = get_detector("auto").detect(photo)[0]
     image = crop(photo, Alignment().matrix(found.landmarks, 128), 128)
     return Faces(np.stack([image, image]), ("a", "b"))
-
-
-def test_it_has_the_parameters_of_the_method_and_no_others() -> None:
-    assert ANONYMIZERS["k-same-appearance"] is KSameAppearance
-    assert {field.name for field, _ in KSameAppearance.parameters()} == {"k", "psi", "layer", "same"}
-    made = ANONYMIZERS.make("k-same-appearance", k="40", psi="0.5", layer="2", same="all", seed="3")
-    assert (made.k, made.psi, made.layer, made.same, made.seed) == (40, 0.5, 2, "all", 3)  # type: ignore[attr-defined]
-    assert "Gross et al. 2006" in KSameAppearance.traits.source
-    usual = KSameAppearance()
-    assert usual.psi == usual.layer == 0
-    assert set(usual.settings()) == {"k", "psi", "layer", "same", "checkpoint_sha256", "bank_digest"}
 
 
 @pytest.mark.slow

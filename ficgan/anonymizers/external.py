@@ -9,9 +9,9 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,7 +39,6 @@ class Program(Parametrised):
 
     command: str = param("", "the program and its arguments, {input} and {output} for the folders")
     folder: str = param("", "images made before, by the names of the faces")
-    label: str = param("", "what tables call it")
     timeout: float = param(3600.0, "seconds a run may take", low=0.001)
 
     any_side: ClassVar[bool] = False  # whether its images may be squares of another side
@@ -50,9 +49,6 @@ class Program(Parametrised):
             raise UsageError(f"{self.name}: both a command and a folder are given; give one")
         if self.command:
             self._arguments({"input": "", "output": ""})
-        if self.label:
-            traits: Any = getattr(self, "traits")  # noqa: B009 (the subclass has it)
-            object.__setattr__(self, "traits", replace(traits, title=self.label))
 
     def made_of(self, faces: Faces) -> Images:
         """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""

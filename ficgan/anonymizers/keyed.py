@@ -114,7 +114,6 @@ def _kept(sources: NDArray[np.integer]) -> Index:
     return out
 
 
-_PATTERNS = 24  # generated overlays to choose from, about as many as the original program brings
 _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant
 
 
@@ -126,7 +125,7 @@ class KRtio(Anonymizer):
     `as_described`: key and image name choose overlays and permutations; with the overlays they give the face back
     within one grey level at α = .45 (`invert`). Without a key it is made from the seed. `as_released`: a random cipher
     without an inverse; overlays may repeat, leftover pixels stay, grey levels are cut.
-    Overlays are the background's images after `fit`, or given; without either, `pattern_overlays`.
+    Overlays are the background's images after `fit`, or given.
     """
 
     variant: str = variant()
@@ -153,9 +152,9 @@ class KRtio(Anonymizer):
         object.__setattr__(self, "alpha", alpha if self.alpha is None else self.alpha)
         object.__setattr__(self, "block", block if self.block is None else self.block)
         described = self.variant == "as_described"
-        have = _PATTERNS if self.overlays is None else len(self.overlays)
-        if have < (self.k if described else 1):  # as released one may be drawn again
-            raise UsageError(f"k-rtio: k is {self.k}, but there are {have} overlays; give more, or a smaller k")
+        least = self.k if described else 1  # as released one may be drawn again
+        if self.overlays is not None and len(self.overlays) < least:
+            raise UsageError(f"k-rtio: k is {self.k}, and there are {len(self.overlays)} overlays; give more of them")
         self.declare(keyed=described, stochastic=not (described and self.key))
 
     def fit(self, background: Faces) -> KRtio:
@@ -190,14 +189,15 @@ class KRtio(Anonymizer):
     def _cover(self, name: str, size: int) -> NDArray[np.float64]:
         """The mean [S,S,3] of the k permuted overlays of an image."""
         assert self.block is not None
-        overlays = pattern_overlays(size) if self.overlays is None else self.overlays
+        if self.overlays is None:
+            raise UsageError("k-rtio needs overlays, a background set of other people's faces; call fit first")
         described = self.variant == "as_described"
         rng = generator((self.key or f"seed {self.seed}") if described else self.seed, self.name, name)
-        count = len(overlays)
+        count = len(self.overlays)
         picked = rng.choice(count, self.k, replace=False) if described else rng.integers(count, size=self.k)
         total, cells = np.zeros((size, size, 3)), -(-size // self.block) if described else size // self.block
         for which in picked:
-            whole = resize(overlays[which], cells * self.block if described else size)
+            whole = resize(self.overlays[which], cells * self.block if described else size)
             total += _permuted(whole, self.block, rng.permutation(cells * cells))[:size, :size]
         return total / self.k
 
@@ -210,21 +210,4 @@ def _permuted(image: NDArray[Any], block: int, order: NDArray[np.int64]) -> NDAr
     tiles = image[:whole, :whole].reshape(cells, block, cells, block, *inside).swapaxes(1, 2)
     moved = tiles.reshape(cells**2, block, block, *inside)[order].reshape(tiles.shape).swapaxes(1, 2)
     out[:whole, :whole] = moved.reshape(whole, whole, *inside)
-    return out
-
-
-@lru_cache(maxsize=4)
-def pattern_overlays(size: int, count: int = _PATTERNS) -> Images:
-    """Smooth colour patterns [count,size,size,3], the same on every machine, in place of overlays; read-only."""
-    out = np.empty((count, size, size, 3), np.uint8)
-    for index in range(count):
-        rng = generator("k-rtio", "pattern", index)
-        cells = int(rng.integers(4, 13))
-        grid = rng.integers(0, 256, (cells + 1, cells + 1, 3)).astype(np.float64)
-        place = (np.arange(size) + 0.5) * cells / size
-        first = place.astype(np.int64)
-        part = place - first
-        rows = grid[first] * (1 - part)[:, None, None] + grid[first + 1] * part[:, None, None]
-        out[index] = np.rint(rows[:, first] * (1 - part)[:, None] + rows[:, first + 1] * part[:, None])
-    out.setflags(write=False)
     return out

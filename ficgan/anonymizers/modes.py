@@ -200,6 +200,8 @@ def placement(anonymizer: Anonymizer) -> Literal["square", "aligned", "scene"]:
 
 def is_fitted(anonymizer: Anonymizer) -> bool:
     """Whether an anonymiser has a background, or needs none."""
+    if "overlays" in anonymizer.traits.needs:
+        return getattr(anonymizer, "overlays", None) is not None
     return "background" not in anonymizer.traits.needs or anonymizer.crop_side is not None
 
 

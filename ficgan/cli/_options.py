@@ -215,10 +215,10 @@ def chosen_method(mode: str) -> Anonymizer | None:
 def _check_background(given: Mapping[str, Any]) -> None:
     mode = str(given["mode"])
     method = chosen_method(mode)
-    if given["background"] is None:
-        if method is not None and "background" in method.traits.needs:
-            raise UsageError(f"--mode {method.name} needs other people's aligned faces; give --background FACES")
-    elif method is None or not method.traits.needs & {"background", "overlays"}:
+    needed = method is not None and bool(method.traits.needs & {"background", "overlays"})
+    if needed and given["background"] is None:
+        raise UsageError(f"--mode {mode.partition(':')[0]} needs other people's aligned faces; give --background FACES")
+    if not needed and given["background"] is not None:
         raise UsageError(f"--mode {mode.partition(':')[0]} has no use for --background; leave it out")
 
 

@@ -94,32 +94,30 @@ def attack_train(
 @click.argument("attacker")
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 @shared.output("Folder for the guesses, PNG; nothing in it is overwritten.")
-@shared.options(shared.ALIGNED, shared.DETECTOR)
 @count("--candidates", 1, "Guesses at each face, NAME-01.png, …; for attackers that can give several.")
 @shared.FAST_DEVICE
 @shared.reporting("image")
 def attack_run(
-    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Console, **how: Any
+    attacker: str, inputs: tuple[Path, ...], out: Path, candidates: int, device: str, report: Console
 ) -> tuple[Summary, bool]:
     """Guess the clear faces behind anonymised ones.
 
     ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
-    INPUT: images of anonymised faces, folders of them. Prints one line of JSON when done.
+    INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them. Prints one line of JSON
+    when done.
     """
     from ficgan.images import READABLE_SUFFIXES
-    from ficgan.lab.attacking import attacker_of, face_crops, guess_all
+    from ficgan.lab.attacking import attacker_of, guess_all
 
     made = attacker_of(attacker, device=device)
     if candidates > 1 and not made.traits.several:
         raise UsageError(f"{made.name} has one guess at a face; leave out --candidates")
     files = mirrored(inputs, READABLE_SUFFIXES, what="image")
-    crops = face_crops(getattr(made, "size", 224), **how)
     report.info(NOTICE)
-    guesses = guess_all(made, files, out, crops, candidates, report)
-    for why in guesses.failed:
+    written, failed = guess_all(made, files, out, candidates, report)
+    for why in failed:
         report.error(why)
-    failed = len(guesses.failed)
-    counts = {"inputs": len(files), "faces": guesses.faces, "written": guesses.written, "failed": failed}
+    counts = {"inputs": len(files), "written": written, "failed": len(failed)}
     return {"attacker": made.name, **counts, "output": str(out)}, bool(failed)
 
 

@@ -402,7 +402,7 @@ for group in (annotate, paper, survey):
 @count("--k", 3000, "People averaged.", low=2)
 @named("--diversity", "ψ; auto: what the model does best with.", "psi", default="auto", type=Parsed(parse_diversity))
 @shared.options(shared.LIMIT, shared.DEVICE)
-@shared.output("Folder for bars.json and bars.md: the whole table, beside the average-face sticker.", required=False)
+@shared.output("Folder for bars.json and bars.csv: the whole table, beside the average-face sticker.", required=False)
 @shared.ATTRIBUTES
 @shared.reporting("step")
 def measure(photos: Path | None, out: Path | None, report: Console, **given: Any) -> Summary:

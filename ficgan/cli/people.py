@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,9 @@ def detect(images: Path, out: Path, detector: str, report: Console, **given: Any
     from ficgan.lab.annotation import detect_set
 
     finder = get_detector(detector, threshold=given["thresh"], device=given["device"])
-    done = detect_set(images, out, finder, progress=report)
-    faces = sum(len(record.boxes) for record in done.records)
-    counts = {"out": str(out), "images": len(done.records), "faces": faces, "failed": len(done.failed)}
-    return _end({**counts, "resumed": done.resumed, "detector": finder.name}, done.failed, report)
+    records, failed = detect_set(images, out, finder, progress=report)
+    counts = {"images": len(records), "faces": sum(len(record.boxes) for record in records), "failed": len(failed)}
+    return _end({"out": str(out), **counts, "detector": finder.name}, failed, report)
 
 
 @annotate.command()
@@ -72,53 +72,44 @@ def page(
 @annotate.command()
 @click.argument("key", type=shared.FILE)
 @click.argument("exports", nargs=-1, required=True, type=shared.FILE)
-@shared.output("JSON of corrected boxes; every change is listed in OUTPUT with .log.json.", kind=shared.NEW_FILE)
+@shared.output("JSON of corrected boxes.", kind=shared.NEW_FILE)
 @shared.reporting("export")
 def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) -> tuple[Summary, bool]:
-    """Check EXPORTS of the pages against their KEY and merge them; of several people's boxes, those of at least half.
+    """Check EXPORTS of the pages, one of each, against their KEY.
 
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
-    code 3, as do images that nobody looked at; these keep the detector's boxes, with "workers": 0.
+    code 3, as do images that nobody looked at; these keep the detector's boxes, with "reviewed": false.
     """
     from ficgan.lab.annotation import read_key, write_records
     from ficgan.lab.annotation.collected import collect
-    from ficgan.lab.results import write_json
 
-    log = out.with_suffix(".log.json")
     done = collect(read_key(key), exports)
     write_records(out, done.records)
-    counting = [{"file": work.file, "batch": work.batch.id, "worker": work.worker} for work in done.accepted]
-    write_json(log, {"accepted": counting, "refused": done.refused, "unseen": done.unseen, "log": done.log})
-    counts = {"images": len(done.records), "unseen": len(done.unseen), "accepted": len(done.accepted)}
+    counts = {name: len(some) for name, some in done._asdict().items()}
     unseen = [f"nobody looked at {name}; its boxes are the detector's" for name in done.unseen]
-    summary = {"out": str(out), "log": str(log), **counts, "refused": len(done.refused)}
-    return _end(summary, [*done.refused, *unseen], report)
+    return _end({"out": str(out), "images": counts.pop("records"), **counts}, [*done.refused, *unseen], report)
 
 
 @annotate.command()
 @click.argument("truth", type=shared.FILE)
 @path("--before", "Boxes of the detector.", type=shared.FILE, required=True)
 @path("--after", "Boxes after correction.", type=shared.FILE, required=True)
-@path("--names", "JSON of category → name in the paper's table, such as a WordNet id's.", type=shared.FILE)
 @shared.output("Write the counts as JSON.", kind=shared.NEW_FILE, required=False)
 @handle_errors
-def score(truth: Path, before: Path, after: Path, names: Path | None, out: Path | None) -> None:
+def score(truth: Path, before: Path, after: Path, out: Path | None) -> None:
     """Count false positives and negatives before and after correction, against the verified boxes of TRUTH.
 
-    Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1).
+    Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1). Prints the counts as JSON.
     """
     from ficgan.lab.annotation import read_records
-    from ficgan.lab.annotation.collected import score_annotations, score_text
-    from ficgan.lab.results import read_json, write_json
+    from ficgan.lab.annotation.collected import score_annotations
+    from ficgan.lab.results import write_json
 
-    called = read_json(names) if names else {}
-    if not isinstance(called, dict):
-        raise InputError(f"{names} is no JSON object of category and name")
     lists = {"before": read_records(before), "after": read_records(after)}
-    counted = score_annotations(read_records(truth), lists, names=called)
+    counted = score_annotations(read_records(truth), lists)
     if out is not None:
         write_json(out, counted)
-    click.echo(score_text(counted))
+    click.echo(json.dumps(counted))
 
 
 def _end(summary: Summary, problems: list[str], report: Console) -> tuple[Summary, bool]:
@@ -200,27 +191,27 @@ def score_survey(
     """Score ANSWERS, the files that participants saved, of the survey in OUT.
 
     Files that failed attention checks, are unfinished, damaged or a second try are named, count for nothing, and make
-    the exit code 3.
+    the exit code 3. Prints all figures as JSON.
     """
     from ficgan.lab import readers
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.report import save_plot
     from ficgan.lab.results import write_json
-    from ficgan.lab.survey import collect, judge, read_key, score_survey, score_text, statements
+    from ficgan.lab.survey import collect, judge, read_key, score_survey, statements
     from ficgan.lab.survey.design import draw_agreement
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")
     key = read_key(folder / "key.json")
     done = collect(key, answers)
-    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else []
+    judged = judge(key, folder / "images", readers.get_readers(judges, "cpu")) if judges else {}
     scored = score_survey(key, done, judged, Bootstrap(resamples, key.seed))
     if out is not None:
         write_json(out, scored)
         if rated := statements(key.kind):
             draw = partial(draw_agreement, scored["conditions"], rated)
             save_plot(out.with_suffix(""), draw, (2 + 0.8 * len(key.conditions), 4.5))
-    click.echo(score_text(scored))
+    click.echo(json.dumps(scored))
     for reason in done.refused:
         click.echo(f"Error: {reason}", err=True)
     if done.refused:

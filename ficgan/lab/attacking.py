@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan import __version__
 from ficgan.anonymizers import Faces
 from ficgan.config import check
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
-from ficgan.faces import Alignment, crop, get_detector
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
 from ficgan.lab.attackers import WEIGHTS, titles, training_pairs
@@ -175,8 +173,6 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
 
 # -- guesses at images -------------------------------------------------------------------------------------------------
 
-Image = NDArray[np.uint8]
-
 
 def attacker_of(text: str, *, device: str = "auto") -> Reverser:
     """A trained attacker from its file, or by name one that learns nothing, such as `wiener:radius=4`."""
@@ -190,44 +186,16 @@ def attacker_of(text: str, *, device: str = "auto") -> Reverser:
     return made
 
 
-def face_crops(size: int, *, aligned: bool, detector: str = "auto") -> Callable[[Image], list[Image]]:
-    """A function from an image [H,W,3] to the square crops [S,S,3] of its faces; an aligned image is a crop itself."""
-    finder = None if aligned else get_detector(detector)
-
-    def crops(image: Image) -> list[Image]:
-        height, width = image.shape[:2]
-        if finder is None:
-            if height != width:
-                raise InputError(f"it has {width}×{height} pixels, and an aligned crop is square")
-            return [image]
-        faces = finder.detect(image)
-        if not faces:
-            raise InputError("no face was found in it; give face crops, and say that they are aligned")
-        return [crop(image, Alignment().matrix(face.landmarks, size), size) for face in faces]
-
-    return crops
-
-
-@dataclasses.dataclass
-class Guesses:
-    """What `guess_all` made: counts, and for each unusable image why."""
-
-    faces: int = 0
-    written: int = 0
-    failed: list[str] = dataclasses.field(default_factory=list)
-
-
 def guess_all(
     attacker: Reverser,
     files: Sequence[tuple[Path, Path]],
     out: Path,
-    crops: Callable[[Image], list[Image]],
     candidates: int = 1,
     progress: Progress | None = None,
-) -> Guesses:
-    """Guess at every face of every image; an unusable image is a failure, and the others go on.
+) -> tuple[int, list[str]]:
+    """Guess at every face crop; how many guesses were written, and for each image that is no crop why.
 
-    `files` are images, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
+    `files` are crops, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
     """
     names = [place.with_suffix("") for _, place in files]
     for (path, _), name in zip(files, names, strict=True):
@@ -235,26 +203,25 @@ def guess_all(
             raise UsageError(f"the guesses at {path} and another image would have one name; give them in two commands")
         if (out / f"{name}.png").exists():
             raise UsageError(f"{out / f'{name}.png'} exists; choose another output folder")
-    made = Guesses()
+    written, failed, report = 0, list[str](), progress or unheard
     for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):
-        if progress is not None:
-            progress(number, len(files), str(path))
+        report(number, len(files), str(path))
         try:
-            found = crops(read_image(path).rgb)
-            for index, face in enumerate(found):
-                label = name if len(found) == 1 else name.with_name(f"{name.name}-f{index + 1}")
-                guesses = attacker.reverse(Faces(face[None], (str(label),)), candidates)[0]
-                (out / label).parent.mkdir(parents=True, exist_ok=True)
-                for place, guess in enumerate(guesses):
-                    mark = "" if len(guesses) == 1 else f"-{place + 1:02d}"
-                    with atomic_write(out / label.with_name(f"{label.name}{mark}.png")) as file:
-                        file.write(png(guess))
-                made.faces += 1
-                made.written += len(guesses)
+            crop = read_image(path).rgb
+            height, width = crop.shape[:2]
+            if height != width:
+                raise InputError(f"{path} has {width}×{height} pixels; give square crops, as `ficgan align` makes them")
+            guesses = attacker.reverse(Faces(crop[None], (str(name),)), candidates)[0]
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            for place, guess in enumerate(guesses, 1):
+                mark = "" if len(guesses) == 1 else f"-{place:02d}"
+                with atomic_write(out / name.with_name(f"{name.name}{mark}.png")) as file:
+                    file.write(png(guess))
+            written += len(guesses)
         except UsageError:
             raise
         except OSError as error:
             raise FicganError(f"{out} cannot be made ({error.strerror}); choose another output folder") from None
         except FicganError as error:
-            made.failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
-    return made
+            failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+    return written, failed

@@ -221,11 +221,10 @@ class Subject:
 
     def __init__(self, bench: Bench, anonymizer: Anonymizer | None, label: str = "", *, say: Say | None = None) -> None:
         if anonymizer is not None and anonymizer.traits.needs & {"background", "overlays"}:
-            if len(bench.split.background):
-                anonymizer = anonymizer.fit(bench.background)
-            elif "background" in anonymizer.traits.needs:
+            if not len(bench.split.background):
                 needs = f"{anonymizer.name} needs a background set, and this split has none"
                 raise UsageError(f"{needs}; set split.background")
+            anonymizer = anonymizer.fit(bench.background)
         self.bench, self.anonymizer, self.label = bench, anonymizer, label
         self.say: Say = say or (lambda text: None)
         self.naive: dict[str, Scores] = {}

@@ -9,7 +9,7 @@ import json
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from html import escape
@@ -102,15 +102,6 @@ def fill_page(template: str, data: Any, **texts: str) -> str:
     values["script"] = f"sha256-{digest}"
     values["data"] = f'<script id="data" type="application/json">{plain}</script>'
     return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
-
-
-def text_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines of text, the first column to the left and the others to the right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return [
-        "  ".join(v.rjust(w) if k else v.ljust(w) for k, (v, w) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    ]
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -256,7 +247,7 @@ def caveats(results: Results) -> list[str]:
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
         split, missed = facts["split"], facts["failures_to_acquire"]
-        tested, removed = split["parts"]["probe"]["people"], split.get("duplicates_removed", 0)
+        tested = split["parts"]["probe"]["people"]
         networks = sorted(_judges(results, name) - {"shape"})
         out += notes(
             "evaluation",
@@ -264,7 +255,6 @@ def caveats(results: Results) -> list[str]:
                 "no kind": name in naive - kinds,
                 "few": tested < FEW_PEOPLE,
                 "missed": missed,
-                "repeated": removed,
                 "one judge": len(networks) == 1,
             },
             name=name,
@@ -272,24 +262,20 @@ def caveats(results: Results) -> list[str]:
             missed=len(missed),
             all=len(missed) + facts["faces"],
             reasons="; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3)),
-            removed=removed,
-            lost=split.get("people_lost_by_it", 0),
             judge=next(iter(networks), ""),
         )
     classifier = results.provenance.get("attribute_classifier") or {}
-    families = {facts["family"] for facts in results.methods.values()}
     ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
     holds: dict[str, object] = {
         "classifier": classifier,
-        **{family: family in families for family in ("adversarial", "differential privacy", "k-anonymity")},
         "ficgan": "ficgan" in ours,
         "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
         "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
-        **dict.fromkeys(("attackers", "strongest", "only faces"), True),
+        **dict.fromkeys(("attackers", "only faces"), True),
     }
     return out + notes("evaluation", holds, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
 

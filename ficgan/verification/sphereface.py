@@ -285,6 +285,8 @@ class VerifierTrainer:
 
 def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pairs: int, seed: int) -> Accuracy:
     """Separate pairs of one person from pairs of two by the cosine of embeddings [N, D]."""
+    from sklearn.metrics import roc_auc_score, roc_curve
+
     unit = F.normalize(embeddings.double()).numpy()
     rng = np.random.default_rng(seed)
     order = np.argsort(people, kind="stable")
@@ -296,12 +298,10 @@ def verification_accuracy(embeddings: Tensor, people: NDArray[np.int64], *, pair
     while len(different) < len(same):
         draw = rng.integers(0, len(people), (2 * len(same) + 16, 2))
         different = np.concatenate([different, draw[people[draw[:, 0]] != people[draw[:, 1]]]])[: len(same)]
-    s, d = ((unit[p[:, 0]] * unit[p[:, 1]]).sum(1) for p in (same, different))
-    thresholds = np.unique(np.concatenate([s, d]))
-    s_sorted, d_sorted = np.sort(s), np.sort(d)
-    right = (len(s) - np.searchsorted(s_sorted, thresholds)) + np.searchsorted(d_sorted, thresholds)
-    below = np.searchsorted(d_sorted, s, "left") + np.searchsorted(d_sorted, s, "right")
-    return Accuracy(accuracy=float(right.max() / (2 * len(s))), auc=float(below.mean() / (2 * len(d))))
+    scores = np.concatenate([(unit[p[:, 0]] * unit[p[:, 1]]).sum(1) for p in (same, different)])
+    truth = np.arange(len(scores)) < len(same)
+    false, right, _ = roc_curve(truth, scores, drop_intermediate=False)
+    return Accuracy(accuracy=float((right + 1 - false).max() / 2), auc=float(roc_auc_score(truth, scores)))
 
 
 def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor, Tensor, Tensor, NDArray[np.int64]]:

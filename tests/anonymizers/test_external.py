@@ -138,10 +138,9 @@ def folder(tmp_path: Path, faces: Faces) -> Path:
 
 
 def test_a_folder_is_matched_by_name(folder: Path, faces: Faces) -> None:
-    method = External(folder=str(folder), label="DeepPrivacy")
+    method = External(folder=str(folder))
     assert np.array_equal(method(faces), 255 - faces.images)
     assert np.array_equal(method(faces.take([3, 1])), 255 - faces.images[[3, 1]])
-    assert method.traits.title == "DeepPrivacy" and External.traits.title == "external program"
     for names, images, said in (
         (("c/9.png",), faces.images[:1], r"has no image of c/9\.png;"),
         (("a/2",), np.zeros((1, 8, 8, 3), np.uint8), "10×10, not 8×8"),

@@ -141,14 +141,14 @@ def test_the_right_key_gives_the_face_back_within_the_bound(
     faces = noise(1, size, seed)
     extreme = rng.random(faces.images.shape) < 0.3
     faces.images[extreme] = rng.choice([0, 255])
-    method = KRtio(key=key, alpha=alpha, block=block, k=k)
+    method = KRtio(key=key, alpha=alpha, block=block, k=k, overlays=noise(5, 16).images)
     back = method.invert(faces.with_images(method(faces)))
     assert np.abs(back.astype(int) - faces.images).max() <= math.floor(0.5 / alpha + 0.5 + 1e-9)
 
 
 def test_as_released_cannot_be_inverted_and_draws_from_the_seed() -> None:
     faces = noise(2, 64)
-    method = KRtio(variant="as_released", key="k")
+    method = KRtio(variant="as_released", key="k", overlays=noise(5, 64, 1).images)
     with pytest.raises(UsageError, match="has no inverse"):
         method.invert(faces)
     assert np.array_equal(method(faces), replace(method, key="other")(faces))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stand_ins import faces_of, random_faces
 
 from ficgan.lab.attacks import Pairs, Reverser
-from ficgan.lab.attacks.base import MeanFace, NothingDone
+from ficgan.lab.attacks.base import MeanFace
 from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 from ficgan.lab.attacks.restoration import (
     BicubicResampling,
@@ -24,7 +24,6 @@ from ficgan.lab.attacks.restoration import (
 
 EVERY: list[Reverser] = [
     BicubicResampling(),
-    NothingDone(),
     InterpolateGrey(),
     LearnPermutation(),
     LinearResampling(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,19 +196,19 @@ def test_a_measured_bar_is_the_controls() -> None:
     control = "same-group strangers", Figure("strangers", 0.06)
     assert _line("match", 0.05, control=control).verdict == "met"
     missed = _line("match", 0.1, control=control)
-    assert (missed.verdict, missed.cells()["bar"]) == ("missed", "≤ 0.06 (same-group strangers)")
+    assert (missed.verdict, missed.cells()["most"]) == ("missed", 0.06)
 
 
-def test_the_page_hides_nothing(tmp_path: Path) -> None:
+def test_the_table_hides_nothing(tmp_path: Path) -> None:
     strangers = "strangers", Figure("", 0.05)
     lines = [_line("id-cosine", 0.25, 0.2, 0.3, sticker=Figure("", 0.1), control=strangers), _line("smile-r", None)]
     facts = {"judges": {"judge": "had no part"}, "sets": {"set": {"faces": 9, "people": 8, "licence": "CC0"}}}
     sheet = Sheet(lines, facts)
-    assert [path.name for path in sheet.write(tmp_path / "new")] == ["bars.json", "bars.md"]
-    page = (tmp_path / "new" / "bars.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith("| ID similarity"))
-    assert "≤ 0.13" in row and "0.250 [0.200, 0.300]" in row and "0.050, strangers" in row and "missed" in row
-    assert "not measured: why" in page and "9 faces of 8 people; CC0." in page
+    assert [path.name for path in sheet.write(tmp_path / "new")] == ["bars.json", "bars.csv"]
+    rows = list(csv.DictReader((tmp_path / "new" / "bars.csv").read_text(encoding="utf-8").splitlines()))
+    found = {key: rows[0][key] for key in ("value", "low", "most", "sticker", "control", "control is", "verdict")}
+    assert list(found.values()) == ["0.25", "0.2", "0.13", "0.1", "0.05", "strangers", "missed"]
+    assert (rows[1]["value"], rows[1]["note"]) == ("", "why")
     written = json.loads((tmp_path / "new" / "bars.json").read_text(encoding="utf-8"))
     assert written["verdicts"] == {"not measured": 1, "missed": 1}
     assert [line["row"] for line in written["lines"]] == ["id-cosine", "smile-r"]

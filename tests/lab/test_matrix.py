@@ -310,7 +310,7 @@ def test_short_and_long_forms(tmp_path: Path) -> None:
     strong = config.methods[1].make()
     assert (strong.layer, strong.k) == (0, 100)  # type: ignore[attr-defined]
     assert config.sets[0].path == str(tmp_path / "faces")
-    placed = load_matrix(write(tmp_path, GOOD.replace("average-face", '"external:folder=results,label=theirs"')))
+    placed = load_matrix(write(tmp_path, GOOD.replace("average-face", '"external:folder=results"')))
     assert placed.methods[0].parameters["folder"] == str(tmp_path / "results")
     assert config.recognisers == ["dlib", f"onnx:{tmp_path / 'models/r.onnx'}"]
     cloak = "{method: fawkes, verifier: 'onnx:a.onnx+onnx:/b.onnx'}"

@@ -302,8 +302,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(prepared(faces), parts, [judge], None, Store(tmp_path), resamples=50)
 
 
-def test_overlays_are_the_background_s_faces_where_there_is_one(bench: Bench) -> None:
-    assert Subject(bench, ANONYMIZERS.make("k-rtio")).anonymizer.overlays is None  # type: ignore[union-attr]
+def test_overlays_are_the_background_s_faces(bench: Bench) -> None:
+    with pytest.raises(UsageError):
+        Subject(bench, ANONYMIZERS.make("k-rtio"))
     with_background = replace(bench.split, background=bench.split.attacker)
     bench = Bench(bench.prepared, with_background, bench.readers, None, bench.store, resamples=50)
     fitted = Subject(bench, ANONYMIZERS.make("k-rtio")).anonymizer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from ficgan.lab.study.costs import (
     area_groups,
     by_label,
     category_scores,
-    competing,
     correlation,
     grad_cam,
     grid_rows,
@@ -273,21 +271,6 @@ def test_categories_are_grouped_by_what_faces_cover_of_them(face_scenes: Scene) 
     assert [(group["categories"], group["top1"]) for group in groups] == [(2, 2), (1, 5), (0, None), (2, 3), (2, 6)]
     scenes = open_scenes(*face_scenes).take([0, 1, 2])  # a, b, a
     assert by_label(np.array([0.2, np.nan, 0.4]), scenes) == pytest.approx([0.3, np.nan], nan_ok=True)
-
-
-def test_competing_categories_are_those_that_take_images_from_one_another(face_scenes: Scene) -> None:
-    """Three classes: blurred networks call half of a's images b; c loses as much as a, but to nobody who gains."""
-    scenes = open_scenes(*face_scenes).take(range(2))
-    items = tuple(replace(scenes.items[0], label=label) for label in (0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2))
-    three = replace(scenes, items=items, classes=("a", "b", "c"))
-    guesses = {"original": [0, 0, 0, 0, 1, 1, 0, 0, 2, 2, 2, 2], "blurred": [0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 0, 0]}
-    cells = [
-        Cell("net", v, 0, Path("x"), {v: {"guess": np.array(g), "top1": np.array(g) == three.labels}})
-        for v, g in guesses.items()
-    ]
-    clear, blurred = (category_scores(cells, side, three)["top1"] for side in (CLEAR, BLURRED))
-    assert (clear - blurred).mean(0).tolist() == [0.5, -0.5, 0.5]
-    assert competing(cells, three, (clear - blurred).mean(0)) == [(0, 1)]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "densenet121", "vgg11"])

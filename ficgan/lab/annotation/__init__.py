@@ -6,8 +6,10 @@ import base64
 import hashlib
 import io
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,11 +20,11 @@ from PIL import Image
 
 from ficgan.anonymizers import generator
 from ficgan.data import Blob, decode_rgb, list_blobs
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import FaceDetector
 from ficgan.faces.detection import overlaps
 from ficgan.lab.results import data_url, fill_page, new_folder, page_template, read_checked, read_json, write_json
-from ficgan.lab.run import write_file
+from ficgan.lab.run import Store, write_file
 
 KEY_SCHEMA = "ficgan-annotation-key/3"
 EXPORT_SCHEMA = "ficgan-annotation-export/1"
@@ -31,6 +33,7 @@ MOST_FACES = 12  # Of a gold image: a crowd would judge patience
 _SIDE = 1600  # Longest side at which pictures are shown, pixels
 _TRIES = 100
 _CLEAR = 0.1  # A false box has no more IoU than this with any face
+_KEPT_TOGETHER = 64  # Images that a run that is interrupted detects again, at most
 
 BoxRows = list[list[float]]  # [M,4] as in a file
 
@@ -229,23 +232,6 @@ def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int
     return len(boxes) - right, len(truth) - right
 
 
-def merge(drawn: Sequence[Boxes]) -> Boxes:
-    """Several people's boxes of an image as one list [M,4] of medians; a face stays when at least half drew it."""
-    groups: list[list[NDArray[Any]]] = []
-    for boxes in drawn:
-        matched = {row: group for group, row in pairs(_medians(groups), boxes)}
-        for row, box in enumerate(boxes):
-            if row in matched:
-                groups[matched[row]].append(box)
-            else:
-                groups.append([box])
-    return _medians([group for group in groups if 2 * len(group) >= len(drawn)])
-
-
-def _medians(groups: Sequence[Sequence[NDArray[Any]]]) -> Boxes:
-    return np.array([np.median(group, axis=0) for group in groups]).reshape(-1, 4)
-
-
 # -- records -----------------------------------------------------------------------------------------------------------
 
 _EDGES = ("x0", "y0", "x1", "y1")
@@ -342,61 +328,42 @@ def listed(images: Path) -> list[Blob]:
 # -- detection ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class DetectedSet:
-    """Records of the images that could be read, sentences about the others, and how many were read in another run."""
+def detect_set(
+    images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None
+) -> tuple[list[ImageRecord], list[str]]:
+    """Detect the faces of all images and write the annotations: what was written, and why the other images failed.
 
-    records: list[ImageRecord] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
-    resumed: int = 0
-
-
-def detect_set(images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None) -> DetectedSet:
-    """Detect the faces of all images and write the annotations."""
-    blobs, done, part = listed(images), DetectedSet(), out.with_name(f"{out.name}.part")
-    head = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
-    known = _resumed(part, head)
-    # Rewritten whole, as a run that was killed may have left half a line.
-    write_file(part, "".join(f"{json.dumps(row)}\n" for row in (head, *known.values())))
-    with part.open("a", encoding="utf-8") as file:
-        for number, blob in enumerate(blobs, 1):
-            row = known.get((blob.name, blob.size))
-            done.resumed += row is not None
-            try:
-                if row is None:
-                    row = {"size": blob.size, **_detect(blob, detector, head).to_json()}
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                done.records.append(_record({key: value for key, value in row.items() if key != "size"}, str(part)))
-            except InputError as error:
-                done.failed.append(str(error))
-            if progress is not None:
-                progress(number, len(blobs), blob.name)
-    if not done.records:
-        part.unlink()
-        raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {done.failed[0]}")
-    write_records(out, done.records)
-    part.unlink()
-    return done
+    What is done lies in `out.part` until the end, from where an interrupted run goes on.
+    """
+    blobs, report = listed(images), progress or unheard
+    records, failed, store = list[ImageRecord](), list[str](), Store(out.with_name(f"{out.name}.part"))
+    about = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
+    for begin in range(0, len(blobs), _KEPT_TOGETHER):
+        block = blobs[begin : begin + _KEPT_TOGETHER]
+        key = ["boxes", about, [[blob.name, blob.size] for blob in block]]
+        for row in store.kept(key, partial(_detect, block, detector, about)):
+            if isinstance(row, str):
+                failed.append(row)
+            else:
+                records.append(_record(row, str(images)))
+        report(begin + len(block), len(blobs), block[-1].name)
+    if not records:
+        raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {failed[0]}")
+    write_records(out, records)
+    shutil.rmtree(out.with_name(f"{out.name}.part"))
+    return records, failed
 
 
-def _detect(blob: Blob, detector: FaceDetector, head: dict[str, Any]) -> ImageRecord:
-    image = np.array(decode_rgb(blob))
-    boxes = np.array([face.box for face in detector.detect(image)], np.float64).reshape(-1, 4)
-    return ImageRecord(blob.name, boxes, {"width": image.shape[1], "height": image.shape[0], **head})
-
-
-def _resumed(part: Path, head: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Rows of an interrupted run by (name, bytes) of their images."""
-    if not part.exists():
-        return {}
-    try:
-        first, *rows = [
-            json.loads(line) for line in part.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")
-        ]
-        found = {(row["file"], row["size"]): row for row in rows}
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"{part} is damaged ({error}); remove it to detect anew") from error
-    if first != head:
-        raise InputError(f"{part} was begun with other settings ({first}); remove it, or detect as before")
-    return found
+def _detect(blobs: Sequence[Blob], detector: FaceDetector, about: dict[str, Any]) -> list[dict[str, Any] | str]:
+    """The records of images; of one that cannot be read, why."""
+    out = list[dict[str, Any] | str]()
+    for blob in blobs:
+        try:
+            image = np.array(decode_rgb(blob))
+        except InputError as error:
+            out.append(str(error))
+            continue
+        boxes = np.array([face.box for face in detector.detect(image)], np.float64).reshape(-1, 4)
+        more = {"width": image.shape[1], "height": image.shape[0], **about}
+        out.append(ImageRecord(blob.name, boxes, more).to_json())
+    return out

@@ -93,18 +93,6 @@ def reverser_of(text: str) -> Reverser:
 
 @REVERSERS.add
 @dataclass(frozen=True)
-class NothingDone(Reverser):
-    """The anonymised face as it is: naive recognition."""
-
-    name = "identity"
-    traits = ReverserTraits("Nothing done", "Fantômas, §7.2 (naive)")
-
-    def guess(self, faces: Faces) -> Images:
-        return faces.images.copy()
-
-
-@REVERSERS.add
-@dataclass(frozen=True)
 class MeanFace(Reverser):
     """The attacker's mean clear face, whatever is shown: the control that carries nothing of the source."""
 

@@ -29,8 +29,8 @@ from ficgan.lab.metrics.pictures import frechet_distance, halves
 from ficgan.lab.metrics.privacy import within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
-from ficgan.lab.report.tables import spelled, to_markdown
-from ficgan.lab.results import Figure, note_texts
+from ficgan.lab.report.tables import to_csv
+from ficgan.lab.results import Figure
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
@@ -109,25 +109,12 @@ class Line:
             "control": self.control and {"what": self.control[0], **asdict(self.control[1])},
         }
 
-    def cells(self) -> dict[str, str]:
-        """The line of a page."""
-        (least, most), bar = self.limits, BARS[self.row]
-        asked = [f"≥ {least:g}"] if least is not None else []
-        asked += [f"≤ {most:.3g}"] if most is not None else []
-        measured = self.value.value is not None
-        control = f"{spelled(self.control[1], interval=False)}, {self.control[0]}" if self.control else ""
-        return {
-            "row": bar["title"],
-            "bar": ", ".join(asked) + f" ({_STRANGERS})" * ("measured" in bar),
-            "paper": bar.get("paper", ""),
-            "setting": self.setting,
-            "judge": self.judge,
-            "value": spelled(self.value) if measured else f"not measured: {self.value.note}",
-            "sticker": spelled(self.sticker, interval=False),
-            "control": control if measured else "",
-            "verdict": "" if self.verdict == "no bar" else self.verdict,
-            "note": self.value.note if measured else "",
-        }
+    def cells(self) -> dict[str, Any]:
+        """The line of a table."""
+        tree = self.to_dict()
+        bar, sticker, control = (tree.pop(key) or {} for key in ("bar", "sticker", "control"))
+        beside = {"sticker": sticker.get("value"), "control": control.get("value"), "control is": control.get("what")}
+        return {"what": BARS[self.row]["title"], **tree, **bar, **beside}
 
 
 @dataclass(frozen=True)
@@ -147,17 +134,11 @@ class Sheet:
         return [", ".join(filter(None, part)) for part in parts]
 
     def write(self, folder: Path) -> list[Path]:
-        """Write `bars.json` for machines, `bars.md` for readers."""
+        """Write `bars.json` with all facts, and the table, `bars.csv`."""
         tree = {**self.facts, "verdicts": self.verdicts, "lines": [line.to_dict() for line in self.lines]}
         text = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-        counted = ", ".join(f"{name} {number}" for name, number in sorted(self.verdicts.items()))
-        page = ["# The model against its bars", "", note_texts("bars")["how to read"], "", f"Lines: {counted}.", ""]
-        page += [f"- {name}: {role}" for name, role in self.facts["judges"].items()]
-        for name, about in self.facts["sets"].items():
-            licence = about["licence"] or "no licence is stated beside it"
-            page += ["", f"## {name}", "", f"{about['faces']} faces of {about['people']} people; {licence}."]
-            page += ["", to_markdown([line.cells() for line in self.lines if line.set == name])]
-        return [write_file(folder / "bars.json", text), write_file(folder / "bars.md", "\n".join(page).rstrip() + "\n")]
+        table = to_csv([line.cells() for line in self.lines])
+        return [write_file(folder / "bars.json", text), write_file(folder / "bars.csv", table)]
 
 
 # -- the sets ---------------------------------------------------------------------------------------------------------

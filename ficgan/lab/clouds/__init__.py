@@ -230,7 +230,7 @@ def _results(study: CloudStudy, found: Found, clear: Record, guesses: CloudGuess
             results.methods[name] = _facts(method, strength, config.seed)
             left = report.utility(clear, record[:, place], seconds[:, place], pictures.sample)
             results.utilities.append(Utility(clouds.name, name, left))
-    results.caveats = report.caveats(study, results, made, clear, known, guesses)
+    results.caveats = report.caveats(study, results, made, guesses)
     return results
 
 

@@ -16,8 +16,7 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, landmark_distance
 from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
 from ficgan.lab.metrics.utility import frechet_figure
-from ficgan.lab.report import inlined, render, save_plot, write_pages
-from ficgan.lab.report.tables import figure, spelled, value_of
+from ficgan.lab.report import write_tables
 from ficgan.lab.results import Figure, Results, Trial, note_texts, notes
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ CLOUD = " (cloud)"  # what the names of figures end with that hold where the clo
 TRIED = 20  # people on whom an attacker must have been tried to be anybody's strongest, where the study has more
 _OVERLAP = 0.5  # least overlap with the box in the clear projection that counts as detected
 _MISS = 40.0  # landmark distance of a face that is not found, pixels
-_WHOLE = 20  # strength up to which an exact inverse brings everything back
-_NEAR = 0.05  # by which rank-1 may fall below that of clear faces
 _PRIVACY = ("AUC", "rank-1", "EER", "leak", "mu-privacy")
 _AIM = 0.8  # mean privacy at which methods are compared (thesis, §5.3.3.1)
 _FEW, _THESIS_PEOPLE = 30, 200  # people below which an AUC says nothing of the world; people of the thesis
@@ -132,12 +129,12 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     tried = [t for t in tried if t.scenario != "reversed" or _people(t) >= least]
     if cloud and not any(map(needs_cloud, tried)):
         return None
-    known = [(value, t) for t in tried if cloud or not needs_cloud(t) for value in [value_of(t.figures, "mu-privacy")]]
+    known = [(value, t) for t in tried if cloud or not needs_cloud(t) for value in [t.value("mu-privacy")]]
     return min(((value, t) for value, t in known if value is not None), key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def _people(trial: Trial) -> int:
-    found = figure(trial.figures, "rank-1")
+    found = trial.figure("rank-1")
     return 0 if found is None else found.n
 
 
@@ -147,7 +144,7 @@ def points(results: Results) -> list[Row]:
     rows = []
     for name, facts in results.methods.items():
         worst, known = strongest(results, name), strongest(results, name, cloud=True)
-        figures = [None if worst is None else figure(worst.figures, metric) for metric in _PRIVACY]
+        figures = [None if worst is None else worst.figure(metric) for metric in _PRIVACY]
         row: Row = {
             "method": facts["name"],
             "strength": facts["settings"]["strength"],
@@ -157,7 +154,7 @@ def points(results: Results) -> list[Row]:
         }
         if known is not None:
             row["attacker" + CLOUD] = attacker_of(known)
-            row |= {metric + CLOUD: value_of(known.figures, metric) for metric in ("AUC", "rank-1", "mu-privacy")}
+            row |= {metric + CLOUD: known.value(metric) for metric in ("AUC", "rank-1", "mu-privacy")}
         for found in (*filter(None, figures), *left.get(name, ())):
             row[found.metric] = found.value
             if found.low is not None:
@@ -206,49 +203,6 @@ def tried_whole(results: Results) -> list[int]:
     return sorted({strength[t.method] for t in costly if t.method in strength} or set(strength.values()))
 
 
-def attackers(results: Results) -> list[Row]:
-    """A row for each attacker of a method at a strength."""
-    out = [
-        {
-            "method": facts["name"],
-            "strength": facts["settings"]["strength"],
-            "attacker": attacker_of(trial),
-            "needs": "the cloud" if needs_cloud(trial) else "its picture",
-            **{name: spelled(figure(trial.figures, name)) for name in ("rank-1", "AUC", "mu-privacy")},
-        }
-        for trial in results.trials
-        if (facts := results.methods.get(trial.method)) is not None and not trial.control
-    ]
-    return sorted(out, key=lambda row: (row["method"], row["strength"]))
-
-
-def controls(results: Results) -> list[Row]:
-    """Trials whose outcome is known beforehand: exact inverses up to the strength at which nothing is lost."""
-    exact: dict[Any, Trial] = {}
-    strength = {name: facts["settings"]["strength"] for name, facts in results.methods.items()}
-    tried = [t for t in results.trials if t.scenario == "inverse" and INVERSES[t.attacker].exact]
-    for trial in sorted(tried, key=lambda t: strength[t.method]):
-        if strength[trial.method] <= _WHOLE:
-            exact[trial.attacker, trial.recogniser] = trial
-    clear = {t.recogniser: value_of(t.figures, "rank-1") for t in results.trials if t.control == "ceiling"}
-    out = []
-    for trial in [*(t for t in results.trials if t.control), *exact.values()]:
-        area, first = value_of(trial.figures, "AUC"), value_of(trial.figures, "rank-1")
-        expected, holds = "no bar: every method leaves it clear", None
-        if trial.control == "ceiling":
-            expected, holds = "AUC above .9", area is not None and area > 0.9
-        elif trial.control == "negative":
-            people = results.sets[trial.set]["probe_people"]
-            expected, holds = "one name for everybody", first is not None and first <= 1 / people + 1e-9
-        elif not trial.control:
-            ceiling = clear.get(trial.recogniser)
-            expected = f"as of clear faces, rank-1 {short(ceiling)}"
-            holds = ceiling is not None and first is not None and first >= ceiling - _NEAR
-        row: Row = {"control": trial.method, "judge": attacker_of(trial), "AUC": short(area), "rank-1": short(first)}
-        out.append(row | {"must be": expected, "holds": holds})
-    return out
-
-
 def attacker_of(trial: Trial) -> str:
     return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
 
@@ -257,32 +211,20 @@ def short(value: Any) -> str:
     return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def caveats(
-    study: CloudStudy,
-    results: Results,
-    made: Mapping[str, Record],
-    clear: Record,
-    known: Record,
-    guesses: CloudGuesses | None,
-) -> list[str]:
-    """Sentences that stand before every table, of records [P,strengths] by method, and clear ones [P], [G]."""
-    facts, provenance = next(iter(results.sets.values())), results.provenance
-    people, always = facts["probe_people"], ("before", "lost", "judges", "headline", "cloud")
+def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], guesses: CloudGuesses | None) -> list[str]:
+    """Sentences that stand before every table, of records [P,strengths] by method."""
+    facts = next(iter(results.sets.values()))
+    people, found = facts["probe_people"], np.concatenate([record["found"].ravel() for record in made.values()])
     tried = [inverse.note for inverse in INVERSES.values() if inverse.method in study.config.methods]
-    found, there = (np.concatenate([record[name].ravel() for record in made.values()]) for name in ("found", "made"))
-    missed, unread = (int((~record["found"]).sum()) for record in (clear, known))
     holds = {
         "few": people < _FEW,
         "fewer": _FEW <= people < _THESIS_PEOPLE,
         **{name: name in (facts["kind"], facts["gallery_kind"]) for name in ("made heads", "projections")},
-        **dict.fromkeys(always, True),
-        "missed": missed + unread > 0,
-        "failed": not there.all(),
+        **dict.fromkeys(("lost", "headline", "cloud"), True),
         "inverses": bool(tried),
         "parrots": bool(study.clouds.gallery),
         "untrained": guesses is None,
         "trained": guesses is not None,
-        "times": study.config.timed > 0,
     }
     return notes(
         "clouds",
@@ -292,13 +234,7 @@ def caveats(
         thesis=_THESIS_PEOPLE,
         lost=int((~found).sum()),
         all=found.size,
-        missed=missed,
-        unread=unread,
-        clear=len(clear),
-        failed=int((~there).sum()),
         inverses="; ".join(tried),
-        recognisers=", ".join(provenance["recognisers"]),
-        detector=provenance["detector"],
         tried_on=0 if guesses is None else guesses.record["people"]["tried on"],
         costly=", ".join(map(str, study.config.costly_strengths)),
     )
@@ -317,27 +253,18 @@ _UNITS = {"landmark-distance": "px", "seconds": "s"}
 
 def write_cloud_report(results: Results, out: Path) -> list[Path]:
     """Write `report.html`, `report.json`, `figures/*.png|svg` and `tables/*.csv`; returns the files, the page first."""
-    every, plots = points(results), {}
-    for stem, (caption, size, draw) in PLOTS.items():
-        if files := save_plot(out / "figures" / stem, partial(draw, results, every), size):
-            plots[caption] = files
-    rows = {
-        "points": every,
-        "summary": summary(results),
-        "controls": controls(results),
-        "attackers": attackers(results),
-    }
-    page = render(
-        "clouds.html.j2",
-        results=results,
-        metrics=METRICS,
-        spelt=short,
-        plots=inlined(plots),
-        data=[{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()],
-        whole=tried_whole(results),
-        **rows | {"points": [{k: v for k, v in row.items() if not k.endswith((" low", " high"))} for row in every]},
+    every, whole = points(results), ", ".join(map(str, tried_whole(results)))
+    sets = [{"set": name, **facts, "digest": facts["digest"][:12]} for name, facts in results.sets.items()]
+    figures = [{"figure": name, "what it is": said} for name, said in METRICS.items()]
+    titled = (
+        ("Scans", "", sets, ()),
+        ("Methods", note_texts("cloud page")["methods"].format(whole=whole), summary(results), ()),
+        ("Every method at every strength", "", every, tuple(PLOTS)),
+        ("Figures", "", figures, ()),
     )
-    return write_pages(out, page, results, rows, plots)
+    tables = [dict(zip(("title", "note", "rows", "plots"), one, strict=True)) for one in titled]
+    plots = {stem: (caption, size, partial(draw, results, every)) for stem, (caption, size, draw) in PLOTS.items()}
+    return write_tables(results, out, tables, plots)
 
 
 def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
@@ -370,7 +297,7 @@ def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
                 low, high = ([row[f"{name} {end}"] for row in mine] for end in ("low", "high"))
                 axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
         for trial in results.trials:
-            value = value_of(trial.figures, name)
+            value = trial.value(name)
             if trial.control in styles and value is not None:
                 axes.axhline(value, color="0.4", linewidth=0.8, linestyle=styles[trial.control])
         axes.set(xlabel="strength", ylabel=f"{name}, {_UNITS[name]}" if name in _UNITS else name)

@@ -13,7 +13,6 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import UsageError
 from ficgan.lab.results import Figure
 
 
@@ -47,10 +46,6 @@ class Bootstrap:
 
     resamples: int = 1000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.resamples < 1 or self.seed < 0:
-            raise UsageError(f"{self.resamples} resamples with seed {self.seed} cannot be drawn; give ≥ 1 and ≥ 0")
 
     def weights(self, identities: int) -> NDArray[np.float32]:
         """How often each identity is in each resample: float32 [resamples, identities], read-only.

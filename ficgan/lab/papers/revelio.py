@@ -48,7 +48,8 @@ BLURS: dict[str, int] = REVELIO.blurs
 # Defences that an attacker may adapt to, as tables call them; "secret" is the randomised one of the paper's section 6.
 Adaptable = Literal["rotation", "noise", "jpeg", "box blur", "secret"]
 MOST_LINEAR = 224  # Side at which the auto-encoder works at most: its linear layer grows with the fourth power
-NAMES = {"identity": "Blurred", "autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
+NAMES = {"autoencoder": "Fantômas", Revelio.name: "Revelio"}  # What the paper calls them
+BLURRED = "Blurred"  # The image itself, to which nothing is done
 
 
 class RevelioPaper(FacesSettings):
@@ -265,7 +266,7 @@ def base(study: RevelioStudy) -> PartOutcome:
     for level in BLURS:
         how = study.blur(level)
         study.run.say(f"{level} blur: the judges read the reference and the blurred faces")
-        out.trials += study.judged(study.seen(how, rows), rows, level, NAMES["identity"], BASE)
+        out.trials += study.judged(study.seen(how, rows), rows, level, BLURRED, BASE)
         out.trials += _controls(study, level)
         out.trials += [trial for reader in study.bench.readers for trial in _parrots(study, how, level, reader)]
         for label, spec in paper.named:

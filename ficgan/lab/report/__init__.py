@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.lab.report import tables
-from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, figure, headlines, spelled
+from ficgan.lab.report.tables import IDENTIFIES, Headline, Row, attacker, controls, headlines, spelled
 from ficgan.lab.results import Results, Trial, data_url, slug
 from ficgan.lab.run import write_file
 
 COLUMNS = 8  # Of a table of attackers: so many fit a laptop's width
+LONG = 40  # Rows above which a table is folded
 TRADED = ("attributes-balanced", "smile-r", "ssim")  # Of the trade-off plot: the first that was measured is drawn
 
 
@@ -24,17 +25,11 @@ def write_report(results: Results, out: Path, *, published: Sequence[dict[str, A
     """Write the page, its plots, tables and JSON; returns the files, `report.html` first."""
     heads = headlines(results)
     plots = draw_all(results, heads, out / "figures")
-    rows = {
-        "ranking": tables.ranking(heads),
-        "risks": tables.risks(results),
-        **tables.every_figure(results),
-        "given-back": tables.given_back(results),
-    }
+    rows = {"ranking": tables.ranking(heads), **tables.every_figure(results), "given-back": tables.given_back(results)}
     page = render(
         "page.html.j2",
         results=results,
         ranking=_by_set(rows["ranking"]),
-        risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
         utility=_utility_tables(results),
@@ -59,6 +54,28 @@ def write_pages(
     texts |= {f"tables/{name}.csv": tables.to_csv(some) for name, some in rows.items() if some}
     written = [write_file(out / name, text) for name, text in texts.items()]
     return written + [path for both in plots.values() for path in both]
+
+
+Plots = Mapping[str, tuple[str, tuple[float, float], Callable[[Any], bool | None]]]  # File → caption, inches, drawing
+
+
+def write_tables(results: Results, out: Path, tables: Sequence[Row], plots: Plots) -> list[Path]:
+    """A page of tables {"title", "note", "rows", "plots" (their files)}, which are written, too; the page first."""
+    drawn = {
+        stem: {caption: files}
+        for stem, (caption, size, draw) in plots.items()
+        if (files := save_plot(out / "figures" / stem, draw, size))
+    }
+    page = render(
+        "tables.html.j2",
+        results=results,
+        tables=tables,
+        figures={stem: inlined(one) for stem, one in drawn.items()},
+        long=LONG,
+        spelt=lambda value: "" if value is None else f"{value:.3g}" if isinstance(value, float) else value,
+    )
+    rows = {slug(table["title"]): table["rows"] for table in tables}
+    return write_pages(out, page, results, rows, {key: one for plot in drawn.values() for key, one in plot.items()})
 
 
 def render(template: str, **values: Any) -> str:
@@ -154,7 +171,7 @@ def _group_tables(heads: Sequence[Headline]) -> list[dict[str, Any]]:
         if head.trial is not None
         for group, figures in sorted(head.trial.groups.items())
         for column, _, value in [group.partition("=")]
-        for text in [spelled(figure(figures, IDENTIFIES))]
+        for text in [spelled(next((each for each in figures if each.metric == IDENTIFIES), None))]
     )
     return _pivoted(cells, "method")
 

@@ -16,22 +16,9 @@ Row = dict[str, Any]  # Column → number or text, or a tuple of lines
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
 # Trials that do not attempt a name: controls, what needs the key, other risks.
-LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"})
-CONTROLS = ("mean-face", "identity")  # Attackers that are themselves controls
-# The three risks of WP216 → the metric that measures each, or what its name begins with
-RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
+LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "linkability"})
+CONTROL = "mean-face"  # An attacker that is itself a control
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
-
-
-def figure(figures: Iterable[Figure], metric: str) -> Figure | None:
-    """The figure of that name, or None."""
-    return next((each for each in figures if each.metric == metric), None)
-
-
-def value_of(figures: Iterable[Figure], metric: str) -> float | None:
-    """The value of the figure of that name, or None."""
-    found = figure(figures, metric)
-    return None if found is None else found.value
 
 
 # -- headlines and controls -------------------------------------------------------------------------------------------
@@ -175,7 +162,7 @@ def controls(results: Results) -> list[Control]:
             # An attacker that cannot undo a permutation was not competent to show that anything is irreversible.
             permutes = results.methods.get(trial.method, {}).get("name") == "block-permutation"
             reverses = trial.scenario in ("reversed-general", "reversed-specialised")
-            if not (permutes and reverses) or trial.attacker.partition(":")[0] in CONTROLS:
+            if not (permutes and reverses) or trial.attacker.partition(":")[0] == CONTROL:
                 continue
             name = f"{trial.attacker} on {trial.method}"
         out.append(Control(trial.set, trial.recogniser, name, value, expected, holds))
@@ -240,42 +227,6 @@ def given_back(results: Results) -> list[Row]:
     ]
 
 
-def risks(results: Results) -> list[Row]:
-    """The three risks of WP216 by method, the worst over attackers and judges; clear images on top."""
-    rows = []
-    for name in results.sets:
-        for method in ("clear", *results.methods):
-            trials = [
-                trial
-                for trial in results.trials
-                if (trial.set, trial.method) == (name, method)
-                # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
-                and trial.attacker != "right key"
-                and (not trial.control or (method == "clear" and trial.control == "ceiling"))
-            ]
-            linked = [trial for trial in trials if trial.scenario == "linkability"]
-            row: Row = {"set": name, "method": method}
-            for risk, metric in RISKS.items():
-                found = [
-                    each
-                    for trial in (linked if risk == "linkability" else trials)
-                    for each in trial.figures
-                    if each.value is not None and (each.metric == metric or each.metric.startswith(f"{metric} "))
-                ]
-                row[risk] = _worst(found, risk)
-            rows.append(row)
-    return rows
-
-
-def _worst(found: Sequence[Figure], risk: str) -> str:
-    if not found:
-        return "not measured"
-    if risk != "inference":
-        return spelled(max(found, key=lambda each: each.value or 0.0))
-    worst = max(found, key=lambda each: abs((each.value or 0.5) - 0.5))  # Below ½ gives away as much
-    return f"{spelled(worst)} ({worst.metric.removeprefix('inference of ')})"
-
-
 def _trial_cells(trial: Trial) -> Row:
     cells = {key: getattr(trial, key) for key in ("set", "method", "scenario", "attacker")}
     return {**cells, "judge": trial.recogniser}
@@ -311,15 +262,6 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
         cells = {key: "; ".join(filter(None, v)) if isinstance(v, tuple) else v for key, v in row.items()}
         writer.writerow(cells)
     return out.getvalue()
-
-
-def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a Markdown table."""
-    columns = _columns(rows)
-    lines = ["| " + " | ".join(columns) + " |", "|" + "-|" * len(columns)]
-    cells = [[str(row.get(column, "")).replace("|", "/") for column in columns] for row in rows]
-    lines += ["| " + " | ".join(row) + " |" for row in cells]
-    return "\n".join(lines) + "\n"
 
 
 def filled(rows: Iterable[Row]) -> list[Row]:

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ficgan.errors import Progress
-from ficgan.lab.report import inlined, render, save_plot, write_pages
+from ficgan.lab.report import write_tables
 from ficgan.lab.report.tables import filled
-from ficgan.lab.results import Results, notes, origin, slug, write_json
+from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
 from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
 from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant
@@ -183,7 +183,6 @@ _ALIKE = {variant: (variant, variant) for variant in ("original", "blurred", "ov
 _SHIFTED = {variant: ("original", variant) for variant in ("original", "red", "green", "blue", "mean", "blurred")}
 _DEPLOYED = {variant: (variant, "original") for variant in ("original", "blurred", "overlaid")}
 _PARTS = slice(3), slice(0, 4, 3)  # Of a printed row: Table 3, Table 9
-_LONG = 40  # Rows above which a table is folded
 
 
 def per_cent(figure: Row | None, sign: str = "") -> str:
@@ -207,10 +206,7 @@ def study_tables(study: Row) -> list[Row]:
     rows = _networks(study, metrics[-1], _SHIFTED, PUBLISHED["shifted"] if metrics[-1] == "top5" else {})
     tables.append(_table(f"{_NAMES[metrics[-1]]} after training on original images (Table 8)", note, rows))
     tables += _areas(study)
-    beside = (
-        "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds. The pairs "
-        "are the paper's, then those in which one category lost most top-1 accuracy to the other."
-    )
+    beside = "Original, blurred and their difference: mean over networks, per cent, ± standard error over seeds."
     tables.append(_table("Pairs of categories (Table 4)", beside, _pairs(study["pairs"])))
     for name, some in study["transfer"].items():
         tables.append(_table(f"Transfer to {name}{_PLACES.get(name, '')}", f"Fine-tuned. {note}", _tuned(name, some)))
@@ -302,13 +298,13 @@ def _range(group: Row) -> str:
 
 def _pairs(found: list[Row]) -> Iterable[Row]:
     for one in found:
-        printed = PUBLISHED["pairs"].get(one["category"], {})
-        row: Row = {"category": " ".join(filter(None, (one["category"], printed.get("name"))))}
+        printed = PUBLISHED["pairs"][one["category"]]
+        row: Row = {"category": f"{one['category']} {printed['name']}"}
         for metric in [metric for metric in METRICS if metric in one]:
             before, after = one[metric]
             drop = f"{100 * (before['mean'] - after['mean']):+.1f}"
             row[_NAMES[metric]] = f"{per_cent(before)} / {per_cent(after)} / {drop}"
-            row |= {f"{metric}, paper": _printed(printed[metric])} if printed else {}
+            row[f"{metric}, paper"] = _printed(printed[metric])
         yield row
 
 
@@ -337,20 +333,9 @@ class StudyRun:
 
 def write_study(run: StudyRun, out: Path) -> list[Path]:
     """The page with its figures, tables as CSV, and the results as JSON; returns the files, the page first."""
-    drawn = {
-        stem: save_plot(out / "figures" / stem, partial(draw, run), (9, 3.2)) for stem, (_, draw) in _FIGURES.items()
-    }
-    plots = {stem: {_FIGURES[stem][0]: paths} for stem, paths in drawn.items() if paths}
-    page = render(
-        "study.html.j2",
-        results=run.results,
-        tables=run.tables,
-        figures={stem: inlined(one) for stem, one in plots.items()},
-        long=_LONG,
-        spelt=lambda value: "" if value is None else value,
-    )
-    rows = {slug(table["title"]): table["rows"] for table in run.tables}
-    return write_pages(out, page, run.results, rows, {key: one for plot in plots.values() for key, one in plot.items()})
+    plots = {stem: (caption, (9, 3.2), partial(draw, run)) for stem, (caption, draw) in _FIGURES.items()}
+    tables = [*run.tables, _table("Grad-CAM (Figure 5)", _SHOWN, (), "figure-5")] if run.looks else run.tables
+    return write_tables(run.results, out, tables, plots)
 
 
 def _draw_faces(run: StudyRun, canvas: Any) -> None:
@@ -388,6 +373,10 @@ def _draw_looks(run: StudyRun, canvas: Any) -> bool:
     return True
 
 
+_SHOWN = (
+    "Images with faces that the last network, trained and evaluated on original ones, classifies right, and wrong when "
+    "trained and evaluated on blurred ones, of the categories that lose most. They show people: do not publish them."
+)
 # File → caption, and what draws it; False where there is nothing to draw.
 _FIGURES: dict[str, tuple[str, Callable[[StudyRun, Any], bool | None]]] = {
     "figure-2": ("Images with faces by category, and faces by image (Figure 2)", _draw_faces),

@@ -30,8 +30,6 @@ from ficgan.lab.study.training import (
 PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
 # Least shares of the five groups of categories in Figures 3 and 4. The text names 0 to 1 %, 4 % and 8 % of Figure 3.
 EDGES = (0.0, 0.01, 0.02, 0.04, 0.08)
-# Pairs of categories that are looked for, as many as Table 4 shows.
-PAIRS = 4
 
 
 class Side(NamedTuple):
@@ -89,9 +87,7 @@ def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
         covered = {name: float(share[label]) for name, share in shares.items() if np.isfinite(share[label])}
         return {"category": judged.classes[label], **covered, **figures}
 
-    printed = [judged.classes.index(name) for name in PUBLISHED["pairs"] if name in judged.classes]
-    others = [label for pair in competing(cells, judged, lack["top1"]) for label in pair if label not in printed]
-    found["pairs"] = [row(label) for label in (*printed, *others)]
+    found["pairs"] = [row(judged.classes.index(name)) for name in PUBLISHED["pairs"] if name in judged.classes]
     return found | {"categories": [row(label) for label in np.unique(judged.labels).tolist()]}
 
 
@@ -152,31 +148,6 @@ def area_groups(shares: NDArray[np.float64], drop: dict[str, NDArray[np.float64]
         row = {metric: float(some.mean()) if len(some) else None for metric, some in means.items()}
         rows.append({"from": low, "to": high, "categories": int(mine.sum()), **row})
     return rows
-
-
-def competing(cells: Sequence[Cell], scenes: Scenes, drop: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs of categories (labels) of which one lost top-1 accuracy to the other, those with the largest shift first.
-
-    The shift from a to b is by how much more of a's images are called b, and of b's images fewer are called a, where
-    networks were trained and evaluated on blurred images instead of original ones. `drop` [C] is of top-1 accuracy.
-    """
-    count = len(scenes.classes)
-    called: dict[Side, list[NDArray[np.float64]]] = {CLEAR: [], BLURRED: []}
-    for cell in cells:
-        for side, tables in called.items():
-            if cell.variant == side.train:
-                table = np.zeros((count, count))
-                np.add.at(table, (scenes.labels, cell.evaluations[side.evaluate]["guess"]), 1.0)
-                tables.append(table / np.maximum(1.0, table.sum(1, keepdims=True)))
-    change = np.mean(called[BLURRED], 0) - np.mean(called[CLEAR], 0)
-    # One loses and the other gains: the signs of both drops.
-    shift = np.where((drop[:, None] > 0) & (drop[None] < 0), change - change.T, 0.0)
-    found = list[tuple[int, int]]()
-    while len(found) < PAIRS and shift.size and shift.max() > 0:
-        a, b = divmod(int(shift.argmax()), count)
-        found.append((a, b))
-        shift[[a, b]], shift[:, [a, b]] = 0.0, 0.0
-    return found
 
 
 # -- where a network looks ---------------------------------------------------------------------------------------------

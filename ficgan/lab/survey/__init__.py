@@ -26,31 +26,10 @@ from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, kno
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.report.tables import spelled
-from ficgan.lab.results import (
-    Figure,
-    data_url,
-    fill_page,
-    new_folder,
-    page_template,
-    png,
-    read_checked,
-    text_table,
-    write_json,
-)
+from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, write_json
 from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets import written
-from ficgan.lab.survey.design import (
-    METRICS,
-    Booleans,
-    SurveyPair,
-    agreement,
-    draw,
-    draw_rated,
-    figures,
-    plain,
-    pools_of,
-)
+from ficgan.lab.survey.design import SurveyPair, agreement, draw, draw_rated, figures, plain, pools_of
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -369,29 +348,17 @@ def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
 # -- recognisers -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SurveyJudge:
-    """A recogniser's similarity of the pictures of each item, by tokens; above the threshold they show one person."""
-
-    name: str
-    threshold: float
-    similarity: dict[tuple[str, ...], float]
-
-    def right(self, items: Sequence[SurveyItem]) -> Booleans:
-        """[M] whether it is right about each item."""
-        return np.array(
-            [(self.similarity[item.pictures] > self.threshold) == (item.right == "yes") for item in items], bool
-        )
+Judgements = Mapping[str, Mapping[str, bool]]  # As of `judge`
 
 
-def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[SurveyJudge]:
-    """Have every recogniser read each picture of the folder `images` once, and compare the two of each pair."""
+def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> dict[str, dict[str, bool]]:
+    """Name of each recogniser → id of each item → whether it is right about its two pictures in the folder `images`."""
     from PIL import Image
 
     if key.kind == LIKERT:
         raise UsageError("recognisers do not rate pictures; leave out --judge")
-    pairs = [item.pictures for item in key.items if item.condition]
-    tokens = sorted({token for pair in pairs for token in pair})
+    items = [item for item in key.items if item.condition]
+    tokens = sorted({token for item in items for token in item.pictures})
     pixels = []
     for token in tokens:
         path = images / f"{token}.png"
@@ -402,21 +369,19 @@ def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> list[Surve
             raise InputError(f"{path} cannot be read ({error}); keep the survey's folder whole") from error
     marks = np.array([key.pictures[token].landmarks for token in tokens], np.float32)
     faces = Faces(np.stack(pixels), tuple(tokens), marks)
-    left, right = (np.array([tokens.index(pair[side]) for pair in pairs]) for side in (0, 1))
-    out = []
+    left, right = (np.array([tokens.index(item.pictures[side]) for item in items]) for side in (0, 1))
+    out = {}
     for reader in readers:
         values = reader.embed(faces)
-        by_pair = dict(zip(pairs, paired(reader, values[left], values[right]).tolist(), strict=True))
-        out.append(SurveyJudge(reader.name, float(reader.threshold), by_pair))
+        alike = paired(reader, values[left], values[right]) > reader.threshold
+        out[reader.name] = {item.id: bool(one) == (item.right == "yes") for item, one in zip(items, alike, strict=True)}
     return out
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def score_survey(
-    key: SurveyKey, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
-) -> dict[str, Any]:
+def score_survey(key: SurveyKey, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap) -> dict[str, Any]:
     """All figures of a survey, JSON-ready: participants, conditions, judges, notes."""
     score = _ratings if key.kind == LIKERT else _verifications
     return {
@@ -425,14 +390,14 @@ def score_survey(
         "conditions": [
             {**condition, **score(key, condition["label"], done, judged, bootstrap)} for condition in key.conditions
         ],
-        "judges": [{"name": judge.name, "threshold": judge.threshold} for judge in judged],
+        "judges": list(judged),
         "resamples": bootstrap.resamples,
         "notes": [*KINDS[key.kind].notes, *key.notes],
     }
 
 
 def _verifications(
-    key: SurveyKey, label: str, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
+    key: SurveyKey, label: str, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     words, items = KINDS[key.kind].words, [item for item in key.items if item.condition == label]
     given = [[words.index(answers[item.id]) for item in items] for answers in done.accepted.values()]
@@ -441,12 +406,15 @@ def _verifications(
     right = answers == np.where(same, words.index("yes"), words.index("no"))
     found = figures(right, same, bootstrap)
     found["not sure"] = figures(answers == words.index("unsure"), same, bootstrap)["accuracy"]
-    judges = {judge.name: plain(figures(judge.right(items)[None], same, bootstrap)) for judge in judged}
+    judges = {
+        name: plain(figures(np.array([[told[item.id] for item in items]], bool), same, bootstrap))
+        for name, told in judged.items()
+    }
     return {"votes": answers.size, "pairs": len(items), **plain(found), "judges": judges}
 
 
 def _ratings(
-    key: SurveyKey, label: str, done: SurveyAnswers, judged: Sequence[SurveyJudge], bootstrap: Bootstrap
+    key: SurveyKey, label: str, done: SurveyAnswers, judged: Judgements, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """Agreement with each statement, from 0 (the first answer) to 1 (the last)."""
     scale, found = KINDS[key.kind].words, {}
@@ -461,21 +429,3 @@ def _ratings(
 def statements(kind: str) -> list[str]:
     """Names of what is rated; none of pairs."""
     return [name for name in KINDS[kind].questions if name not in ("", CHECK)]
-
-
-def score_text(score: Mapping[str, Any]) -> str:
-    """The table to read."""
-    people, rated = score["participants"], statements(score["kind"])
-    names = [judge["name"] for judge in score["judges"]]
-    head = ["condition", "votes", "F1", "F1 one", "accuracy", "sens.", "spec.", "not sure"]
-    lines = [["condition", "votes", *rated] if rated else [*head, *(f"{n} {m}" for m in ("F1", "acc.") for n in names)]]
-    for row in score["conditions"]:
-        if rated:
-            lines.append([row["label"], str(row["votes"]), *(spelled(Figure(**row[name])) for name in rated)])
-            continue
-        own = [spelled(Figure(**row[name]), interval=name in ("F1", "accuracy")) for name in (*METRICS, "not sure")]
-        pairs = ((name, metric) for metric in ("F1", "accuracy") for name in names)
-        judged = [spelled(Figure(**row["judges"][name][metric]), interval=False) for name, metric in pairs]
-        lines.append([row["label"], str(row["votes"]), *own, *judged])
-    text = [f"{people['accepted']} participants count, {people['refused']} files are refused", "", *text_table(lines)]
-    return "\n".join([*text, *score["notes"]])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ficgan.anonymizers import generator
 from ficgan.errors import InputError, UsageError
-from ficgan.lab.metrics import Bootstrap, percentiles, recentred
+from ficgan.lab.metrics import Bootstrap, recentred
 from ficgan.lab.results import Figure
 
 # Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
@@ -121,45 +121,55 @@ def plain(found: Mapping[str, Figure]) -> dict[str, Any]:
 
 def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, Figure]:
     """`METRICS` of right and wrong answers [P,M] to pairs [M] of the same person or not."""
-    by_person = bootstrap.weights(len(right)).astype(np.float64)
-    totals = np.zeros((1 + bootstrap.resamples, 4))  # the whole, then the resamples: TP, FN, TN, FP
-    for kind, column in ((True, 0), (False, 2)):
-        chosen = same == kind
-        # Another seed, or as many pairs as people would be drawn alike.
-        by_pair = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(int(chosen.sum()))
-        for place, cells in enumerate((right, ~right)):
-            some = cells[:, chosen].astype(np.float64)
-            totals[0, column + place] = some.sum()
-            totals[1:, column + place] = ((by_person @ some) * by_pair).sum(1)
-    tp, fn, tn, fp = totals.T
-    everything, same_person = tp + fn + tn + fp, tp + fn
+    # Pairs of one person and of two are drawn apart; by another seed, or as many pairs as people would be drawn alike.
+    by_pair = np.empty((bootstrap.resamples, len(same)))
+    for kind in (True, False):
+        by_pair[:, same == kind] = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(
+            (same == kind).sum()
+        )
+    asked = np.broadcast_to(same, right.shape)
+    everything, tp, fn, tn, fp = (
+        some.astype(np.float64)
+        for some in (np.ones_like(right), right & asked, ~right & asked, right & ~asked, ~right & ~asked)
+    )
     values = (
         (2 * tp, 2 * tp + fp + fn, everything),
-        (2 * tp, 2 * tp + fn, same_person),
+        (2 * tp, 2 * tp + fn, tp + fn),
         (tp + tn, everything, everything),
-        (tp, same_person, same_person),
+        (tp, tp + fn, tp + fn),
         (tn, tn + fp, tn + fp),
     )
-    out = {}
-    for name, (above, below, counts) in zip(METRICS, values, strict=True):
-        drawn, n = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0), int(counts[0])
-        value = float(drawn[0]) if n else None
-        bounds = (None, None) if value is None else recentred(drawn, value, min(right.shape))
-        out[name] = Figure(name, value, *bounds, n, "answers", "" if n else "There are no answers to count.")
-    return out
+    return {
+        name: _two_way(name, above, below, int(counted.sum()), by_pair, bootstrap, "answers")
+        for name, (above, below, counted) in zip(METRICS, values, strict=True)
+    }
 
 
 def agreement(name: str, values: NDArray[np.float64], bootstrap: Bootstrap) -> Figure:
     """Mean of ratings [P,M] of photos under a condition, NaN where a participant did not see it (Fantômas, §8)."""
     seen = np.isfinite(values)
-    if not seen.any():
-        return Figure(name, None, unit="votes", note="There are no answers to count.")
-    by_person = bootstrap.weights(len(values)).astype(np.float64)
     by_photo = Bootstrap(bootstrap.resamples, bootstrap.seed + 1).weights(values.shape[1])  # drawn apart from people
-    above, below = (((by_person @ part) * by_photo).sum(1) for part in (np.where(seen, values, 0), seen.astype(float)))
-    drawn = np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0)
-    ends = percentiles(drawn) if min(seen.any(1).sum(), seen.any(0).sum()) > 1 else (None, None)
-    return Figure(name, float(values[seen].mean()), *ends, int(seen.sum()), "votes")
+    return _two_way(name, np.where(seen, values, 0), seen, int(seen.sum()), by_photo, bootstrap, "votes")
+
+
+def _two_way(
+    name: str,
+    above: NDArray[Any],
+    below: NDArray[Any],
+    count: int,
+    by_column: NDArray[np.floating],
+    bootstrap: Bootstrap,
+    unit: str,
+) -> Figure:
+    """Σ above / Σ below of [P,M], with an interval by resampling the people and, as drawn, the columns [R,M]."""
+    if not count:
+        return Figure(name, None, unit=unit, note="There are no answers to count.")
+    by_person = bootstrap.weights(len(above)).astype(np.float64)
+    tops, bottoms = (((by_person @ part.astype(np.float64)) * by_column).sum(1) for part in (above, below))
+    drawn = np.divide(tops, bottoms, out=np.full(len(bottoms), np.nan), where=bottoms > 0)
+    value = float(above.sum() / below.sum())
+    trials = min(below.any(1).sum(), below.any(0).sum())
+    return Figure(name, value, *recentred(np.append(value, drawn), value, int(trials)), count, unit)
 
 
 def draw_agreement(conditions: Sequence[Mapping[str, Any]], statements: Sequence[str], canvas: Any) -> None:
