@@ -1,4 +1,4 @@
-"""Face attributes, such as CelebA's forty: a classifier to be trained."""
+"""Face attributes, such as CelebA's forty: a classifier to be trained, and what anonymised faces reveal of them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
+from ficgan.arrays import ridge
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.faces import Alignment, crop, similarity
 from ficgan.lab.attacks.base import to_tensor
 from ficgan.lab.attacks.training import minimise
+from ficgan.lab.metrics import Bootstrap, Sample, percentiles
+from ficgan.lab.results import Figure
 from ficgan.models import load_tensors, save_tensors
 
 SCHEMA = 1
 SIZE = 64  # Side of the network's input
 MARGIN = 4  # Pixels that a training image has around it, so that it can be shifted
-LEAST = 10  # People that a split needs
+LEAST = 10  # People that a split needs, and with and without an attribute for its inference
+RIDGE = 1.0  # Penalty of attribute inference relative to the mean variance of the embeddings
 _KIND = "attributes"
 _BATCH = 64
 _RATE, _WARM = 2e-3, 50
@@ -207,12 +211,9 @@ def split_people(
 def _measure(
     read: NDArray[np.float32], labels: NDArray[np.uint8], known: NDArray[np.uint8], names: tuple[str, ...]
 ) -> dict[str, Any]:
-    from sklearn.metrics import roc_auc_score
-
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
-    columns = zip(labels.T, read.T, strict=True)
-    areas = [float(roc_auc_score(truth, some)) if np.ptp(truth) else None for truth, some in columns]
+    areas = [auc(*columns) for columns in zip(read.T, labels.T, strict=True)]
     measured = [area for area in areas if area is not None]
 
     def facts(accuracy: Any, answer: Any, area: float | None) -> dict[str, float | None]:
@@ -234,8 +235,82 @@ def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     return out
 
 
+# -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------
+
+
+def binary_labels(
+    attributes: Mapping[str, NDArray[np.uint8]], groups: Mapping[str, tuple[str, ...]]
+) -> dict[str, NDArray[np.int8]]:
+    """Everything known about the images as yes-or-no questions: name → int8 [N]: 1, 0, or −1 where unknown."""
+    out = {name: (np.asarray(values) > 0).astype(np.int8) for name, values in attributes.items()}
+    for column, values in groups.items():
+        labels = np.array(values, dtype=object)
+        known = sorted({value for value in values if value})
+        for value in known[:1] if len(known) == 2 else known:
+            out[f"{column}={value}"] = np.where(labels == "", -1, labels == value).astype(np.int8)
+    return out
+
+
 def label_matrix(names: tuple[str, ...], known: Mapping[str, NDArray[np.uint8]]) -> NDArray[np.uint8] | None:
     """[N,A], 0 or 1, of the attributes `names`; None where there are none, or where one of them is not known."""
     if not names or not {*names} <= {*known}:
         return None
     return np.stack([known[name] for name in names], 1).astype(np.uint8)
+
+
+def infer(
+    train: NDArray[np.floating],
+    train_labels: Mapping[str, NDArray[np.int8]],
+    test: NDArray[np.floating],
+    test_labels: Mapping[str, NDArray[np.int8]],
+    train_people: NDArray[np.integer],
+    people: NDArray[np.integer],
+    *,
+    resamples: int = 200,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
+
+    Of embeddings [M,D] and [N,D] of the attacker's anonymised faces and of anonymised probes. Returns "inference of
+    NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance), and last their mean.
+    """
+    mean, spread = train.mean(0), train.std(0).mean() + 1e-12
+    x, t = (train - mean) / spread, (test - mean) / spread
+    sample = Sample(people.astype(np.int64), Bootstrap(resamples, seed))
+    count, weights = sample.drawn.shape[1], sample.drawn[:, sample.person]
+    out, drawn = [], []
+    for name, wanted in train_labels.items():
+        truth = test_labels.get(name)
+        if truth is None or min(_people(wanted, train_people) + _people(truth, people)) < LEAST:
+            continue
+        learnt, asked = wanted >= 0, truth >= 0
+        has = wanted[learnt] > 0
+        target = np.where(has, 0.5 / has.mean(), -0.5 / (1 - has.mean()))  # so that both answers weigh alike
+        score = t[asked] @ ridge(x[learnt].astype(np.float64), target, RIDGE * learnt.sum())
+        yes, draws = truth[asked] > 0, weights[:, asked]
+        value, areas = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
+        low, high = percentiles(areas)
+        out.append(Figure(f"inference of {name}", value, low, high, count))
+        drawn.append(areas)
+    if out:
+        low, high = percentiles(np.mean(drawn, axis=0))
+        total = float(np.mean([figure.value for figure in out if figure.value is not None]))
+        out.append(Figure("inference (mean AUC)", total, low, high, count))
+    return tuple(out)
+
+
+def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
+    return [len(np.unique(people[labels == value])) for value in (1, 0)]
+
+
+def auc(
+    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.floating] | None = None
+) -> float | None:
+    """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
+    from sklearn.metrics import roc_auc_score
+
+    truth = labels > 0
+    counted = np.ones(len(truth)) if weights is None else weights
+    if not counted[truth].any() or not counted[~truth].any():
+        return None
+    return float(roc_auc_score(truth, scores, sample_weight=counted))

@@ -20,7 +20,7 @@ from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, shareable, titles
-from ficgan.lab.attributes import AttributeClassifier, label_matrix
+from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
 from ficgan.lab.bench import (
     Bench,
     NotApplicable,
@@ -46,6 +46,7 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
+from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
@@ -177,22 +178,23 @@ def _check(config: MatrixConfig) -> None:
 # -- one method on one set ---------------------------------------------------------------------------------------------
 
 LEAST_GROUP = 10  # People a group needs for figures of its own
-GROUP_RESAMPLES = 200  # Of the figures of groups, at most
-# Controls that are run on the clear images alone. All other scenarios are run on the anonymised ones alone, but for
-# linkability, which says something only beside the clear images' own figure.
+GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
+# Controls that are run on the clear images alone. All other scenarios are run on the anonymised ones alone, but for two
+# that say something only beside the clear images' own figure.
 _OF_CLEAR = ("ceiling", "negative", "surroundings")
+_OF_BOTH = ("linkability", "attribute-inference")
 
 
 def run_trials(subject: Subject, scenarios: Sequence[Scenario], *, say: Say | None = None) -> list[Trial]:
     """Trials of one anonymiser by scenario, attacker and judge, or why a scenario cannot run."""
     report, trials = say or (lambda text: None), list[Trial]()
     for scenario in scenarios:
-        if not scenario.same_set and (subject.anonymizer is None) != (scenario.control in _OF_CLEAR):
+        if scenario.name not in _OF_BOTH and (subject.anonymizer is None) != (scenario.control in _OF_CLEAR):
             continue
         report(scenario.name)
         subject.say = partial(lambda name, text: report(f"{name}: {text}"), scenario.name)
         try:
-            trials += _recognition(subject, scenario)
+            trials += _KINDS.get(scenario.attacker, _recognition)(subject, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
@@ -333,6 +335,35 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
     return out
 
+
+# -- attribute inference ----------------------------------------------------------------------------------------------
+
+
+def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
+    bench = subject.bench
+    labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
+    if not labels:
+        raise NotApplicable("nothing is known of the people but who they are")
+    if not len(bench.split.attacker):
+        raise Refused("the split leaves no faces to learn from; set split.attacker")
+    trials = []
+    parts = [bench.split.attacker, bench.split.probe]
+    answers = [{name: values[rows] for name, values in labels.items()} for rows in parts]
+    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    for reader in bench.readers:
+        x, y = (bench.embed(reader, subject.anonymised(rows)) for rows in parts)
+        who = (bench.people[rows] for rows in parts)
+        figures = infer(x, answers[0], y, answers[1], *who, resamples=resamples, seed=bench.seed)
+        if figures:
+            trials.append(subject.trial(scenario, reader.name, figures))
+    return trials
+
+
+# Attackers whose trials are not recognition.
+_KINDS: Mapping[str, Callable[[Subject, Scenario], list[Trial]]] = {
+    "inference": _inference,
+    "identity probe": run_identity_probe,
+}
 
 # -- utility ----------------------------------------------------------------------------------------------------------
 

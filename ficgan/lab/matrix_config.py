@@ -29,7 +29,7 @@ _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys wh
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
-Attacker = Literal["", "general", "specialised", "right key", "average"]
+Attacker = Literal["", "general", "specialised", "right key", "average", "inference", "identity probe"]
 
 
 @dataclass(frozen=True)

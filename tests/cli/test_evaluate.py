@@ -32,7 +32,7 @@ evaluating = partial(invoke, evaluate)
     [
         ("anonymizers", {"ficgan", "gaussian-blur", "k-same-pixel", "dp-pix", "fawkes", "k-rtio", "external"}),
         ("attackers", {"learn-permutation", "ridge", "wiener", "mean-face"}),
-        ("scenarios", {"clear", "naive", "parrot-train", "averaged-draws"}),
+        ("scenarios", {"clear", "naive", "parrot-train", "attribute-inference"}),
         ("metrics", {"rank-1", "D_sys", "singling-out", "ssim", "detected"}),
         ("configs", {"quick", "fantomas"}),
     ],

@@ -1,20 +1,31 @@
-"""Judges: of shapes, retrained."""
+"""Judges: of shapes, retrained; the identity probe: what it finds where something is hidden, and where nothing is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from made_world import people, prepared
+from network_world import write_network
 from safetensors.numpy import load_file
 from scipy.linalg import eigh
 from scipy.spatial.transform import Rotation
 
 from ficgan import pretrained
+from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.faces import Mesh
 from ficgan.frame import FaceShape
 from ficgan.lab import readers
+from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
+from ficgan.lab.matrix_config import SCENARIOS
+from ficgan.lab.metrics.privacy import Scores, auc
+from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant
+from ficgan.lab.results import Trial
+from ficgan.lab.run import Store
+from ficgan.lab.sets import split
 
 
 @pytest.fixture
@@ -118,3 +129,89 @@ def test_fewer_images_than_numbers_change_nothing() -> None:
     whole = vectors * np.sqrt((values / (1 + values)).clip(0))
     assert ours.shape[0] == 90 and ours.shape[1] < 60
     np.testing.assert_allclose(ours @ ours.T, whole @ whole.T, rtol=1e-6, atol=1e-9 * np.abs(whole @ whole.T).max())
+
+
+# -- the identity probe ------------------------------------------------------------------------------------------------
+
+
+def area(x: np.ndarray, people: np.ndarray) -> float:
+    """AUC, every image against every other."""
+    scores = Scores.compare(x, x, people, people, metric="cosine", exclude_same=True)
+    value = auc(scores).value
+    assert value is not None
+    return value
+
+
+def test_whitening_leaves_no_covariance_and_what_does_not_vary_out() -> None:
+    x, _ = codes(0, 60)
+    ours = whitening(np.hstack([x, x[:, :2]]))(np.hstack([x, x[:, :2]]))
+    assert ours.shape == (360, WIDTH) and np.allclose(np.cov(ours.T), np.eye(WIDTH), atol=1e-3)
+
+
+@pytest.mark.slow
+def test_learnt_probes_find_what_the_cosine_does_not() -> None:
+    x, people = codes(1, 80)
+    unseen, others = codes(2, 40)
+    found = {kind: area(fit_probe(kind, (x,), people)((unseen,)), others) for kind in PROBES}
+    assert found["linear"] > 0.9
+    assert found["cosine"] < found["linear"] - 0.1
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_where_there_is_no_identity_nothing_is_found(kind: str) -> None:
+    x, people = codes(3, 60, signal=0.0)
+    unseen, others = codes(4, 80, signal=0.0)
+    assert area(fit_probe(kind, (x,), people)((unseen,)), others) == pytest.approx(0.5, abs=0.05)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    faces = people(20, 3, side=32)
+    parts = split(faces.people, background=0, attacker=10, test=10)  # type: ignore[arg-type]
+    return Bench(prepared(faces), parts, [], None, Store(None), resamples=50)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return {**write_network(tmp_path_factory.mktemp("network")), "k": 50}
+
+
+def probed(bench: Bench, anonymizer: Anonymizer) -> list[Trial]:
+    return run_identity_probe(Subject(bench, anonymizer, "ours"), SCENARIOS["identity-probe"])
+
+
+VIEWS = ("as the generator is given it", "read from the published image", "read from published images, parrot")
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("settings", "span"),
+    [
+        pytest.param({"layer": 0}, "", marks=SLOW),
+        pytest.param({"band": "3-6"}, "1–2, 7–8", marks=SLOW),
+        pytest.param({"layer": 4}, "1–4", marks=SLOW),
+    ],
+)
+def test_rows_of_a_model(bench: Bench, network: dict[str, object], settings: dict[str, object], span: str) -> None:
+    """Layers that keep the source's code have rows of their own."""
+    trials = probed(bench, ANONYMIZERS.make("ficgan", **settings, **network))
+    codes_ = ["z_non", *([f"w of layers {span}", f"z_non + w of layers {span}"] if span else [])]
+    rows = {(f"{code}, {view}", "codes" if view == VIEWS[0] else "") for code in codes_ for view in VIEWS}
+    rows.add((f"z_id, {VIEWS[0]}", "codes"))
+    assert {(t.attacker, t.control) for t in trials} == rows
+    assert len(trials) == len(rows) * len(PROBES)
+    assert {(t.method, t.scenario) for t in trials} == {("ours", "identity-probe")}
+    for trial in trials:
+        assert [one.metric for one in trial.figures] == ["rank-1", "AUC", "EER", "chance"]
+        first = trial.figures[0]
+        assert first.low is not None and first.value is not None and first.high is not None
+        assert first.low <= first.value <= first.high
+        assert trial.figures[3].value == pytest.approx(1 / len(set(bench.people[bench.split.gallery])))
+
+
+def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable):
+        probed(bench, ANONYMIZERS.make("solid"))
+    nobody = split(bench.people, background=0, attacker=0, test=10)
+    with pytest.raises(Refused, match="train a probe"):
+        probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ficgan.lab.report import write_report
-from ficgan.lab.report.tables import controls, headlines, ranking
+from ficgan.lab.report.tables import controls, headlines, ranking, risks
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, note_texts
 
 GROUPS = {"gender=Female": (Figure("rank-1", 0.8),)}
@@ -112,6 +112,18 @@ def test_controls_hold_or_do_not(scenario: str, control: str, value: float, hold
     made.trials = [trial("clear", "clear", 0.9, control="ceiling")] if scenario == "right-key" else []
     made.trials.append(trial("weak" if scenario == "right-key" else "clear", scenario, value, control=control))
     assert controls(made)[-1].holds is holds
+
+
+def test_risks_take_the_worst_and_say_what_was_not_measured() -> None:
+    found = Trial("made", "weak", "naive", "b", figures=(Figure("singling-out", 0.1),))
+    worse = Trial("made", "weak", "parrot-enrol", "b", figures=(Figure("singling-out", 0.6),))
+    keyed = Trial("made", "weak", "right-key", "b", figures=(Figure("singling-out", 1.0),), control="positive")
+    told = (Figure("inference of Male", 0.2), Figure("inference of Young", 0.7), Figure("inference (mean AUC)", 0.45))
+    guess = Trial("made", "strong", "attribute-inference", "b", figures=told)
+    row = next(row for row in risks(results(guess)) if row["method"] == "strong")
+    assert row["inference"] == "0.200 (Male)"  # below ½ tells as much as above
+    row = next(row for row in risks(results(keyed, found, worse)) if row["method"] == "weak")
+    assert row["singling out"] == "0.600" and row["inference"] == "not measured"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from stand_ins import noise
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError
-from ficgan.lab.attributes import AttributeClassifier, split_people, train_attributes
+from ficgan.lab.attributes import AttributeClassifier, auc, infer, split_people, train_attributes
 from ficgan.lab.metrics import METRICS, Bootstrap
 from ficgan.lab.metrics.pictures import Detections
 from ficgan.lab.metrics.utility import Judges, UtilityReadings, agreement, balanced_agreement, compare
@@ -245,6 +245,16 @@ def test_nobody_is_in_two_parts():
     assert all(len(part) for part in split_people(np.arange(10), (0.7, 0.1, 0.2)))
 
 
+@given(st.integers(0, 10_000), st.integers(2, 40))
+def test_auc_counts_ties_half(seed, distinct):
+    rng = np.random.default_rng(seed)
+    scores, labels = rng.integers(0, distinct, 60), (rng.random(60) < 0.4).astype(np.uint8)
+    labels[:2], weights = (1, 0), rng.integers(1, 4, 60)
+    for counted in (None, weights):
+        assert auc(scores, labels, counted) == pytest.approx(roc_auc_score(labels, scores, sample_weight=counted))
+    assert auc(scores, np.ones(60, np.uint8)) is None and auc(scores, labels, labels.astype(float)) is None
+
+
 def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
     import torch
     from safetensors.torch import load_file
@@ -263,3 +273,27 @@ def test_files_that_are_no_classifier_are_refused(tmp_path, trained):
         write()
         with pytest.raises(FicganError):
             AttributeClassifier.load(path)
+
+
+# Attribute inference
+
+
+@pytest.mark.slow
+def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
+    rng = np.random.default_rng(0)
+    train, test = rng.normal(size=(400, 32)), rng.normal(size=(300, 32))
+    people = np.repeat(np.arange(100), 3)
+    labels = {"told": train[:, 0] + 0.3 * train[:, 1] > 0, "noise": rng.random(400) < 0.5, "rare": np.arange(400) < 50}
+    truth = {"told": test[:, 0] + 0.3 * test[:, 1] > 0, "noise": rng.random(300) < 0.5, "rare": np.arange(300) < 24}
+    labels, truth = ({name: values.astype(np.int8) for name, values in some.items()} for some in (labels, truth))
+    # Where nobody knows, nothing is learnt or asked: these answers are wrong, and must not count.
+    labels["told"][:40] = -1
+    train_people = np.repeat(np.arange(200), 2)
+    figures = {
+        figure.metric: figure for figure in infer(train, labels, test, truth, train_people, people, resamples=40)
+    }
+    told, noise = figures["inference of told"], figures["inference of noise"]
+    assert told.value > 0.95 and told.low <= told.value <= told.high
+    assert noise.low < 0.5 < noise.high
+    assert "inference of rare" not in figures
+    assert np.isclose(figures["inference (mean AUC)"].value, (told.value + noise.value) / 2)

@@ -25,11 +25,17 @@ def write_report(results: Results, out: Path, *, published: Sequence[dict[str, A
     """Write the page, its plots, tables and JSON; returns the files, `report.html` first."""
     heads = headlines(results)
     plots = draw_all(results, heads, out / "figures")
-    rows = {"ranking": tables.ranking(heads), **tables.every_figure(results), "given-back": tables.given_back(results)}
+    rows = {
+        "ranking": tables.ranking(heads),
+        "risks": tables.risks(results),
+        **tables.every_figure(results),
+        "given-back": tables.given_back(results),
+    }
     page = render(
         "page.html.j2",
         results=results,
         ranking=_by_set(rows["ranking"]),
+        risks=_by_set(rows["risks"]),
         matrix=_matrix(results),
         given_back=rows["given-back"],
         utility=_utility_tables(results),

@@ -16,8 +16,10 @@ Row = dict[str, Any]  # Column → number or text, or a tuple of lines
 
 IDENTIFIES = "rank-1"  # The metric by which attackers and methods are ranked
 # Trials that do not attempt a name: controls, what needs the key, other risks.
-LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "linkability"})
+LEFT_OUT = frozenset({"right-key", "background-only", "clear", "constant", "attribute-inference", "linkability"})
 CONTROL = "mean-face"  # An attacker that is itself a control
+# The three risks of WP216 → the metric that measures each, or what its name begins with
+RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "inference of"}
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
@@ -225,6 +227,42 @@ def given_back(results: Results) -> list[Row]:
         for trial, figures in found
         if any(figures.values())
     ]
+
+
+def risks(results: Results) -> list[Row]:
+    """The three risks of WP216 by method, the worst over attackers and judges; clear images on top."""
+    rows = []
+    for name in results.sets:
+        for method in ("clear", *results.methods):
+            trials = [
+                trial
+                for trial in results.trials
+                if (trial.set, trial.method) == (name, method)
+                # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
+                and trial.attacker != "right key"
+                and (not trial.control or (method == "clear" and trial.control == "ceiling"))
+            ]
+            linked = [trial for trial in trials if trial.scenario == "linkability"]
+            row: Row = {"set": name, "method": method}
+            for risk, metric in RISKS.items():
+                found = [
+                    each
+                    for trial in (linked if risk == "linkability" else trials)
+                    for each in trial.figures
+                    if each.value is not None and (each.metric == metric or each.metric.startswith(f"{metric} "))
+                ]
+                row[risk] = _worst(found, risk)
+            rows.append(row)
+    return rows
+
+
+def _worst(found: Sequence[Figure], risk: str) -> str:
+    if not found:
+        return "not measured"
+    if risk != "inference":
+        return spelled(max(found, key=lambda each: each.value or 0.0))
+    worst = max(found, key=lambda each: abs((each.value or 0.5) - 0.5))  # Below ½ gives away as much
+    return f"{spelled(worst)} ({worst.metric.removeprefix('inference of ')})"
 
 
 def _trial_cells(trial: Trial) -> Row:
