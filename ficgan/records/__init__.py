@@ -35,32 +35,20 @@ _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AV
 
 @dataclass(frozen=True, eq=False)
 class NewPhoto:
-    """The outcome for a photo. Plain data: it may come from another process.
+    """The outcome for a photo. Plain data: it may come from another process."""
 
-    Args:
-        data: the new file; empty where there is a problem.
-        suffix: of a file of its format.
-        audit: the account of the engine, with a record of every face.
-        size: width and height, pixels.
-        notes: about the file; those about its faces are in the audit.
-        actions: of each face, as in its record.
-        synthetic: whether the file is marked as synthetic media.
-        metadata: "kept" or "stripped".
-        problem: why there is no new file; "" where there is one.
-    """
-
-    data: bytes
-    suffix: str
-    audit: Mapping[str, Any]
-    size: tuple[int, int]
-    notes: tuple[str, ...]
-    actions: tuple[str, ...]
+    data: bytes  # the new file; empty where there is a problem
+    suffix: str  # of a file of its format
+    audit: Mapping[str, Any]  # the account of the engine, with a record of every face
+    size: tuple[int, int]  # width and height, pixels
+    notes: tuple[str, ...]  # about the file; those about its faces are in the audit
+    actions: tuple[str, ...]  # of each face, as in its record
     uncovered: int
     reidentified: int
     input_sha256: str
-    synthetic: bool
-    metadata: str
-    problem: str = ""
+    synthetic: bool  # whether the file is marked as synthetic media
+    metadata: str  # "kept" or "stripped"
+    problem: str = ""  # why there is no new file; "" where there is one
 
     @property
     def objects(self) -> dict[str, int]:

@@ -123,16 +123,11 @@ def _frames_of(path: Path, start: float | None) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class PhotoTask:
-    """A photo as it was decided.
+    """A photo as it was decided."""
 
-    Args:
-        item: its entry, with the controls and the stamp that count.
-        people: how the people in it were drawn in other photos.
-    """
-
-    item: Item
+    item: Item  # its entry, with the controls and the stamp that count
     path: Path
-    people: Mapping[str, Any]
+    people: Mapping[str, Any]  # how the people in it were drawn in other photos
 
 
 class ModelTasks(PictureTasks):
