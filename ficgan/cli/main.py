@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
-from ficgan import __version__
+from ficgan import __version__, errors
 from ficgan.device import cpus
 from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 
@@ -94,20 +94,12 @@ def _keep_no_core() -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """One line that names an error: its message where it is ours, its type as well where it is not."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FicganError) and text and ("memory" in text or not memory_ran_out(error)):
-        return text
-    if memory_ran_out(error):
-        return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {os.fspath(error.filename)!s}" if error.filename is not None else error.strerror
-    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if not isinstance(error, ImportError):
-        return named
+    """One line that names an error, and what to do about a library that is missing or broken."""
+    if not isinstance(error, ImportError) or memory_ran_out(error):
+        return errors.sentence(error)
     from ficgan.diagnosis import import_remedy
 
-    return f"{named} ({import_remedy(error)})"
+    return f"{errors.sentence(error)} ({import_remedy(error)})"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ficgan import errors
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records import RunManifest, as_json, sidecar_path
 from ficgan.ui import Item, Review
@@ -191,13 +192,10 @@ class Workplace:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FicganError) and text:
-        return text
+    """What went wrong, in one line that names no file of the review."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}; free space or look at the disk, and try again"
-    return f"{type(error).__name__}: {text}"
+    return errors.sentence(error)
 
 
 def hide_path(text: str, path: Path, name: str) -> str:
