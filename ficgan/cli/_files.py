@@ -355,20 +355,20 @@ class FileSetup:
         data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
         made = new_photo(draw, data, name, output=str(job.output), refuse=False, **self.photo)
         counts = {"faces": len(made.actions), "masked": made.actions.count("masked"), "uncovered": made.uncovered}
-        notes = [f"{name}: {note}" for note in made.notes]
+        notes, digest = [with_name(name, note) for note in made.record["notes"]], made.known["input_sha256"]
         if made.problem:
-            return NewFile(b"", made.input_sha256, None, counts, notes, [], {}, made.problem)
-        if self.credentials is not None and (set(made.actions) - {"kept"} or made.objects):
+            return NewFile(b"", digest, None, counts, notes, [], {}, made.problem)
+        objects = Counter(entry["name"] for entry in made.record.get("objects", ()) if entry["action"] != "kept")
+        if self.credentials is not None and (set(made.actions) - {"kept"} or objects):
             made = replace(made, data=self.credentials.photo(made.data, job.output.suffix, made.actions))
-        notes += [with_name(name, note) for note in made.audit.get("notes", ())]
-        if not made.actions and not made.objects:
+        if not made.actions and not objects:
             notes.append(f"{name}: no face found; {job.output} is the same picture")
         faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
         problems = [f"{job.output}: {faces} still recognised; do not publish it"] if made.reidentified else []
         counts |= {"reidentified": made.reidentified, "no_face": int(not made.actions)}
-        counts["unread"] = len(made.actions) if made.audit.get("gate", "") is None else 0
+        counts["unread"] = len(made.actions) if made.record.get("gate", "") is None else 0
         record = None if self.recorded is None else photo_record(made, job.place, self.recorded)
-        return NewFile(made.data, made.input_sha256, record, counts, notes, problems, made.objects)
+        return NewFile(made.data, digest, record, counts, notes, problems, objects)
 
     def _film(self, engine: Any, job: FileJob, progress: Progress) -> NewFile:
         process = engine.process_video if self.project is None else partial(engine.render_video, self.project)
