@@ -30,8 +30,6 @@ from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from ficgan.diagnosis import Diagnosis
-
 # Of `ficgan` and the commands with names of their own: help answers to -h as well.
 HELP = {"help_option_names": ["-h", "--help"]}
 EXIT_FAILED = 1
@@ -457,23 +455,20 @@ def doctor(as_json: bool) -> None:
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
         diagnosis = diagnose()
-    click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False) if as_json else describe(diagnosis))
+    if as_json:
+        click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        for title, findings in diagnosis.sections.items():
+            click.echo(title)
+            for found in findings:
+                mark = "ok" if found.ok else "MISSING" if found.required else "optional"
+                advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
+                click.echo(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
+        names = ", ".join(found.name for found in diagnosis.blockers)
+        can = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
+        click.echo(f"ficgan deid {can}.")
     if not diagnosis.ok:
-        raise SystemExit(1)
-
-
-def describe(diagnosis: Diagnosis) -> str:
-    """The diagnosis for people: a section each, and last what keeps `ficgan deid` from running."""
-    lines: list[str] = []
-    for title, findings in diagnosis.sections.items():
-        lines.append(title)
-        for found in findings:
-            mark = "ok" if found.ok else "MISSING" if found.required else "optional"
-            advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
-            lines.append(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
-    names = ", ".join(found.name for found in diagnosis.blockers)
-    verdict = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
-    return "\n".join([*lines, f"ficgan deid {verdict}."])
+        raise SystemExit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -360,8 +360,8 @@ def _download(tree: dict[str, Any]) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-def _sorry(sentence: str, status: int) -> Response:
-    return JSONResponse({"error": sentence}, status)
+def _sorry(why: str, status: int) -> Response:
+    return JSONResponse({"error": why}, status)
 
 
 async def _json(request: Request) -> dict[str, Any]:
@@ -413,13 +413,7 @@ HEADER = "x-ficgan-token"
 
 
 class Guard:
-    """Lets nobody in without the token, and nothing out without the security headers.
-
-    Args:
-        app: what is guarded.
-        token: the secret.
-        host: "127.0.0.1:PORT".
-    """
+    """Lets nobody in without the token, and nothing out without the security headers; host: "127.0.0.1:PORT"."""
 
     def __init__(self, app: ASGIApp, token: str, host: str) -> None:
         self.app, self.token, self.host = app, token, host
