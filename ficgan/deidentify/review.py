@@ -192,19 +192,13 @@ class Retouch:
 
 
 class PhotoDecisions(Strict):
-    """What was decided on one photo.
+    """What was decided on one photo."""
 
-    Args:
-        name: for people.
-        analysis: hash of the photo's pixels: it tells the photo whatever its name.
-        default: what happens to faces without a mode of their own.
-        drawing: None: as the engine draws.
-    """
-
-    name: Text = ""
-    analysis: str = Field(pattern=r"^[0-9a-f]{32}$")
+    name: Text = ""  # for people
+    analysis: str = Field(pattern=r"^[0-9a-f]{32}$")  # hash of the photo's pixels: it tells the photo whatever its name
+    # What happens to faces without a mode of their own.
     default: Literal["ficgan", "plain", "black", "solid", "blur", "mosaic"] = "ficgan"
-    drawing: Drawing | None = None
+    drawing: Drawing | None = None  # None: as the engine draws
     faces: tuple[ReviewedFace, ...] = ()
 
 
