@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ficgan.device import cpus
+from ficgan.errors import sentence
 
 # Extras, and the modules that they bring.
 EXTRAS = {
@@ -94,8 +95,7 @@ def _extra(module: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
-    return text[:300] if type(error).__module__ == "ficgan.errors" else f"{type(error).__name__}: {text[:300]}"
+    return sentence(error)[:300].rstrip(".")
 
 
 def _versions() -> Iterator[DoctorFinding]:

@@ -70,6 +70,18 @@ _NO_MEMORY = re.compile(
 )
 
 
+def sentence(error: BaseException) -> str:
+    """One line that names an error: its message where it is ours, its type as well where it is not."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FicganError) and text and ("memory" in text or not memory_ran_out(error)):
+        return text
+    if memory_ran_out(error):
+        return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 INTERRUPTED = 130  # exit code
 
 

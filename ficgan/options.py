@@ -48,26 +48,19 @@ T = TypeVar("T")
 
 
 class Option(NamedTuple):
-    """How a field is an option of the commands.
-
-    Args:
-        above: whether `low` itself is too small.
-        parse: reads a text; the message of its ValueError follows the text.
-        many: whether it may be repeated.
-        shown: the default, where the value itself says little.
-    """
+    """How a field is an option of the commands."""
 
     help: str
     flags: tuple[str, ...] = ()
     kind: type = str
     low: float | None = None
     high: float | None = None
-    above: bool = False
+    above: bool = False  # whether `low` itself is too small
     choices: tuple[str, ...] = ()
-    parse: Callable[[str], Any] | None = None
+    parse: Callable[[str], Any] | None = None  # reads a text; the message of its ValueError follows the text
     metavar: str | None = None
-    many: bool = False
-    shown: str = ""
+    many: bool = False  # whether it may be repeated
+    shown: str = ""  # the default, where the value itself says little
     role: Role = "recorded"
 
 

@@ -54,7 +54,7 @@ def photo_work(make_engine: Callable[[], Callable[..., Result]], **options: Any)
         if made.reidentified:
             faces = "1 face" if made.reidentified == 1 else f"{made.reidentified} faces"
             raise InputError(f"{faces} would still be recognised, so nothing is given out")
-        record = {**made.audit, "size": made.size, "reidentified": made.reidentified, "notes": made.all_notes}
+        record = {**made.record, "reidentified": made.reidentified}
         return {"data": made.data, "suffix": made.suffix, "actions": made.actions, "record": record}
 
     return changed

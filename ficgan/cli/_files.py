@@ -83,18 +83,13 @@ def mirrored(
 
 @dataclass(frozen=True)
 class FileJob:
-    """One input and the file it becomes.
-
-    Args:
-        address: of a camera, a stream or a sequence of images; empty for a file.
-        place: of the output below the output folder, for the side-car.
-    """
+    """One input and the file it becomes."""
 
     source: Place
     output: Place
     film: bool = False
-    address: str = ""
-    place: str = ""
+    address: str = ""  # of a camera, a stream or a sequence of images; empty for a file
+    place: str = ""  # of the output below the output folder, for the side-car
 
     @property
     def name(self) -> str:
@@ -104,17 +99,12 @@ class FileJob:
 
 @dataclass
 class FilePlan:
-    """What is to be done, what is left alone, and which inputs cannot even be listed.
+    """What is to be done, what is left alone, and which inputs cannot even be listed."""
 
-    Args:
-        folder: of the outputs; None where they lie beside their inputs or there is one.
-        left_out: how many files, by reason.
-        errors: what has no job: input, output where it would have one, and why.
-    """
-
-    folder: Place | None = None
+    folder: Place | None = None  # of the outputs; None where they lie beside their inputs or there is one
     jobs: list[FileJob] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)  # how many files, by reason
+    # What has no job: input, output where it would have one, and why.
     errors: list[tuple[str, Place | None, str]] = field(default_factory=list)
 
     @property
@@ -312,49 +302,31 @@ VOICES = "The sound is copied, and a voice identifies, too; --audio drop leaves 
 
 @dataclass(frozen=True, eq=False)
 class NewFile:
-    """What became of a photo or film. Plain data: it may come from another process.
+    """What became of a photo or film. Plain data: it may come from another process."""
 
-    Args:
-        data: of a photo, which is still to be written; None: a film, which is.
-        record: for the side-car; None: there is none.
-        problems: what somebody must look at before the result is published.
-        objects: what is no face and was covered, by name: finds in photos, tracks of films.
-        failure: why a photo has no result; "" where it has one.
-    """
-
-    data: bytes | None
+    data: bytes | None  # of a photo, which is still to be written; None: a film, which is
     input_sha256: str | None
-    record: dict[str, Any] | None
+    record: dict[str, Any] | None  # for the side-car; None: there is none
     counts: dict[str, int]
     notes: Sequence[str]
-    problems: Sequence[str]
-    objects: Mapping[str, int]
-    failure: str = ""
+    problems: Sequence[str]  # what somebody must look at before the result is published
+    objects: Mapping[str, int]  # what is no face and was covered, by name: finds in photos, tracks of films
+    failure: str = ""  # why a photo has no result; "" where it has one
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class FileSetup:
-    """What all files of a run share; called, it loads the model, and gives what makes one file after the other.
-
-    Args:
-        make_engine, engine: makes a `Deidentifier`, and of what.
-        photo: of `new_photo`.
-        film: of `Deidentifier.process_video`, or of `render_video` where there is a project.
-        project: folder of a reviewed film.
-        recorded: options as side-cars hold them; None: there are no side-cars.
-        decisions: what was decided on photos, by their hash; None: all are drawn alike.
-        credentials: signs what has new faces or covers.
-    """
+    """What all files of a run share; called, it loads the model, and gives what makes one file after the other."""
 
     make_engine: Callable[..., Any]
-    engine: Mapping[str, Any]
-    photo: Mapping[str, Any] = field(default_factory=dict)
-    film: Mapping[str, Any] = field(default_factory=dict)
-    project: str | None = None
-    recorded: Mapping[str, Any] | None = None
-    decisions: Mapping[str, PhotoDecisions] | None = None
-    credentials: Credentials | None = None
+    engine: Mapping[str, Any]  # what it is made of
+    photo: Mapping[str, Any] = field(default_factory=dict)  # of `new_photo`
+    film: Mapping[str, Any] = field(default_factory=dict)  # of `process_video` or `render_video`
+    project: str | None = None  # folder of a reviewed film, which is rendered
+    recorded: Mapping[str, Any] | None = None  # options as side-cars hold them; None: there are no side-cars
+    decisions: Mapping[str, PhotoDecisions] | None = None  # on photos, by their hash; None: all are drawn alike
+    credentials: Credentials | None = None  # signs what has new faces or covers
 
     def __call__(self) -> Callable[..., NewFile]:
         """`work(job, progress)`: a film is written, a photo handed over."""
@@ -383,20 +355,20 @@ class FileSetup:
         data = job.source.read_bytes() if isinstance(job.source, StorePath) else None
         made = new_photo(draw, data, name, output=str(job.output), refuse=False, **self.photo)
         counts = {"faces": len(made.actions), "masked": made.actions.count("masked"), "uncovered": made.uncovered}
-        notes = [f"{name}: {note}" for note in made.notes]
+        notes, digest = [with_name(name, note) for note in made.record["notes"]], made.known["input_sha256"]
         if made.problem:
-            return NewFile(b"", made.input_sha256, None, counts, notes, [], {}, made.problem)
-        if self.credentials is not None and (set(made.actions) - {"kept"} or made.objects):
+            return NewFile(b"", digest, None, counts, notes, [], {}, made.problem)
+        objects = Counter(entry["name"] for entry in made.record.get("objects", ()) if entry["action"] != "kept")
+        if self.credentials is not None and (set(made.actions) - {"kept"} or objects):
             made = replace(made, data=self.credentials.photo(made.data, job.output.suffix, made.actions))
-        notes += [with_name(name, note) for note in made.audit.get("notes", ())]
-        if not made.actions and not made.objects:
+        if not made.actions and not objects:
             notes.append(f"{name}: no face found; {job.output} is the same picture")
         faces = f"{made.reidentified} face{'' if made.reidentified == 1 else 's'}"
         problems = [f"{job.output}: {faces} still recognised; do not publish it"] if made.reidentified else []
         counts |= {"reidentified": made.reidentified, "no_face": int(not made.actions)}
-        counts["unread"] = len(made.actions) if made.audit.get("gate", "") is None else 0
+        counts["unread"] = len(made.actions) if made.record.get("gate", "") is None else 0
         record = None if self.recorded is None else photo_record(made, job.place, self.recorded)
-        return NewFile(made.data, made.input_sha256, record, counts, notes, problems, made.objects)
+        return NewFile(made.data, digest, record, counts, notes, problems, objects)
 
     def _film(self, engine: Any, job: FileJob, progress: Progress) -> NewFile:
         process = engine.process_video if self.project is None else partial(engine.render_video, self.project)

@@ -57,8 +57,8 @@ def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING
 
 
-def of_group(group: type, *names: str, **changes: Any) -> tuple[Any, ...]:
-    """The options of a group, or some of them, as decorators; `changes` of click's settings."""
+def of_group(group: type, *names: str) -> tuple[Any, ...]:
+    """The options of a group, or some of them, as decorators."""
     made = []
     for field, option in options_of(group):
         if names and field.name not in names:
@@ -73,7 +73,7 @@ def of_group(group: type, *names: str, **changes: Any) -> tuple[Any, ...]:
                 settings["default"] = field.default or ()
         if option.shown:
             settings["help"] += f"  [default: {option.shown}]"
-        made.append(click.option(*option.flags, field.name, **{**settings, **changes}))
+        made.append(click.option(*option.flags, field.name, **settings))
     return tuple(made)
 
 

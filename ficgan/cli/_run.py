@@ -43,28 +43,18 @@ CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 @dataclass(eq=False)
 class DeidRun:
-    """One call of the command: sees what earlier runs left, writes results, counts, and says what became of each file.
+    """One call of the command: what earlier runs left, what becomes of each file, and the counts."""
 
-    Args:
-        report: progress and messages.
-        manifest: of the output folder.
-        sidecar: whether results have side-cars.
-        overwrite: whether results are made again.
-        skip_existing: whether finished ones are left, and are no failures.
-        recorded: options as side-cars hold them.
-        credentials: sign results, which not every kind of file can hold.
-        counts: by the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
-        objects: what is no face and was covered, by name: finds in photos, tracks of films.
-    """
-
-    report: Console
-    manifest: RunManifest
-    sidecar: bool = True
-    overwrite: bool = False
-    skip_existing: bool = False
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    credentials: Credentials | None = None
+    report: Console  # progress and messages
+    manifest: RunManifest  # of the output folder
+    sidecar: bool = True  # whether results have side-cars
+    overwrite: bool = False  # whether results are made again
+    skip_existing: bool = False  # whether finished ones are left, and are no failures
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # options as side-cars hold them
+    credentials: Credentials | None = None  # sign results, which not every kind of file can hold
+    # By the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
     counts: Counter[str] = field(default_factory=Counter)
+    # What is no face and was covered, by name: finds in photos, tracks of films.
     objects: Counter[str] = field(default_factory=Counter)
     _unlisted: list[FileJob] = field(default_factory=list)
     _photos_left: int = 0

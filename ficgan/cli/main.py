@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import click
 
-from ficgan import __version__
+from ficgan import __version__, errors
 from ficgan.device import cpus
 from ficgan.errors import INTERRUPTED, FicganError, UsageError, memory_ran_out
 
 if TYPE_CHECKING:
     from tqdm import tqdm
-
-    from ficgan.diagnosis import Diagnosis
 
 # Of `ficgan` and the commands with names of their own: help answers to -h as well.
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -94,20 +92,12 @@ def _keep_no_core() -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """One line that names an error: its message where it is ours, its type as well where it is not."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FicganError) and text and ("memory" in text or not memory_ran_out(error)):
-        return text
-    if memory_ran_out(error):
-        return "not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {os.fspath(error.filename)!s}" if error.filename is not None else error.strerror
-    named = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if not isinstance(error, ImportError):
-        return named
+    """One line that names an error, and what to do about a library that is missing or broken."""
+    if not isinstance(error, ImportError) or memory_ran_out(error):
+        return errors.sentence(error)
     from ficgan.diagnosis import import_remedy
 
-    return f"{named} ({import_remedy(error)})"
+    return f"{errors.sentence(error)} ({import_remedy(error)})"
 
 
 @contextmanager
@@ -465,23 +455,20 @@ def doctor(as_json: bool) -> None:
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
         diagnosis = diagnose()
-    click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False) if as_json else describe(diagnosis))
+    if as_json:
+        click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        for title, findings in diagnosis.sections.items():
+            click.echo(title)
+            for found in findings:
+                mark = "ok" if found.ok else "MISSING" if found.required else "optional"
+                advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
+                click.echo(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
+        names = ", ".join(found.name for found in diagnosis.blockers)
+        can = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
+        click.echo(f"ficgan deid {can}.")
     if not diagnosis.ok:
-        raise SystemExit(1)
-
-
-def describe(diagnosis: Diagnosis) -> str:
-    """The diagnosis for people: a section each, and last what keeps `ficgan deid` from running."""
-    lines: list[str] = []
-    for title, findings in diagnosis.sections.items():
-        lines.append(title)
-        for found in findings:
-            mark = "ok" if found.ok else "MISSING" if found.required else "optional"
-            advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
-            lines.append(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
-    names = ", ".join(found.name for found in diagnosis.blockers)
-    verdict = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
-    return "\n".join([*lines, f"ficgan deid {verdict}."])
+        raise SystemExit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

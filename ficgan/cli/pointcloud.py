@@ -217,19 +217,13 @@ def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
 
 @dataclass(frozen=True)
 class ScanTask:
-    """One scan and the file it becomes.
-
-    Args:
-        place: of the scan in its tree; in one run no two are alike.
-        landmarks: the file of them, where there is one.
-        there: the result exists, and such are to be skipped.
-    """
+    """One scan and the file it becomes."""
 
     source: Path
     output: Path
-    place: str
-    landmarks: Path | None
-    there: bool
+    place: str  # of the scan in its tree; in one run no two are alike
+    landmarks: Path | None  # the file of them, where there is one
+    there: bool  # the result exists, and such are to be skipped
 
 
 def _plan(

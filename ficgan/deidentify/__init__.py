@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 __all__ = [
-    "MODES",
     "Checking",
     "Computing",
     "Deidentifier",
@@ -49,7 +48,6 @@ __all__ = [
     "Finding",
     "Hiding",
     "Identity",
-    "Mode",
     "Result",
     "load_face_model",
     "refuse_trainer",
@@ -58,11 +56,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Mode = str
 ChannelOrder = Literal["rgb", "bgr"]
 StillPath = str | os.PathLike[str]
-# Modes of our own; names of anonymisers are modes, too.
-MODES = HIDING
 # Box of a detector on the face of an aligned crop, in sides of the crop: the median over crops.
 TEMPLATE_BOX = np.array([0.1, -0.08, 0.91, 0.97], np.float32)
 
@@ -92,7 +87,7 @@ class Deidentifier:
     ) -> None:
         identity, hiding = identity or Identity(), hiding or Hiding()
         finding, checking = finding or Finding(), checking or Checking()
-        self.mode: Mode = hiding.mode if isinstance(hiding.mode, str) else ""
+        self.mode: str = hiding.mode if isinstance(hiding.mode, str) else ""
         self._draws = hiding, identity.seed
         own = self.mode in HIDING
         method = None if own else self.methods(self.mode)

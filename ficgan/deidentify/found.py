@@ -78,41 +78,25 @@ class CheckedDetector:
 
 @dataclass
 class FaceJob:
-    """One face on its way through the pipeline.
-
-    Args:
-        key: of its k-same draw.
-        psi: diversity ψ of the draw.
-        readable: whether its landmarks span a face.
-        fallback: what covers it where it cannot be generated.
-        doubt: why the find may be no face; "" where it is clear.
-        kept: why it stays as it is; "" where it is hidden.
-        by_hand: whether a person chose its fallback in place of a new face.
-        reading: of the source face by the model.
-        source: embedding of the source face by the gate.
-        kind: float32 [9], reading of the source's kind; None where nothing of it is kept.
-        generated: new face, as the model made it.
-        step: index of the policy's attempt that is tried.
-        linked: whether its key is the person's, who keeps one new face in all photos.
-        identity: how the person was drawn in an earlier photo.
-        own: controls of its own: the model with them, and the layer; None: those of the photo.
-    """
+    """One face on its way through the pipeline."""
 
     face: Face
-    key: str
-    psi: float
-    readable: bool = True
-    fallback: str = "plain"
-    doubt: str = ""
-    kept: str = ""
-    by_hand: bool = False
-    reading: FaceReading | None = None
-    source: NDArray[np.float32] | None = None
+    key: str  # of its k-same draw
+    psi: float  # diversity ψ of the draw
+    readable: bool = True  # whether its landmarks span a face
+    fallback: str = "plain"  # what covers it where it cannot be generated
+    doubt: str = ""  # why the find may be no face; "" where it is clear
+    kept: str = ""  # why it stays as it is; "" where it is hidden
+    by_hand: bool = False  # whether a person chose its fallback in place of a new face
+    reading: FaceReading | None = None  # of the source face by the model
+    source: NDArray[np.float32] | None = None  # embedding of the source face by the gate
+    # float32 [9], reading of the source's kind; None where nothing of it is kept.
     kind: NDArray[np.float32] | None = None
-    generated: Any = None
-    step: int = 0
-    linked: bool = False
-    identity: NewIdentity | None = None
+    generated: Any = None  # new face, as the model made it
+    step: int = 0  # index of the policy's attempt that is tried
+    linked: bool = False  # whether its key is the person's, who keeps one new face in all photos
+    identity: NewIdentity | None = None  # how the person was drawn in an earlier photo
+    # Controls of its own: the model with them, and the layer; None: those of the photo.
     own: tuple[FaceModel, int] | None = None
     result: FaceResult = field(init=False)
 
@@ -196,19 +180,12 @@ def is_inside(box: NDArray[np.float32], places: Sequence[Box]) -> bool:
 
 @dataclass(eq=False)
 class Exemptions:
-    """The rules about people and places, ready for use. In doubt a face is hidden.
+    """The rules about people and places, ready for use. In doubt a face is hidden."""
 
-    Args:
-        recognizer: tells people apart; None: no rule needs it.
-        keep: embeddings of people who stay, by the name of their photo.
-        only: embeddings of the people who are hidden, where nobody else is.
-        boxes: places in which faces stay.
-    """
-
-    recognizer: Recognizer | None
-    keep: Mapping[str, NDArray[np.float32]]
-    only: Mapping[str, NDArray[np.float32]]
-    boxes: Sequence[Box]
+    recognizer: Recognizer | None  # tells people apart; None: no rule needs it
+    keep: Mapping[str, NDArray[np.float32]]  # embeddings of people who stay, by the name of their photo
+    only: Mapping[str, NDArray[np.float32]]  # embeddings of the people who are hidden, where nobody else is
+    boxes: Sequence[Box]  # places in which faces stay
 
     @classmethod
     def of(cls, finding: Finding, detector: FaceDetector, recognizer: Recognizer | str) -> Exemptions:

@@ -53,19 +53,12 @@ class Find(Strict):
 
 
 class ReviewedFace(Find):
-    """A face of a photo, and what was decided on it.
+    """A face of a photo, and what was decided on it."""
 
-    Args:
-        mode: one of `CHOICES`; "": as all others.
-        draw: number of the draw. It gives the same face again only with the seed of the review.
-        drawing: how its new face is drawn; None: as those of the photo.
-        person: number of somebody who has one new face in all photos; 0: in this photo alone.
-    """
-
-    mode: str = ""
-    draw: NonNegativeInt = 0
-    drawing: Drawing | None = None
-    person: NonNegativeInt = 0
+    mode: str = ""  # one of `CHOICES`; "": as all others
+    draw: NonNegativeInt = 0  # number of the draw. It gives the same face again only with the seed of the review.
+    drawing: Drawing | None = None  # how its new face is drawn; None: as those of the photo
+    person: NonNegativeInt = 0  # number of somebody who has one new face in all photos; 0: in this photo alone
 
     @field_validator("mode")
     @classmethod
@@ -199,19 +192,13 @@ class Retouch:
 
 
 class PhotoDecisions(Strict):
-    """What was decided on one photo.
+    """What was decided on one photo."""
 
-    Args:
-        name: for people.
-        analysis: hash of the photo's pixels: it tells the photo whatever its name.
-        default: what happens to faces without a mode of their own.
-        drawing: None: as the engine draws.
-    """
-
-    name: Text = ""
-    analysis: str = Field(pattern=r"^[0-9a-f]{32}$")
+    name: Text = ""  # for people
+    analysis: str = Field(pattern=r"^[0-9a-f]{32}$")  # hash of the photo's pixels: it tells the photo whatever its name
+    # What happens to faces without a mode of their own.
     default: Literal["ficgan", "plain", "black", "solid", "blur", "mosaic"] = "ficgan"
-    drawing: Drawing | None = None
+    drawing: Drawing | None = None  # None: as the engine draws
     faces: tuple[ReviewedFace, ...] = ()
 
 

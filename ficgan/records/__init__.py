@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,42 +34,16 @@ _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AV
 
 @dataclass(frozen=True, eq=False)
 class NewPhoto:
-    """The outcome for a photo. Plain data: it may come from another process.
+    """The outcome for a photo."""
 
-    Args:
-        data: the new file; empty where there is a problem.
-        suffix: of a file of its format.
-        audit: the account of the engine, with a record of every face.
-        size: width and height, pixels.
-        notes: about the file; those about its faces are in the audit.
-        actions: of each face, as in its record.
-        synthetic: whether the file is marked as synthetic media.
-        metadata: "kept" or "stripped".
-        problem: why there is no new file; "" where there is one.
-    """
-
-    data: bytes
-    suffix: str
-    audit: Mapping[str, Any]
-    size: tuple[int, int]
-    notes: tuple[str, ...]
-    actions: tuple[str, ...]
+    data: bytes  # the new file; empty where there is a problem
+    suffix: str  # of a file of its format
+    record: dict[str, Any]  # the account of the engine, with the size, and notes about the file and its faces
+    known: dict[str, Any]  # what a side-car states besides
+    actions: tuple[str, ...]  # of each face, as in its record
     uncovered: int
     reidentified: int
-    input_sha256: str
-    synthetic: bool
-    metadata: str
-    problem: str = ""
-
-    @property
-    def objects(self) -> dict[str, int]:
-        """How many objects that are no faces were covered, by the name of their detector."""
-        return dict(Counter(entry["name"] for entry in self.audit.get("objects", ()) if entry["action"] != "kept"))
-
-    @property
-    def all_notes(self) -> list[str]:
-        """Notes about the file and its faces."""
-        return [*self.notes, *self.audit.get("notes", ())]
+    problem: str = ""  # why there is no new file; "" where there is one
 
 
 def new_photo(
@@ -110,30 +83,20 @@ def new_photo(
     actions = tuple(face.action for face in result.faces)
     synthetic = tag and not SYNTHETIC_ACTIONS.isdisjoint(actions)
     path = Path(output or "photo" + _SUFFIXES.get(photo.format, ".png"))
-    problem, made, notes = "", b"", photo.notes
+    problem, made, notes = "", b"", [*photo.notes]
     if result.uncovered:
         problem = f"{name}: {result.uncovered} of {len(actions)} faces left uncovered, so there is no result"
     elif require_face and not actions:
         problem = f"{name}: no face found, so there is no result (a face is required)"
     else:
         made = encode_image(path, photo, result.image, synthetic=synthetic, keep_metadata=keep_metadata)
-        notes = (*notes, *conversions(path, photo, unchanged=np.array_equal(result.image, photo.rgb)))
+        notes += conversions(path, photo, unchanged=np.array_equal(result.image, photo.rgb))
+        notes += result.audit.get("notes", ())
     if problem and refuse:
         raise InputError(problem)
-    return NewPhoto(
-        made,
-        path.suffix,
-        result.audit,
-        (result.image.shape[1], result.image.shape[0]),
-        notes,
-        actions,
-        result.uncovered,
-        result.reidentified,
-        digest,
-        synthetic,
-        "kept" if keep_metadata else "stripped",
-        problem,
-    )
+    record = {**result.audit, "size": [result.image.shape[1], result.image.shape[0]], "notes": notes}
+    known = {"synthetic_tag": synthetic, "metadata": "kept" if keep_metadata else "stripped", "input_sha256": digest}
+    return NewPhoto(made, path.suffix, record, known, actions, result.uncovered, result.reidentified, problem)
 
 
 # -- side-cars ---------------------------------------------------------------------------------------------------------
@@ -152,10 +115,9 @@ def sidecar_path(output: P) -> P:
     return output.with_name(output.name + ".json")  # type: ignore[return-value]
 
 
-def _record_of(kind: str, account: Mapping[str, Any], path: str, size: tuple[int, int] | None, **more: Any) -> Any:
-    about = {"schema": SCHEMA, "kind": kind, "path": path, "size": None if size is None else list(size)}
-    made = {"tool": TOOL, "ficgan": __version__, "output": path.rpartition("/")[2], "metadata": "stripped"}
-    return {**account, **about, **made, **more}
+def _record_of(kind: str, known: Mapping[str, Any], path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    about = {"schema": SCHEMA, "kind": kind, "path": path, "output": path.rpartition("/")[2], "tool": TOOL}
+    return {**known, **about, "ficgan": __version__, "options": dict(options)}
 
 
 def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -170,16 +132,15 @@ def film_record(result: VideoResult, file: Path, path: str, options: Mapping[str
 
     size = None
     with suppress(FicganError), open_video(file) as film:
-        size = film.info.width, film.info.height
-    more |= {"options": dict(options), "sha256": file_digest(file)}
-    return dict(_record_of("film", result.to_dict(), path, size, **more))
+        size = [film.info.width, film.info.height]
+    known = {**result.to_dict(), "size": size, "metadata": "stripped", "sha256": file_digest(file), **more}
+    return _record_of("film", known, path, options)
 
 
 def photo_record(made: NewPhoto, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The side-car of a photo; `path` and `options` as of `film_record`."""
-    known = {"notes": made.all_notes, "synthetic_tag": made.synthetic, "metadata": made.metadata}
-    known |= {"sha256": hashlib.sha256(made.data).hexdigest(), "input_sha256": made.input_sha256}
-    return dict(_record_of("photo", made.audit, path, made.size, options=dict(options), **known))
+    sha256 = hashlib.sha256(made.data).hexdigest()
+    return _record_of("photo", {**made.record, **made.known, "sha256": sha256}, path, options)
 
 
 def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:

@@ -6,11 +6,12 @@ import base64
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from html import escape
 from importlib.resources import files
-from itertools import groupby
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -41,13 +42,7 @@ STYLE, PAGE = (files("ficgan.records").joinpath(f"report.{kind}").read_text("utf
 
 
 def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
-    """The report: HTML that loads nothing and runs nothing.
-
-    Args:
-        title: heading, for example the name of the set.
-        made: when the report is made.
-        version: of ficgan that makes the report.
-    """
+    """The report, HTML that loads nothing and runs nothing, as it was `made` by a `version` of ficgan."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     found = verdict(folder)
     return Template(PAGE).substitute(
@@ -234,12 +229,13 @@ def _undone(name: str, state: str, why: str) -> str:
 
 def _risks(folder: Folder) -> str:
     faces, parts = at_risk(folder.records), []
+    read = lru_cache(maxsize=1)(_image)  # a file is read once for all its faces
     for why, sentence in RISKS.items():
         all_of_it = [face for face in faces if face.why == why]
         shown = all_of_it[: MOST_PICTURES if why in GRAVE else MOST_OF_A_KIND]
         if not all_of_it:
             continue
-        figures = "".join(_figure(face, picture) for face, picture in zip(shown, _pictures(shown), strict=True))
+        figures = "".join(_figure(face, read) for face in shown)
         more = len(all_of_it) - len(shown)
         rest = f'<p class="small">{more:,} more in the records.</p>' if more else ""
         parts.append(f'<h3>{_text(sentence)} ({len(all_of_it):,})</h3><div class="faces">{figures}</div>{rest}')
@@ -250,33 +246,24 @@ def _risks(folder: Folder) -> str:
     return f"<section><h2>Faces to look at</h2>{pictures}{''.join(parts)}</section>" if parts else ""
 
 
-def _figure(face: AtRisk, picture: str) -> str:
+def _figure(face: AtRisk, read: Callable[..., Any]) -> str:
+    # A record with a problem does not vouch for the picture.
+    image = None if face.record.problem else read(face.record.file, face.time)
+    picture = "" if image is None else _thumbnail(face, image)
     drawn = f'<img src="{picture}" alt="">' if picture else '<span class="none"></span>'
     when = "" if face.time is None else f", {int(face.time // 60)}:{face.time % 60:05.2f}"
     detail = f"<br>{_text(face.detail)}" if face.detail else ""
     return f"<figure>{drawn}<figcaption>{_text(face.record.path)}{when}{detail}</figcaption></figure>"
 
 
-def _pictures(faces: list[AtRisk]) -> list[str]:
-    """A thumbnail of each; "" where the result cannot vouch for it. A file is read once for all its faces."""
-    made = []
-    for _, group in groupby(faces, lambda face: (face.record.file, face.time)):
-        same = list(group)
-        image = _image(same[0])
-        made += ["" if image is None else _thumbnail(face, image) for face in same]
-    return made
-
-
-def _image(face: AtRisk) -> Any:
-    if face.record.problem:
-        return None
+def _image(path: Path, time: float | None) -> Any:
     from ficgan.images.read import read_image
     from ficgan.video.read import open_video
 
     try:
-        if face.time is None:
-            return read_image(face.record.file).rgb
-        with open_video(face.record.file, start=max(0.0, face.time - 1e-3)) as film:
+        if time is None:
+            return read_image(path).rgb
+        with open_video(path, start=max(0.0, time - 1e-3)) as film:
             return next(iter(film.frames())).image
     except (FicganError, OSError, StopIteration):
         return None

@@ -53,21 +53,14 @@ _LEFT = {
 
 @dataclass(frozen=True)
 class AtRisk:
-    """One face that a person should look at.
-
-    Args:
-        why: a key of `RISKS`.
-        box: x0, y0, x1, y1, pixels of the result.
-        time: seconds into a film; None in a photo.
-        rank: the order within a kind, the worst first.
-    """
+    """One face that a person should look at."""
 
     record: Record
-    why: str
-    box: tuple[float, float, float, float]
-    time: float | None = None
+    why: str  # a key of `RISKS`
+    box: tuple[float, float, float, float]  # x0, y0, x1, y1, pixels of the result
+    time: float | None = None  # seconds into a film; None in a photo
     detail: str = ""
-    rank: float = 0.0
+    rank: float = 0.0  # the order within a kind, the worst first
 
 
 def at_risk(records: Sequence[Record]) -> list[AtRisk]:

@@ -60,22 +60,16 @@ class Controls(Drawing):
 
 
 class FaceEntry(ReviewedFace):
-    """A face of a photo, what was decided on it, and what was done to it last.
+    """A face of a photo, what was decided on it, and what was done to it last."""
 
-    Args:
-        drawn: a person drew the box.
-        possible: a weak find that a person took for a face.
-        draws: numbers of the new faces that were shown, in their order.
-        distance: of the new face from the source, in units of the gate's threshold; None where it was not asked.
-    """
-
-    drawn: bool = False
-    possible: bool = False
-    draws: tuple[NonNegativeInt, ...] = (0,)
+    drawn: bool = False  # a person drew the box
+    possible: bool = False  # a weak find that a person took for a face
+    draws: tuple[NonNegativeInt, ...] = (0,)  # numbers of the new faces that were shown, in their order
     action: str = ""
     note: Text = ""
     doubt: Text = ""
     matched: bool = False
+    # Of the new face from the source, in units of the gate's threshold; None where it was not asked.
     distance: float | None = None
 
 
@@ -86,36 +80,26 @@ class PossibleFace(Find):
 
 
 class Step(Strict):
-    """What one step of undo or redo gives back.
+    """What one step of undo or redo gives back."""
 
-    Args:
-        number: of the action that it belongs to; what was changed together shares it.
-        at, drop: which entries of `faces` go: from where, and how many.
-        faces: what comes in their place.
-        film: what goes back to a film's project, in the form of its decisions.json; None: nothing.
-    """
-
-    number: NonNegativeInt
+    number: NonNegativeInt  # of the action that it belongs to; what was changed together shares it
+    # Which entries of `faces` go: from where, and how many.
     at: NonNegativeInt = 0
     drop: NonNegativeInt = 0
-    faces: tuple[FaceEntry, ...] = ()
+    faces: tuple[FaceEntry, ...] = ()  # what comes in their place
     controls: Controls | None = None
     reviewed: bool = False
+    # What goes back to a film's project, in the form of its decisions.json; None: nothing.
     film: dict[str, Any] | None = None
 
 
 class Entry(Strict):
-    """What can be decided, and undone: on a file, or, as the settings of the review, on all.
+    """What can be decided, and undone: on a file, or, as the settings of the review, on all."""
 
-    Args:
-        controls: of a file: None: those of the review.
-        reviewed: a person looked at it and is content.
-        past, future: steps of undo and redo, the next one last.
-    """
-
-    controls: Controls | None = None
+    controls: Controls | None = None  # of a file; None: those of the review
     faces: tuple[FaceEntry, ...] = ()
-    reviewed: bool = False
+    reviewed: bool = False  # a person looked at it and is content
+    # Steps of undo and redo, the next one last.
     past: tuple[Step, ...] = ()
     future: tuple[Step, ...] = ()
 
@@ -131,34 +115,25 @@ class Settings(Entry):
 
 
 class Item(Entry):
-    """A photo or film of the review.
-
-    Args:
-        name: of the file, for people.
-        place: below the opened folder; None: it was dropped into the page, and is kept as `upload`.
-        stamp: size and time of the file whose faces these are.
-        people: of a film.
-        draws: of a film, the numbers of the new faces that were shown, by person, or by "-track" where none is known.
-        saved: name of the last result.
-        changed: whether something was decided after that.
-    """
+    """A photo or film of the review."""
 
     schema_: str = Field(ITEM_SCHEMA, alias="schema")
     id: str = Field(pattern=r"^[0-9a-f]{10}$")
     kind: Kind
-    name: Text
-    place: Text | None = None
+    name: Text  # of the file, for people
+    place: Text | None = None  # below the opened folder; None: it was dropped into the page, and is kept as `upload`
     upload: str | None = Field(None, pattern=r"^source-[0-9a-f]{10}(\.\w{1,8})?$")
     state: State = "waiting"
     error: Text = ""
-    stamp: str = ""
+    stamp: str = ""  # size and time of the file whose faces these are
     width: NonNegativeInt = 0
     height: NonNegativeInt = 0
     notes: tuple[Text, ...] = ()
-    people: NonNegativeInt = 0
+    people: NonNegativeInt = 0  # of a film
+    # Of a film, the numbers of the new faces that were shown, by person, or by "-track" where none is known.
     draws: dict[str, tuple[NonNegativeInt, ...]] = Field(default_factory=dict)
-    saved: Text = ""
-    changed: bool = False
+    saved: Text = ""  # name of the last result
+    changed: bool = False  # whether something was decided after that
     possible: tuple[PossibleFace, ...] = ()
 
 

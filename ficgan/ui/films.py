@@ -142,7 +142,7 @@ class DeskFilms:
             self.review.decide(number, step, film=_before(film, change), draws=draws)
             try:
                 self._write(number, new)
-            except OSError:
+            except (OSError, InputError):
                 values = {name: getattr(item, name) for name in ("past", "future", "draws", "changed")}
                 self.review.change(number, quiet=True, **values)
                 raise

@@ -17,6 +17,7 @@ from PIL import Image
 from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
+from ficgan.records import SYNTHETIC_ACTIONS
 from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
 from ficgan.ui.work import NOW, SOON, Queue, Workplace
@@ -24,8 +25,6 @@ from ficgan.ui.work import NOW, SOON, Queue, Workplace
 if TYPE_CHECKING:
     from ficgan.deidentify.review import PhotoDecisions
 
-# What was done to a face that got a new one.
-NEW = ("generated", "retried")
 # How the new faces of people who are in several photos were drawn, with identity codes of the sources.
 PEOPLE = "people.json"
 
@@ -201,7 +200,7 @@ class DeskPhotos:
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
         """Keep the faces as they are drawn now, before others take their place."""
         for n in faces if self._drawn.get(item.id) == self._from(item) else ():
-            if item.faces[n].action in NEW:
+            if item.faces[n].action in SYNTHETIC_ACTIONS:
                 name = self.cut(item, n, item.faces[n].draw).name
                 self.review.write_file(name, self.face_picture(item, n, after=True))
 

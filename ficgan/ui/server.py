@@ -29,9 +29,9 @@ from ficgan.errors import FicganError, InputError
 from ficgan.files import atomic_write
 from ficgan.folders import Box, Strict, checked
 from ficgan.images import FILM_SUFFIXES, READABLE_SUFFIXES
+from ficgan.records import SYNTHETIC_ACTIONS
 from ficgan.records.risks import CLOSE
 from ficgan.ui import MODES, Controls, Item, Review
-from ficgan.ui.photos import NEW
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
@@ -216,11 +216,11 @@ class _Routes:
         actions = [face.action for face in item.faces]
         return item.model_dump(include=names | {"reviewed"}) | {
             "faces": len(item.faces),
-            "new": sum(action in NEW for action in actions),
+            "new": sum(action in SYNTHETIC_ACTIONS for action in actions),
             "close": [
                 face.distance
                 for face in item.faces
-                if face.action in NEW and face.distance is not None and face.distance < CLOSE
+                if face.action in SYNTHETIC_ACTIONS and face.distance is not None and face.distance < CLOSE
             ],
             "possible": sum(place.open for place in item.possible),
             "undo": len(item.past),
@@ -360,8 +360,8 @@ def _download(tree: dict[str, Any]) -> Response:
     return Response(text, media_type="application/json", headers=headers)
 
 
-def _sorry(sentence: str, status: int) -> Response:
-    return JSONResponse({"error": sentence}, status)
+def _sorry(why: str, status: int) -> Response:
+    return JSONResponse({"error": why}, status)
 
 
 async def _json(request: Request) -> dict[str, Any]:
@@ -413,13 +413,7 @@ HEADER = "x-ficgan-token"
 
 
 class Guard:
-    """Lets nobody in without the token, and nothing out without the security headers.
-
-    Args:
-        app: what is guarded.
-        token: the secret.
-        host: "127.0.0.1:PORT".
-    """
+    """Lets nobody in without the token, and nothing out without the security headers; host: "127.0.0.1:PORT"."""
 
     def __init__(self, app: ASGIApp, token: str, host: str) -> None:
         self.app, self.token, self.host = app, token, host

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError
-from ficgan.files import atomic_write, content_key
+from ficgan.files import content_key, write_file
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
 from ficgan.images.read import read_image
 from ficgan.workers import is_cancelled, report
@@ -123,24 +123,15 @@ def _frames_of(path: Path, start: float | None) -> Iterator[Frame]:
 
 @dataclass(frozen=True)
 class PhotoTask:
-    """A photo as it was decided.
+    """A photo as it was decided."""
 
-    Args:
-        item: its entry, with the controls and the stamp that count.
-        people: how the people in it were drawn in other photos.
-    """
-
-    item: Item
+    item: Item  # its entry, with the controls and the stamp that count
     path: Path
-    people: Mapping[str, Any]
+    people: Mapping[str, Any]  # how the people in it were drawn in other photos
 
 
 class ModelTasks(PictureTasks):
-    """Tasks that need the model.
-
-    Args:
-        engine: of mode ficgan.
-    """
+    """Tasks that need the model, of an engine of mode ficgan."""
 
     def __init__(self, engine: Deidentifier) -> None:
         super().__init__()
@@ -339,8 +330,7 @@ def write_new(path: Path, data: bytes) -> None:
     """A result, whole or not at all, and never over another file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            file.write(data)
+        write_file(path, data, overwrite=False)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
 

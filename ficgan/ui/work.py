@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ficgan import errors
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records import RunManifest, as_json, sidecar_path
 from ficgan.ui import Item, Review
@@ -68,10 +69,7 @@ class Queue:
 class Workplace:
     """The review on disk, its worker processes, and what becomes of a job that fails.
 
-    Args:
-        review: what is on disk.
-        make_engine: makes a `Deidentifier` of mode ficgan for a seed; it can be pickled.
-        start: makes `Workers` of a setup.
+    `make_engine` makes a `Deidentifier` of mode ficgan for a seed; it can be pickled. `start` makes workers of a setup.
     """
 
     def __init__(
@@ -191,13 +189,10 @@ class Workplace:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    text = " ".join(str(error).split())
-    if isinstance(error, FicganError) and text:
-        return text
+    """What went wrong, in one line that names no file of the review."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}; free space or look at the disk, and try again"
-    return f"{type(error).__name__}: {text}"
+    return errors.sentence(error)
 
 
 def hide_path(text: str, path: Path, name: str) -> str:

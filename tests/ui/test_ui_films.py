@@ -16,6 +16,7 @@ from desks import ROOT, Desk, make_film
 from PIL import Image
 
 from ficgan.deidentify import Deidentifier
+from ficgan.errors import InputError
 from ficgan.video.film import analyse_film, render_film
 from ficgan.video.preview import Preview
 from ficgan.video.write import SegmentWriter
@@ -109,6 +110,16 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     (tmp_path / "decisions.json").write_bytes(desk.web.get(f"/api/{one}/decisions.json").content)
     project = desk.session.films.load(number)
     assert project.apply_decisions(tmp_path / "decisions.json").decisions == project.decisions
+
+    # The disk is full: a decision that cannot be written leaves no step of undo.
+    def unwritten(*_: Any) -> None:
+        raise InputError("project.json: cannot be written (No space left on device)")
+
+    steps = desk.ask("GET", one)["undo"]
+    with monkeypatch.context() as patch:
+        patch.setattr("ficgan.video.project.Project.save_document", unwritten)
+        desk.ask("PATCH", f"{one}/film", {"people": {"1": {"draw": 7}}}, code=422)
+    assert desk.ask("GET", one)["undo"] == steps and decided(desk.ask("GET", f"{one}/film")) == decided(states[4])
 
     # The disk is full: the decisions stay, and it can be rendered again.
     def full(*_: Any, **__: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def test_an_opened_folder_lists_its_own_files_only(tmp_path: Path) -> None:
         review.remove(first.id)
     review.close()
     assert free_name(tmp_path, "secret.png", ".png") == tmp_path / "secret-2.png"
+
+
+def test_a_review_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    Review(tmp_path / "review", None, tmp_path / "out").close()
+    face = {"box": [1, 2, 9, 9], "landmarks": [[1, 1]] * 5, "score": 0.9, "mode": "keep", "draw": 2}
+    old = {"draws": [0, 1, 2], "drawing": None, "person": 1}
+    step = {"number": 1, "drop": 1, "faces": [face | old]}
+    item = {"schema": "ficgan-ui-item/1", "id": "0123456789", "kind": "photo", "name": "a.png", "draws": {"1": [0]}}
+    text = json.dumps(item | {"faces": [face | old], "past": [step]})
+    (tmp_path / "review" / "item-0123456789.json").write_text(text)
+    review = Review(tmp_path / "review", None, tmp_path / "out")
+    read = review["0123456789"]
+    assert (read.faces[0].mode, read.faces[0].draw, read.past[0].faces[0].mode) == ("keep", 2, "keep")
+    review.close()
 
 
 def test_many_files_at_once_wait_in_a_queue(idle: Desk) -> None:
