@@ -252,7 +252,8 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     people: dict[int, str] = {}
     modes: dict[int, NDArray[np.str_]] = {}
     fallbacks, drawings = Counter[str](), dict[str, Drawing]()
-    for track in film.tracks:
+    tracks = TrackSet(film.tracks)
+    for track in tracks:
         decided, face = decider.decide(track), film.decisions.of_face(track)
         if track.kind:
             modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
@@ -268,7 +269,7 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
         people[track.id] = f"{where}/{name}" + ("" if face.draw is None else f"{DRAW}{face.draw}")
         if face.drawing is not None:
             drawings[people[track.id]] = face.drawing
-    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, drawings)
+    return FilmPlan(film, tracks, modes, people, fallbacks, drawings)
 
 
 def cover_findings(plan: FilmPlan, findings: Sequence[FilmFinding], fallback: str) -> tuple[FilmPlan, int]:

@@ -40,6 +40,7 @@ from ficgan.video.rendered import (
 )
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.source import Frame
+from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
 
@@ -89,8 +90,8 @@ def process_film(
         if state.analysed:
             film = Project.load(work)
         else:
-            film = find_faces(task, rules, people, work / _DETECTIONS)
-            film.save(work, overwrite=True)
+            find_faces(task, rules, people, work / _DETECTIONS).save(work, overwrite=True)
+            film = Project.load(work)
             state.note(analysed=True)
         result, made = _redacted(task, film, state, output, encode)
         return _published(result, made, task, before, overwrite=overwrite)
@@ -119,6 +120,7 @@ def analyse_film(
         film = find_faces(FilmTask(tools, path, source, settings, progress or unheard), rules or Rules(), people)
         film.save(folder, overwrite=overwrite)
         try:
+            film = Project.load(folder)
             save_thumbnails(folder, film.tracks, source)
         except BaseException:
             if not overwrite:
@@ -167,7 +169,7 @@ def render_film(
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
-            save_thumbnails(document.parent, film.tracks, rendered, after=True)
+            save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
@@ -228,7 +230,7 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0)
             state.load(renderer)  # removes the segments
-    faces = [track for track in film.tracks if not track.kind]
+    faces = [track for track in plan.tracks if not track.kind]
     result = VideoResult(
         output,
         frames=file.frames,

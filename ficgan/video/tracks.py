@@ -132,8 +132,8 @@ COVERED = 0.7
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
-# Notes on tracks: of one sighting; of finds that nothing but what joins them to others takes for a face; of weaker finds
-# or of what joins them to others.
+# Notes on tracks: of one sighting; of what is a face only by what joins it to others; of weaker finds or of what joins
+# them to others.
 ONCE, UNCONFIRMED, WEAK = "seen once", "unconfirmed", "weak find"
 
 
@@ -197,7 +197,7 @@ class Track:
         origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
-        keys: frames and boxes where a person moved it to, in their order; see `moved`.
+        keys: frames and boxes where a person moved it to, in their order; `TrackSet` moves it.
     """
 
     id: int
@@ -247,14 +247,15 @@ def moved(track: Track) -> Track:
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
     share = (track.landmarks - old[:, None, :2]) / (old[:, None, 2:] - old[:, None, :2])
     landmarks = boxes[:, None, :2] + share * (boxes[:, None, 2:] - boxes[:, None, :2])
+    boxes, landmarks = ((10 * side).round() / 10 for side in (boxes, landmarks))  # as they lie in files
     return replace(track, boxes=boxes.astype(np.float32), landmarks=landmarks.astype(np.float32))
 
 
 class TrackSet:
-    """The tracks of a film, looked up by frame, in the order of their first frames."""
+    """The tracks of a film where people moved them to, looked up by frame, in the order of their first frames."""
 
     def __init__(self, tracks: Iterable[Track]):
-        self.tracks = sorted(tracks, key=lambda track: (track.first, track.id))
+        self.tracks = sorted(map(moved, tracks), key=lambda track: (track.first, track.id))
         self._first = np.array([track.first for track in self.tracks], np.int64)
         self._last = np.array([track.last for track in self.tracks], np.int64)
 
