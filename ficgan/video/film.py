@@ -138,7 +138,6 @@ def render_film(
     settings: VideoSettings,
     encode: EncodeOptions | None = None,
     decisions: PathLike | None = None,
-    force: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> VideoResult:
@@ -147,11 +146,10 @@ def render_film(
     Args:
         settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
-        force: render another film all the same.
     """
     output, encode = Path(output), encode or EncodeOptions()
     film = Project.load(folder)
-    film.check_source(path, force=force)
+    film.check_source(path)
     if decisions is not None:
         film = film.apply_decisions(decisions)
         film.save_document(folder)
@@ -160,11 +158,11 @@ def render_film(
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        if not force and (film.source.width, film.source.height) != (source.info.width, source.info.height):
+        if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
-        document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
+        document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
         task, before = FilmTask(tools, path, source, settings, progress or unheard), _file_state(path)
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
@@ -297,7 +295,7 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
             return check_frames(pairs, plan.kept_at, detector, gate, expected=expected, keeps_kind=keeps_kind)
 
     report = compared(lambda frame: frame % every == offset)
-    found = {finding.frame for finding in report.findings if plan.recognised([finding])}
+    found = {finding.frame for finding in report.findings if any(plan.generated([finding]))}
     near = {frame for seen in found for frame in range(seen - every + 1, seen + every)} - found
     if near and every > 1:
         more = compared(near.__contains__)

@@ -255,9 +255,9 @@ class Project:
             if (box := region.box_at(frame)) is not None
         ]
 
-    def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
-        if not force and (self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint):
+    def check_source(self, path: str | os.PathLike[str]) -> None:
+        """Refuse another film than the one that was analysed, and a camera or stream."""
+        if self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint:
             name = os.fspath(path)
             raise InputError(f"{name}: is not the film this project is of ({self.source.name}); analyse it again")
 
