@@ -143,7 +143,7 @@ class Linked:
     def meet(self, image: Image, jobs: Sequence[FaceJob]) -> None:
         """Name the faces of a photo, uint8 [H,W,3] RGB, by their people, and draw the known ones as before."""
         from ficgan.video.people import readable
-        from ficgan.video.tracks import Sighting, Tracklet
+        from ficgan.video.tracks import Reading, Sighting, Tracklet
 
         clear = [job for job in jobs if readable(job.face)]
         if not clear:
@@ -153,7 +153,7 @@ class Linked:
             if len(embeddings) < len(clear):
                 embeddings = list(self._recognizer.embed(image, np.stack([job.face.landmarks for job in clear])))
             seen = [
-                Tracklet(number, [Sighting(0, job.face)], embeddings=embedding[None])
+                Tracklet(number, [Sighting(0, job.face)], readings=[Reading(0, embedding)])
                 for number, (job, embedding) in enumerate(zip(clear, embeddings, strict=True), start=1)
             ]
             for job, person in zip(clear, self._people.assign(seen), strict=True):

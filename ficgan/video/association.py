@@ -21,10 +21,6 @@ from ficgan.video.tracks import LOG_SIZE, PLACE, KalmanState, Sighting, Tracklet
 
 Floats = NDArray[np.float64]
 
-# Note of a tracklet with one sighting.
-ONCE = "seen once"
-# Note of a tracklet of weaker finds, or of what joins them to others.
-WEAK = "weak find"
 # Reasons for a person to look at a place of the result.
 CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
 
@@ -111,11 +107,11 @@ class Associator:
     def _cost(self, tracks: list[_Active], boxes: NDArray[np.float32], now: float, sudden: bool) -> Floats:
         """[tracks, boxes] -2 log of the likelihood of a sighting but a constant, plus 1 - IoU; at most the limit."""
         size = np.array([[track.size] for track in tracks])
-        middle, logs = (np.stack([state.mean[0] for state in states]) for states in _states(tracks))
+        middle = np.stack([track.place.mean[0] for track in tracks])
+        logs = np.stack([track.log_size.mean[0] for track in tracks])
         # Variances of what the detector will say, lengths in sizes: [tracks, 1].
-        loose, vague = (np.array([[state.covariance[0, 0]] for state in states]) for states in _states(tracks))
-        loose = loose / size**2 + PLACE.noise**2
-        vague = vague + LOG_SIZE.noise**2
+        loose = np.array([[track.place.covariance[0, 0]] for track in tracks]) / size**2 + PLACE.noise**2
+        vague = np.array([[track.log_size.covariance[0, 0]] for track in tracks]) + LOG_SIZE.noise**2
         centre, log_size = measured(boxes)
         away = np.linalg.norm(middle[:, None] - centre, axis=-1) / size
         change = logs[:, None] - log_size
@@ -151,21 +147,13 @@ class Associator:
         return self._ids
 
 
-def _states(tracks: list[_Active]) -> tuple[list[KalmanState], list[KalmanState]]:
-    return [track.place for track in tracks], [track.log_size for track in tracks]
-
-
 def _usable(face: Face) -> bool:
     box = np.asarray(face.box)
     return bool(np.isfinite(box).all() and np.isfinite(face.landmarks).all() and (box[2:] > box[:2]).all())
 
 
 def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
-    tracklets = sorted((track.tracklet for track in ended), key=lambda tracklet: tracklet.id)
-    for tracklet in tracklets:
-        if len(tracklet.sightings) == 1:
-            tracklet.notes.append(ONCE)
-    return tracklets
+    return sorted((track.tracklet for track in ended), key=lambda tracklet: tracklet.id)
 
 
 # -- weaker finds ----------------------------------------------------------------------------------------------------
@@ -220,13 +208,18 @@ class Chain:
     @cached_property
     def is_face(self) -> bool:
         """Whether it holds a sighting."""
-        return any(WEAK not in owner.notes for owner in self.owners)
+        return not all(owner.weak for owner in self.owners)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether one of its faces is confirmed; of weaker finds alone nothing is asked."""
+        return not self.is_face or any(owner.confirmed for owner in self.owners if not owner.weak)
 
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
         first = self.owners[0]
-        people = {owner.person for owner in self.owners if WEAK not in owner.notes}
-        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, notes=[WEAK])
+        people = {owner.person for owner in self.owners if not owner.weak}
+        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, weak=True)
 
 
 def chains(
@@ -240,7 +233,7 @@ def chains(
     with the likeliest pair first in place of the best assignment.
     """
     for tracklet in weak:
-        tracklet.notes.append(WEAK)
+        tracklet.weak = True
     found = [
         Chain.of(list(part), [tracklet] * len(part), times)
         for tracklet in (*sure, *weak)
@@ -304,7 +297,7 @@ class _ChainStarts:
         self.velocities = np.array([chain.velocities[0] for chain in found])
         self.speeds = np.array([chain.speed for chain in found])
         self.scenes = np.array([owner.scene for owner in self.owners])
-        self.weak = np.array([WEAK in owner.notes for owner in self.owners])
+        self.weak = np.array([owner.weak for owner in self.owners])
         """Whether it is a weaker find."""
         self.faces = np.array([chain.is_face for chain in found])
 
@@ -312,7 +305,7 @@ class _ChainStarts:
         """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
         rows, owner = slice(first, last), a.owners[-1]
         sides = np.abs(self.log_sizes[rows] - a.log_sizes[-1])
-        weak = self.weak[rows] | (WEAK in owner.notes)
+        weak = self.weak[rows] | owner.weak
         change = np.where(weak, sides.min(1), sides.mean(1))
         gap, size = self.times[rows] - a.times[-1], np.exp((self.log_sizes[rows] + a.log_sizes[-1]).mean(1) / 2)
         path = self.centres[rows] - a.centres[-1]

@@ -6,7 +6,7 @@ All decisions on whole tracks are made here. A plan is never changed: what the c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -159,7 +159,7 @@ class FilmPlan:
         """Frames on either side over which generated faces are smoothed."""
         return SmoothConfig().frames(self.film.rate)
 
-    def job(self, frame: Frame) -> FrameJob:
+    def job(self, frame: Frame, people: Collection[str] | None = None) -> FrameJob:
         faces = [
             Appearance(
                 track.id,
@@ -172,6 +172,7 @@ class FilmPlan:
                 row in self.hidden.get(track.id, ()) or bool((track.origin == UNSURE).all()),  # weaker finds alone
             )
             for track, row in self.tracks.at(frame.index)
+            if people is None or self.people[track.id] in people
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
@@ -215,29 +216,8 @@ class FilmPlan:
                 chosen.setdefault(frames[round(place)], set()).add(person)
         return chosen
 
-    def recognised(self, findings: Sequence[FilmFinding]) -> set[str]:
-        """Keys of the people whose generated face a finding of the check lies on."""
-        return {self.people[track.id] for track, _ in self._generated(findings)}
-
-    def around(self, findings: Sequence[FilmFinding]) -> dict[int, NDArray[np.bool_]]:
-        """Track → rows [n] that findings of the check touch, and those up to `HOLD` seconds before and after.
-
-        Two findings less than a second apart are one: the check's detector may have been blind between them.
-        """
-        reach = max(1, round(HOLD * self.film.rate))
-        found: dict[int, list[int]] = {}
-        for track, row in self._generated(findings):
-            found.setdefault(track.id, []).append(row)
-        touched = {}
-        for number, rows in found.items():
-            near = touched[number] = np.zeros(len(self.modes[number]), bool)
-            rows.sort()
-            for row, following in zip(rows, [*rows[1:], rows[-1]], strict=True):
-                last = following if following - row < self.film.rate else row
-                near[max(0, row - reach) : last + reach + 1] = True
-        return touched
-
-    def _generated(self, findings: Sequence[FilmFinding]) -> Iterator[tuple[Track, int]]:
+    def generated(self, findings: Sequence[FilmFinding]) -> Iterator[tuple[Track, int]]:
+        """Tracks and rows of the generated faces that findings of the check lie on."""
         for finding in findings:
             x, y = (finding.box[0] + finding.box[2]) / 2, (finding.box[1] + finding.box[3]) / 2
             for track, row in self.tracks.at(finding.frame):
@@ -252,7 +232,8 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
     people: dict[int, str] = {}
     modes: dict[int, NDArray[np.str_]] = {}
     fallbacks, drawings = Counter[str](), dict[str, Drawing]()
-    for track in film.tracks:
+    tracks = TrackSet(film.tracks)
+    for track in tracks:
         decided, face = decider.decide(track), film.decisions.of_face(track)
         if track.kind:
             modes[track.id], people[track.id] = decided, f"{scope}/{track.kind} {track.id}"
@@ -268,16 +249,28 @@ def decide(film: Project, settings: VideoSettings) -> FilmPlan:
         people[track.id] = f"{where}/{name}" + ("" if face.draw is None else f"{DRAW}{face.draw}")
         if face.drawing is not None:
             drawings[people[track.id]] = face.drawing
-    return FilmPlan(film, TrackSet(film.tracks), modes, people, fallbacks, drawings)
+    return FilmPlan(film, tracks, modes, people, fallbacks, drawings)
 
 
 def cover_findings(plan: FilmPlan, findings: Sequence[FilmFinding], fallback: str) -> tuple[FilmPlan, int]:
-    """A plan that covers the generated faces still recognised, and those around; and the number of rows changed."""
-    modes, changed = dict(plan.modes), 0
-    for number, rows in plan.around(findings).items():
-        rows = rows & (modes[number] == "ficgan")
-        modes[number] = np.where(rows, fallback, modes[number])
-        changed += int(rows.sum())
+    """A plan that covers the generated faces still recognised, and the number of rows changed.
+
+    Rows up to `HOLD` seconds before and after are covered, too, and those between two findings less than a second
+    apart: the check's detector may have been blind there.
+    """
+    modes, changed, reach = dict(plan.modes), 0, max(1, round(HOLD * plan.film.rate))
+    found: dict[int, list[int]] = {}
+    for track, row in plan.generated(findings):
+        found.setdefault(track.id, []).append(row)
+    for number, touched in found.items():
+        near = np.zeros(len(modes[number]), bool)
+        touched.sort()
+        for row, following in zip(touched, [*touched[1:], touched[-1]], strict=True):
+            last = following if following - row < plan.film.rate else row
+            near[max(0, row - reach) : last + reach + 1] = True
+        near &= modes[number] == "ficgan"
+        modes[number] = np.where(near, fallback, modes[number])
+        changed += int(near.sum())
     if not changed:
         return plan, 0
     return replace(plan, modes=modes, fallbacks={**plan.fallbacks, "still recognised": changed}), changed

@@ -63,6 +63,11 @@ class Encoding:
     full_range: bool
     colour_space: int
 
+    def tag_colours(self, context: Any, info: VideoInfo) -> None:
+        """Write into a codec's context which colours the pictures have."""
+        context.colorspace, context.color_range = self.colour_space, 2 if self.full_range else 1
+        context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
+
 
 def container_of(target: str | Path) -> str:
     """FFmpeg's name of the container to write, by suffix."""
@@ -212,9 +217,7 @@ class VideoWriter:
         context.pix_fmt = plan.pixel_format
         context.time_base = plan.time_base
         context.sample_aspect_ratio = info.sample_aspect_ratio
-        context.colorspace = plan.colour_space
-        context.color_range = 2 if plan.full_range else 1
-        context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
+        plan.tag_colours(context, info)
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
         context.open()

@@ -40,6 +40,7 @@ from ficgan.video.rendered import (
 )
 from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.source import Frame
+from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated
 from ficgan.video.write import check_output
 
@@ -89,8 +90,8 @@ def process_film(
         if state.analysed:
             film = Project.load(work)
         else:
-            film = find_faces(task, rules, people, work / _DETECTIONS)
-            film.save(work, overwrite=True)
+            find_faces(task, rules, people, work / _DETECTIONS).save(work, overwrite=True)
+            film = Project.load(work)
             state.note(analysed=True)
         result, made = _redacted(task, film, state, output, encode)
         return _published(result, made, task, before, overwrite=overwrite)
@@ -119,6 +120,7 @@ def analyse_film(
         film = find_faces(FilmTask(tools, path, source, settings, progress or unheard), rules or Rules(), people)
         film.save(folder, overwrite=overwrite)
         try:
+            film = Project.load(folder)
             save_thumbnails(folder, film.tracks, source)
         except BaseException:
             if not overwrite:
@@ -136,7 +138,6 @@ def render_film(
     settings: VideoSettings,
     encode: EncodeOptions | None = None,
     decisions: PathLike | None = None,
-    force: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> VideoResult:
@@ -145,11 +146,10 @@ def render_film(
     Args:
         settings: numbers; the mode is the project's.
         decisions: file exported by `ficgan ui`; None: those in the project.
-        force: render another film all the same.
     """
     output, encode = Path(output), encode or EncodeOptions()
     film = Project.load(folder)
-    film.check_source(path, force=force)
+    film.check_source(path)
     if decisions is not None:
         film = film.apply_decisions(decisions)
         film.save_document(folder)
@@ -158,16 +158,16 @@ def render_film(
     start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
         source = stack.enter_context(open_video(path, start=start, end=end))
-        if not force and (film.source.width, film.source.height) != (source.info.width, source.info.height):
+        if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
-        document = (Path(folder) / PROJECT_FILE) if Path(folder).is_dir() else Path(folder)
+        document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
         task, before = FilmTask(tools, path, source, settings, progress or unheard), _file_state(path)
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
-            save_thumbnails(document.parent, film.tracks, rendered, after=True)
+            save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
@@ -228,7 +228,7 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0)
             state.load(renderer)  # removes the segments
-    faces = [track for track in film.tracks if not track.kind]
+    faces = [track for track in plan.tracks if not track.kind]
     result = VideoResult(
         output,
         frames=file.frames,
@@ -295,7 +295,7 @@ def _check_film(task: FilmTask, plan: FilmPlan, made: Path, *, generated: bool) 
             return check_frames(pairs, plan.kept_at, detector, gate, expected=expected, keeps_kind=keeps_kind)
 
     report = compared(lambda frame: frame % every == offset)
-    found = {finding.frame for finding in report.findings if plan.recognised([finding])}
+    found = {finding.frame for finding in report.findings if any(plan.generated([finding]))}
     near = {frame for seen in found for frame in range(seen - every + 1, seen + every)} - found
     if near and every > 1:
         more = compared(near.__contains__)

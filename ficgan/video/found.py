@@ -24,13 +24,13 @@ from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_miss
 from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
-from ficgan.video.association import WEAK, Associator, Chain, abrupt_ends, chains, with_weak
+from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
 from ficgan.video.settings import FilmTask, Rules
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import UNCONFIRMED, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
+from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
@@ -105,7 +105,7 @@ class _SeenFilm:
         self._confirm.mark(faces)
         faces = link_tracklets(self._read.hand_over(faces), people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
-        confirmed = [chain for chain in found if not is_unconfirmed(chain)]
+        confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}
         dropped = [_dropped(tracklet, self.times) for tracklet in faces if id(tracklet) not in stay]
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
@@ -436,13 +436,6 @@ class FindConfirmer:
         self._confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
 
     def mark(self, tracklets: Sequence[Tracklet]) -> None:
-        """Note of the tracklets that nothing confirms."""
+        """Say of tracklets whether anything confirms them."""
         for tracklet in tracklets:
-            if tracklet.id not in self._confirmed:
-                tracklet.notes.append(UNCONFIRMED)
-
-
-def is_unconfirmed(chain: Chain) -> bool:
-    """Whether a chain holds faces, and none of them is confirmed."""
-    notes = [owner.notes for owner in chain.owners if WEAK not in owner.notes]
-    return bool(notes) and all(UNCONFIRMED in note for note in notes)
+            tracklet.confirmed = tracklet.id in self._confirmed

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 from statistics import fmean
@@ -41,13 +41,11 @@ _FAR = 2**53
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """One redacted frame; `image` may be the source's own array, `seconds` are of work that it took."""
+    """One redacted frame; `image` may be the source's own array."""
 
     frame: Frame
     image: NDArray[np.uint8]
     faces: list[Appearance]
-    stride: int
-    seconds: float
 
 
 class _Pacer:
@@ -254,18 +252,16 @@ class Stream:
             elif not waiting:
                 return
             if taken is None or len(waiting) > self.look_ahead:
-                result = self._redacted(waiting.popleft())
+                shown = waiting.popleft()
+                faces = self._tracker.appearances(shown.index)
+                (image,) = self.renderer([FrameJob(shown, faces)])
+                self.frames += 1
+                result = StreamResult(shown, image, faces)
             spent = time.perf_counter() - began
             self.late += self._pacer.budget is not None and spent > self._pacer.budget
             self._pacer.note(look, spent - look)
             if result is not None:
-                yield replace(result, stride=self._pacer.stride, seconds=time.perf_counter() - began)
-
-    def _redacted(self, frame: Frame) -> StreamResult:
-        faces = self._tracker.appearances(frame.index)
-        (image,) = self.renderer([FrameJob(frame, faces)])
-        self.frames += 1
-        return StreamResult(frame, image, faces, self._pacer.stride, 0.0)
+                yield result
 
     def summary(self) -> dict[str, Any]:
         return {

@@ -14,9 +14,8 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face, FaceDetector, Recognizer
 from ficgan.faces.recognition import embed_largest
 from ficgan.options import Link
-from ficgan.video.association import ONCE
 from ficgan.video.source import NEAR, CutFrame, is_cut
-from ficgan.video.tracks import PLACE, UNCONFIRMED, Sighting, Tracklet, measured, share_in, smooth
+from ficgan.video.tracks import PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +76,7 @@ class People:
             for number, index in enumerate(order, start=1):
                 people[index] = number
             return people
-        seen = [(index, group) for index in order if (group := self._group(tracklets[index])) is not None]
+        seen = [(index, group) for index in order if (group := self._group(tracklets[index].readings)) is not None]
         present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
         for start in range(0, len(seen), BATCH):
             batch = seen[start : start + BATCH]
@@ -90,41 +89,37 @@ class People:
 
     def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
         """The person of one embedding [1,d] in a stream, none of `barred`, or a new one; 0: not usable."""
-        group = self._group(Tracklet(0, [], embeddings=embedding))
+        group = self._group([Reading(0, embedding[0])])
         if group is None:
             return 0
         away = _apart([*self._known, group])[-1, :-1]
         away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
-        if not (away < self._squared(self.strictness)).any():
+        if not (away < self._limit).any():
             self._known.append(group)
             return len(self._known)
         nearest = int(np.argmin(away))
         self._known[nearest] = self._known[nearest].joined(group)
         return nearest + 1
 
-    def _squared(self, factor: float) -> float:
-        """The match threshold times a factor, as a squared Euclidean distance of (for cosine: unit) vectors."""
-        limit = self.threshold * factor
+    @property
+    def _limit(self) -> float:
+        """The largest squared Euclidean distance of (for cosine: unit) vectors of one person."""
+        limit = self.threshold * self.strictness
         return 2 * limit if self.metric == "cosine" else limit**2
 
-    def _views(self, tracklet: Tracklet) -> tuple[Floats, Floats] | None:
-        """Usable embeddings [m,d] and their weights [m]."""
-        if tracklet.embeddings is None or not np.size(tracklet.embeddings):
+    def _group(self, readings: Sequence[Reading]) -> _FaceGroup | None:
+        """Those readings of a tracklet that can be used."""
+        if not readings:
             return None
-        x = np.asarray(tracklet.embeddings, np.float64)
-        weight = np.ones(len(x)) if tracklet.quality is None else np.asarray(tracklet.quality, np.float64)
+        x = np.stack([reading.embedding for reading in readings]).astype(np.float64)
+        weight = np.array([reading.quality for reading in readings])
         length = np.linalg.norm(x, axis=1)
-        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0)
-        if self.metric == "cosine":
-            usable &= length > 0
-            x = x / np.where(usable, length, 1.0)[:, None]
-        return (x[usable], weight[usable]) if usable.any() else None
-
-    def _group(self, tracklet: Tracklet) -> _FaceGroup | None:
-        views = self._views(tracklet)
-        if views is None:
+        usable = np.isfinite(length) & np.isfinite(weight) & (weight > 0) & ((length > 0) | (self.metric != "cosine"))
+        if not usable.any():
             return None
-        x, weight = views
+        x, weight = x[usable], weight[usable]
+        if self.metric == "cosine":
+            x = x / length[usable][:, None]
         share = weight / weight.sum()  # qualities rank views of one face, they do not rank faces
         return _FaceGroup(len(x), share @ x, float(share @ (x**2).sum(1)))
 
@@ -144,10 +139,9 @@ class People:
                 barred[number - 1, known:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
         apart = np.where(barred | barred.T, np.inf, _apart(groups))
         weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
-        limit = self._squared(self.strictness)
         while True:
             row, gone = sorted(divmod(int(np.argmin(apart)), len(groups)))  # the earlier one stays
-            if not apart[row, gone] < limit:
+            if not apart[row, gone] < self._limit:
                 break
             # The mean distance from a joined group; infinite where one of the two was barred.
             apart[row] = np.average(apart[[row, gone]], axis=0, weights=weights[[row, gone]])
@@ -211,20 +205,12 @@ def _away(sightings: Sequence[Sighting], frame: int, box: NDArray[np.float32], c
 
 
 def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
-    parts = [part for part in (earlier, later) if part.embeddings is not None and np.size(part.embeddings)]
-    embeddings = np.concatenate([np.asarray(part.embeddings) for part in parts]) if parts else None
-    quality = [np.ones(len(part.embeddings)) if part.quality is None else part.quality for part in parts]  # type: ignore[arg-type]
     return replace(
         earlier,
         id=min(earlier.id, later.id),
         sightings=[*earlier.sightings, *later.sightings],
-        embeddings=embeddings,
-        quality=np.concatenate(quality).astype(np.float32) if parts else None,
-        notes=[
-            note
-            for note in dict.fromkeys([*earlier.notes, *later.notes])
-            if note != ONCE and (note != UNCONFIRMED or (note in earlier.notes and note in later.notes))
-        ],
+        readings=[*earlier.readings, *later.readings],
+        confirmed=earlier.confirmed or later.confirmed,
     )
 
 
@@ -260,16 +246,10 @@ def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
     return eyes / height.clip(1e-6)
 
 
-class _Reading(NamedTuple):
-    frame: int
-    embedding: NDArray[np.float32]
-    quality: float
-
-
 class _Person(NamedTuple):
     """Whose face a tracklet shows up to a frame, and the first frame of the next person's."""
 
-    readings: list[_Reading]
+    readings: list[Reading]
     last: int
     following: int
 
@@ -296,22 +276,26 @@ class _Surroundings:
 
 @dataclass(eq=False)
 class _Followed:
-    """What is known of who a tracklet shows."""
+    """What is known of who a tracklet shows.
+
+    Args:
+        readings: of the person it shows now.
+        doubt: a reading that may be the first of another person.
+        sure: frame of the last clear reading of this person.
+        look: number of the look at which it was found last.
+        unsure: whether it was not found, or touched another face, since the last clear reading.
+        elsewhere: whether its surroundings changed at once since then.
+        before: those whom it showed before.
+    """
 
     sightings: int = 0
-    readings: list[_Reading] = field(default_factory=list)
-    """Of the person it shows now."""
-    doubt: _Reading | None = None
-    """A reading that may be the first of another person."""
+    readings: list[Reading] = field(default_factory=list)
+    doubt: Reading | None = None
     sure: int = -1
-    """Frame of the last clear reading of this person."""
     look: int = 0
-    """Number of the look at which it was found last."""
     unsure: bool = False
-    """Whether it was not found, or touched another face, since the last clear reading."""
     surroundings: _Surroundings = field(default_factory=_Surroundings)
     elsewhere: bool = False
-    """Whether its surroundings changed at once since the last clear reading."""
     before: list[_Person] = field(default_factory=list)
 
 
@@ -349,7 +333,7 @@ class EmbeddingReader:
             return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
         assert self._recognizer is not None
-        reading = _Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
+        reading = Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
         other = OTHER_PLACE if seen.elsewhere else OTHER_AFTER if seen.unsure else OTHER
         if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > other:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
@@ -365,7 +349,7 @@ class EmbeddingReader:
         if front >= CLEAR:
             seen.sure, seen.doubt, seen.unsure, seen.elsewhere = frame, None, False, False
 
-    def _nearest(self, reading: _Reading, known: Sequence[_Reading]) -> float:
+    def _nearest(self, reading: Reading, known: Sequence[Reading]) -> float:
         """Least distance to known readings, in match thresholds."""
         assert self._recognizer is not None
         apart = [float(self._recognizer.distance(reading.embedding, other.embedding)) for other in known]
@@ -381,19 +365,12 @@ class EmbeddingReader:
                 free += 1
                 early = [sighting for sighting in rest.sightings if sighting.frame < person.following]
                 late = [sighting for sighting in rest.sightings if sighting.frame >= person.following]
-                made.append(_with_readings(replace(rest, sightings=early), person.readings))
-                made[-1].since, made[-1].sure, made[-1].until = since, person.last, person.following - 1
-                rest, since = replace(rest, id=free, sightings=late, embeddings=None, quality=None), person.last + 1
-            rest.since = since
-            made.append(_with_readings(rest, seen.readings))
+                part = replace(rest, sightings=early, readings=person.readings, since=since)
+                part.sure, part.until = person.last, person.following - 1
+                made.append(part)
+                rest, since = replace(rest, id=free, sightings=late), person.last + 1
+            made.append(replace(rest, readings=seen.readings, since=since))
         return made
-
-
-def _with_readings(tracklet: Tracklet, readings: Sequence[_Reading]) -> Tracklet:
-    if readings:
-        tracklet.embeddings = np.stack([reading.embedding for reading in readings])
-        tracklet.quality = np.array([reading.quality for reading in readings], np.float32)
-    return tracklet
 
 
 def look_up(
@@ -412,7 +389,7 @@ def likeness(
     assert recognizer is not None
     found: dict[int, list[float]] = {}
     for tracklet in tracklets:
-        if tracklet.person and tracklet.embeddings is not None:
-            distances = [float(recognizer.distance(reference, reading)) for reading in tracklet.embeddings]
+        if tracklet.person:
+            distances = [float(recognizer.distance(reference, reading.embedding)) for reading in tracklet.readings]
             found.setdefault(tracklet.person, []).extend(distances)
     return {person: (float(np.mean(values)), min(values)) for person, values in found.items() if values}

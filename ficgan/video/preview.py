@@ -20,7 +20,7 @@ from ficgan.video.film_faces import colour_views, without_landmarks
 from ficgan.video.identities import Identities
 from ficgan.video.project import Project
 from ficgan.video.read import open_video
-from ficgan.video.rendered import Renderer, chunks, job_of
+from ficgan.video.rendered import Renderer, chunks
 from ficgan.video.settings import CHUNK, FilmTask, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 from ficgan.video.tracks import Track
@@ -175,7 +175,7 @@ class Preview:
             for done, (frame, shown) in enumerate(frames.items()):
                 progress(done, len(frames), DRAWING)
                 for read in self._read(frame, 1):
-                    yield job_of(self.plan, read, shown)
+                    yield self.plan.job(read, shown)
 
         identities.choose(jobs, people & set().union(*(shown for _, shown in tried)))
 

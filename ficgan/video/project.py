@@ -12,7 +12,6 @@ It holds source faces and no embeddings.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import secrets
 from collections import Counter
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -43,7 +42,7 @@ from ficgan.folders import (
     to_text,
 )
 from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
-from ficgan.video.tracks import SEEN, UNSURE, Track, moved
+from ficgan.video.tracks import SEEN, UNSURE, Track
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoSource
@@ -60,20 +59,12 @@ Image = NDArray[np.uint8]
 
 # Of the columns of a track: x0, y0, x1, y1, ten coordinates of landmarks, score.
 _UNITS = np.array([10] * 14 + [1000])
-# Pixels from the origin; farther is no place of a face.
-_FURTHEST = 1_000_000
-
-
-def rounded(track: Track) -> Track:
-    """A track with the numbers it has after it was written and read: 0.1 px, 0.001 of a score."""
-    rows = _whole(track)
-    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    made = _track(track.id, track.first, rows, track.origin, track.person, track.notes)
-    return replace(made, kind=track.kind, keys=track.keys)
+# Tenths of a pixel from the origin; farther is no place of a face.
+_FURTHEST = 10_000_000
 
 
 def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], analysis: str) -> None:
-    """Write rows of tracks as `rounded` gives them, without people and notes; `pts` int64 [frames] in ticks."""
+    """Write rows of tracks, to 0.1 px and 0.001 of a score, without people and notes; `pts` int64 [frames] in ticks."""
     from safetensors.numpy import save
 
     tensors: dict[str, NDArray[Any]] = {
@@ -86,6 +77,14 @@ def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], an
         file.write(save(tensors, metadata={"schema": TRACKS_SCHEMA, "analysis": analysis}))
 
 
+def _whole(track: Track) -> NDArray[np.int64]:
+    """The rows of a track as the file holds them: [n,15]."""
+    parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
+    rows = np.rint(np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS).astype(np.int64)
+    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
+    return rows
+
+
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
     from safetensors import SafetensorError, safe_open
@@ -93,43 +92,21 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     with _naming(str(path)):
         try:
             with safe_open(str(path), framework="np") as file:
-                head = check_schema(file.metadata(), TRACKS_SCHEMA, "head")
-                analysis = str(head["analysis"])
+                analysis = str(check_schema(file.metadata(), TRACKS_SCHEMA, "head")["analysis"])
                 pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
-            ends = table[:, 2].cumsum()
-            if (table < (1, 0, 1)).any() or len(rows) != len(origin) or ends[-1:].tolist() not in ([], [len(rows)]):
+            sizes, rows = table[:, 2], rows.astype(np.int64)
+            whole = (table >= (1, 0, 1)).all() and sizes.sum() == len(rows) == len(origin) and rows.shape[1] == 15
+            places = (rows[:, :2] < rows[:, 2:4]).all() and np.abs(rows[:, :14]).max(initial=0) <= _FURTHEST
+            if not (whole and places and ((origin >= SEEN) & (origin <= UNSURE)).all()):
                 raise ValueError("its parts do not belong together")
-            parts = zip(table.tolist(), np.split(rows, ends[:-1]), np.split(origin, ends[:-1]), strict=False)
-            tracks = [_track(id, first, part.astype(np.int64), known) for (id, first, _), part, known in parts]
         except OSError as error:
             raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
         except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"is damaged ({error}); analyse the film again") from None
-    return pts, analysis, tracks
-
-
-def _track(
-    id: int, first: int, rows: NDArray[np.int64], origin: NDArray[Any], person: int = 0, notes: Sequence[str] = ()
-) -> Track:
-    """A track of whole numbers [n,15], in the units of the file, checked."""
-    if rows.shape != (len(origin), 15) or not len(rows) or not ((origin >= 0) & (origin <= UNSURE)).all():
-        raise InputError(f"track {id}: the columns are empty, of different lengths, or of no known origin")
-    if np.abs(rows[:, :14]).max() > _FURTHEST * 10:
-        raise InputError(f"track {id}: a point lies more than {_FURTHEST} px away")
-    if not (solid := (rows[:, :2] < rows[:, 2:4]).all(axis=1)).all():
-        raise InputError(f"track {id}: the box of frame {first + int(np.argmin(solid))} has no area")
     values = (rows / _UNITS).astype(np.float32)
-    boxes, marks, scores = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14]
-    return Track(id, first, boxes, marks, scores, origin.astype(np.uint8), person, list(notes))
-
-
-def _whole(track: Track) -> NDArray[np.int64]:
-    """The rows of a track as the file holds them: [n,15]."""
-    parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
-    scaled = np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS
-    if not (np.abs(scaled) < 1e15).all():
-        raise InputError(f"track {track.id}: a number is NaN or infinite")
-    return np.rint(scaled).astype(np.int64)
+    columns = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14], origin.astype(np.uint8)
+    parts = zip(*(np.split(column, sizes.cumsum()[:-1]) for column in columns), strict=True)
+    return pts, analysis, [Track(id, first, *part) for (id, first, _), part in zip(table.tolist(), parts, strict=False)]
 
 
 # -- the project -------------------------------------------------------------------------------------------------------
@@ -220,13 +197,13 @@ class _DecisionsFile(Strict):
 
 @dataclass(frozen=True, eq=False)
 class Project:
-    """What the analysis of a film found and what shall be done. Numbers are rounded as the files hold them.
+    """What the analysis of a film found and what shall be done.
 
     Args:
         pts: [frames] time of showing of each decoded frame, in ticks.
+        tracks: as the analysis found them, with the `keys` of boxes that a person moved.
         cuts: numbers of the first frames of new scenes.
         analysis: random name; ties the files and the exported decisions together.
-        found: tracks as the analysis found them, where a person moved boxes of `tracks`; None: they are the same.
     """
 
     source: Source
@@ -237,16 +214,9 @@ class Project:
     decisions: Decisions = field(default_factory=Decisions)
     regions: tuple[Region, ...] = ()
     analysis: str = field(default_factory=lambda: secrets.token_hex(8))
-    found: Sequence[Track] | None = None
-
-    # What `changed` can change.
-    DECIDED: ClassVar[frozenset[str]] = frozenset(_DecisionsFile.model_fields) - {"schema_", "analysis"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
-        object.__setattr__(self, "tracks", tuple(rounded(track) for track in self.tracks))
-        if self.found is None:
-            object.__setattr__(self, "found", self.tracks)
         self._check()
 
     @cached_property
@@ -285,9 +255,9 @@ class Project:
             if (box := region.box_at(frame)) is not None
         ]
 
-    def check_source(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Refuse another film than the one that was analysed, and a camera or stream, unless `force` is given."""
-        if not force and (self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint):
+    def check_source(self, path: str | os.PathLike[str]) -> None:
+        """Refuse another film than the one that was analysed, and a camera or stream."""
+        if self.source.fingerprint is None or fingerprint(path) != self.source.fingerprint:
             name = os.fspath(path)
             raise InputError(f"{name}: is not the film this project is of ({self.source.name}); analyse it again")
 
@@ -309,29 +279,24 @@ class Project:
             merged: dict[int, Decision | Any] = {**rules[name], **getattr(given, name)}
             rules[name] = {number: choice for number, choice in merged.items() if choice is not None}
         with _naming(where):
-            ids = {track.id for track in self.tracks}
-            _check_known("track", [*given.link, *given.keys], ids)
-            people, found = {**self._link, **given.link}, {track.id: track for track in self.found or ()}
+            _check_known("track", [*given.link, *given.keys], {track.id for track in self.tracks})
+            keys = {number: _pairs(places or ()) for number, places in given.keys.items()}
             tracks = [
-                _placed(found[track.id], given.keys[track.id] or (), people[track.id])
-                if track.id in given.keys
-                else replace(track, person=people[track.id])
+                replace(track, person=given.link.get(track.id, track.person), keys=keys.get(track.id, track.keys))
                 for track in self.tracks
             ]
             regions = self.regions if given.regions is None else given.regions
             return replace(self, tracks=tracks, decisions=checked(Decisions, rules, where), regions=regions)
 
-    @property
-    def _link(self) -> dict[int, int]:
-        return {track.id: track.person for track in self.tracks}
-
     def decisions_tree(self) -> dict[str, Any]:
         """What `apply_decisions` reads, JSON-ready: all that was decided on this analysis."""
         tree = self.decisions.model_dump(mode="json", by_alias=True)
         tree["people"] = {str(person): tree["people"].get(str(person)) for person in self.people if person}
-        link = {str(track): person for track, person in self._link.items()}
+        link = {str(track.id): track.person for track in self.tracks}
         keys = {
-            str(track.id): [key.model_dump(mode="json") for key in _keys(track)] for track in self.tracks if track.keys
+            str(track.id): [{"frame": frame, "box": box} for frame, box in track.keys]
+            for track in self.tracks
+            if track.keys
         }
         regions = [region.model_dump(mode="json") for region in self.regions]
         head = {"schema": DECISIONS_SCHEMA, "analysis": self.analysis}
@@ -344,7 +309,7 @@ class Project:
             raise InputError(f"{folder}: holds a project already; use --overwrite, or choose another folder")
         new = make_private_folder(folder, kind_of(folder) or "project")  # in a work folder beside its other files
         try:
-            write_tracks(folder / TRACKS_FILE, self.found or (), self.pts, self.analysis)
+            write_tracks(folder / TRACKS_FILE, self.tracks, self.pts, self.analysis)
             self.save_document(folder)
         except BaseException:
             if new:
@@ -353,12 +318,10 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        tracks = tuple(
-            _TrackEntry(
-                id=t.id, person=t.person, first=t.first, last=t.last, notes=tuple(t.notes), kind=t.kind, keys=_keys(t)
-            )
-            for t in self.tracks
-        )
+        tracks = []
+        for track in self.tracks:
+            facts = {name: getattr(track, name) for name in ("id", "person", "first", "last", "notes", "kind")}
+            tracks.append({**facts, "keys": [{"frame": frame, "box": box} for frame, box in track.keys]})
         shared = {name: getattr(self, name) for name in _SHARED}
         document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
         text = to_text(document.model_dump(mode="json", by_alias=True))
@@ -378,13 +341,12 @@ class Project:
             listed = sorted((entry.id, entry.first, entry.last) for entry in document.tracks)
             if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
-            found = [
-                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind)
+            tracks = [
+                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=_pairs(entry.keys))
                 for row in rows
                 for entry in [entries[row.id]]
             ]
-            tracks = [_placed(track, entries[track.id].keys, track.person) for track in found]
-            return cls(pts=pts, tracks=tracks, found=found, **{name: getattr(document, name) for name in _SHARED})
+            return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
 
     def _check(self) -> None:
         frames, ids = len(self.pts), [track.id for track in self.tracks]
@@ -395,6 +357,11 @@ class Project:
         for what, last in ends:
             if last >= frames:
                 raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
+        for track in self.tracks:
+            places = [frame for frame, _ in track.keys]
+            if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
+                where = f"{track.first}…{track.last}"
+                raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
         if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
             raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
         rules, people = self.decisions, {track.person for track in self.tracks if track.person}
@@ -403,16 +370,8 @@ class Project:
         _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
 
 
-def _placed(track: Track, keys: Sequence[BoxKey], person: int) -> Track:
-    """A track of the analysis where a person moved it to."""
-    frames = [key.frame for key in keys]
-    if frames != sorted(set(frames)) or any(not track.first <= frame <= track.last for frame in frames):
-        raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {track.first}…{track.last}")
-    return moved(replace(track, person=person, keys=tuple((key.frame, key.box) for key in keys)))
-
-
-def _keys(track: Track) -> tuple[BoxKey, ...]:
-    return tuple(BoxKey(frame=frame, box=box) for frame, box in track.keys)
+def _pairs(keys: Iterable[BoxKey]) -> tuple[tuple[int, tuple[float, ...]], ...]:
+    return tuple((key.frame, key.box) for key in keys)
 
 
 @contextmanager
@@ -444,34 +403,26 @@ def save_thumbnails(folder: Path, tracks: Iterable[Track], source: VideoSource, 
     """Write a strip of up to three faces of each track, cut from the film with a margin."""
     from PIL import Image as Picture
 
-    for track, faces in faces_of_tracks(tracks, source).items():
-        strip = []
-        for face in faces:
-            width = max(1, min(4 * THUMBNAIL_HEIGHT, round(face.shape[1] * THUMBNAIL_HEIGHT / face.shape[0])))
-            small = Picture.fromarray(face).resize((width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS)
-            strip.append(np.asarray(small))
-        buffer, path = io.BytesIO(), thumbnail(folder, track, after)
-        Picture.fromarray(np.concatenate(strip, axis=1)).save(buffer, "JPEG", quality=85)
+    wanted: dict[int, list[Track]] = {}
+    for track in tracks:
+        seen = np.flatnonzero(track.origin == SEEN)
+        for row in seen[np.unique(np.linspace(0, len(seen) - 1, 3).round().astype(int))] if len(seen) else ():
+            wanted.setdefault(track.first + int(row), []).append(track)
+    strips: dict[int, list[Image]] = {}
+    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
+        for track in wanted[frame.index]:
+            face = Picture.fromarray(_cut(frame.image, track.boxes[frame.index - track.first]))
+            width = max(1, min(4 * THUMBNAIL_HEIGHT, round(face.width * THUMBNAIL_HEIGHT / face.height)))
+            small = face.resize((width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS)
+            strips.setdefault(track.id, []).append(np.asarray(small))
+    for number, strip in strips.items():
+        path = thumbnail(folder, number, after)
         if path.parent.is_symlink():
             raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.parent.chmod(0o700)
         with atomic_write(path, overwrite=True, mode=0o600) as file:
-            file.write(buffer.getvalue())
-
-
-def faces_of_tracks(tracks: Iterable[Track], source: VideoSource, rows: int = 3) -> dict[int, list[Image]]:
-    """Up to `rows` faces of each track."""
-    wanted: dict[int, list[Track]] = {}
-    for track in tracks:
-        seen = np.flatnonzero(track.origin == SEEN)
-        for row in seen[np.unique(np.linspace(0, len(seen) - 1, rows).round().astype(int))] if len(seen) else ():
-            wanted.setdefault(track.first + int(row), []).append(track)
-    images: dict[int, list[Image]] = {}
-    for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
-        for track in wanted[frame.index]:
-            images.setdefault(track.id, []).append(_cut(frame.image, track.boxes[frame.index - track.first]))
-    return images
+            Picture.fromarray(np.concatenate(strip, axis=1)).save(file, "JPEG", quality=85)
 
 
 def _cut(image: Image, box: NDArray[np.float32]) -> Image:

@@ -6,7 +6,6 @@ import gc
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,12 @@ from ficgan.video.source import (
     Frame,
     Image,
     Orientation,
-    RGBReader,
     VideoInfo,
     check_span,
     is_full_range,
     locator,
     orientation_of,
+    rgb_reader,
     scaled,
 )
 
@@ -36,24 +35,15 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
     `source` is a video file, an animated GIF or PNG, `camera:0`, or an address (`rtsp://…`, `http://…`).
     """
     check_span(start, end)
-    film = _open(os.fspath(source))
-    film.start, film.end, info = start, end, film.info
-    if info.duration and (start is not None or end is not None):
-        duration = max(0.0, min(info.duration, info.duration if end is None else end) - (start or 0.0))
-        frames = None if info.frames is None else round(info.frames * duration / info.duration)
-        film.info = replace(info, duration=duration, frames=frames)
-    return film
-
-
-def _open(text: str) -> VideoSource:
+    text = os.fspath(source)
     if camera := CAMERA.fullmatch(text):
         device = f"/dev/video{camera[1]}"
         if not Path(device).exists():
             raise InputError(f"{text}: there is no camera {device}; connect it, or name another: camera:0, camera:1 …")
-        return VideoSource(device, text, driver="video4linux2")
+        return VideoSource(device, text, start, end, driver="video4linux2")
     if is_url(text):
-        return VideoSource(text, display_name(text))
-    return VideoSource(Path(text), text)
+        return VideoSource(text, display_name(text), start, end)
+    return VideoSource(Path(text), text, start, end)
 
 
 # -- whatever FFmpeg opens -------------------------------------------------------------------------------------------
@@ -95,11 +85,10 @@ class VideoSource:
     seconds after the first frame. FFmpeg's input device `driver` reads a device.
     """
 
-    start: float | None = None
-    end: float | None = None
-
-    def __init__(self, source: str | Path, name: str, *, driver: str | None = None) -> None:
-        self._where, self._driver, self.name = source, driver, name
+    def __init__(
+        self, source: str | Path, name: str, start: float | None, end: float | None, *, driver: str | None = None
+    ) -> None:
+        self._where, self._driver, self.name, self.start, self.end = source, driver, name, start, end
         self.path = source if isinstance(source, Path) else None
         self.live = not (isinstance(source, Path) or source.startswith(("http://", "https://")))
         # Tick at which the last delivered frame ends; known when `frames` has run through.
@@ -208,12 +197,16 @@ class VideoSource:
             width, height, aspect = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1)), Fraction(1)
         rate = stream.average_rate or stream.guessed_rate or None
         duration = float(stream.duration * stream.time_base) if stream.duration else _length(container)
+        count = stream.frames or (round(duration * rate) if duration and rate else None)
+        if duration and (self.start is not None or self.end is not None):
+            part = max(0.0, min(duration, duration if self.end is None else self.end) - (self.start or 0.0))
+            duration, count = part, None if count is None else round(count * part / duration)
         return VideoInfo(
             width,
             height,
             stream.time_base,
             rate,
-            stream.frames or (round(duration * rate) if duration and rate else None),
+            count,
             duration,
             frame.format.name,
             colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
@@ -227,7 +220,7 @@ class VideoSource:
 
     def _pictures(self) -> Iterator[tuple[int | None, int | None, Callable[[], Image]]]:
         """Tick, duration and what makes the upright picture, of all pictures from some point before the start on."""
-        reader = RGBReader(quick=self._quick)
+        reader = rgb_reader(quick=self._quick)
         begun, self._begun, self._tick = self._begun, None, -1
         if begun is None or (self.start and not self.live):
             target = None

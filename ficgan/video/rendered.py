@@ -35,7 +35,7 @@ from ficgan.video.film_faces import (
     without_landmarks,
 )
 from ficgan.video.identities import Identities
-from ficgan.video.project import PROJECT_FILE, TRACKS_FILE, fingerprint
+from ficgan.video.project import PROJECT_FILE, TRACKS_FILE
 from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
@@ -279,17 +279,11 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
             return frame in frames
 
         for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
-            yield job_of(plan, frame, frames[frame.index])
+            yield plan.job(frame, frames[frame.index])
             if frame.index == max(frames):
                 return
 
     identities.choose(jobs, set().union(*wanted.values()))
-
-
-def job_of(plan: FilmPlan, frame: Frame, people: Collection[str]) -> FrameJob:
-    """A frame with the faces of some people alone."""
-    job = plan.job(frame)
-    return replace(job, appearances=[appearance for appearance in job.appearances if appearance.person in people])
 
 
 def render_segments(
@@ -302,7 +296,17 @@ def render_segments(
 
     length = task.settings.segment
     writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, may_end=may_end)
-    _draw(task, plan, renderer, state, writer)
+    begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
+    with writer:
+        frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
+        for now, around in chunks(plan, frames, begin):
+            if writer.ends_before(now[0].frame):
+                writer.close()
+                state.save(renderer, writer.next_frame)
+            for job, image in zip(now, renderer(now, around), strict=True):
+                writer.write(job.frame, image)
+                step(job.frame.index)
+    state.save(renderer, writer.next_frame)
     made, synthetic = state.folder / f"ficgan-result{output.suffix}", renderer.counts["generated"] > 0
     file = assemble(writer.segments, task.source, made, encode, overwrite=True, synthetic=encode.tag and synthetic)
     return replace(file, notes=task.source.notes + file.notes, damage=task.source.damage + file.damage)
@@ -332,32 +336,12 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
             yield now, around
 
 
-def _draw(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, writer: SegmentWriter) -> None:
-    begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
-    with writer:
-        frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
-        for now, around in chunks(plan, frames, begin):
-            if writer.ends_before(now[0].frame):
-                writer.close()
-                state.save(renderer, writer.next_frame)
-            for job, image in zip(now, renderer(now, around), strict=True):
-                writer.write(job.frame, image)
-                step(job.frame.index)
-    state.save(renderer, writer.next_frame)
-
-
 def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:
     """The frames, as long as they are those of the analysis: with others every later face were in a wrong place."""
-    film, times = plan.film, plan.film.times
+    times, pts, base = plan.film.times, plan.film.pts, task.source.info.time_base
     tolerance = max(0.002, 0.5 * float(np.median(np.diff(times)))) if len(times) > 1 else 0.002
-    same_file = film.source.fingerprint is not None and fingerprint(task.path) == film.source.fingerprint
     for frame in frames:
-        changed = frame.index >= len(times) or abs(frame.time - times[frame.index]) > tolerance
-        if not changed and same_file:
-            # Times count from the first frame that is read, so they do not tell where in the file that one lies.
-            late = (frame.pts - int(film.pts[frame.index])) * task.source.info.time_base
-            changed = abs(late) > tolerance
-        if changed:
+        if frame.index >= len(pts) or abs(frame.pts - int(pts[frame.index])) * base > tolerance:
             raise InputError(
                 f"{task.source.name}: is not as it was analysed, from frame {frame.index} on; is it still being "
                 "written, or has `start` of the project been edited? Analyse it again"

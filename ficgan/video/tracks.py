@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.arrays import windows
-from ficgan.errors import UsageError
 from ficgan.faces import Face
 from ficgan.faces.mesh import smooth_landmarks
 
@@ -133,8 +132,9 @@ COVERED = 0.7
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
 # or where another person may be.
 SEEN, FILLED, PADDED, UNSURE = 0, 1, 2, 3
-# Note of a tracklet of weak finds that nothing else takes for a face.
-UNCONFIRMED = "unconfirmed"
+# Notes on tracks: of one sighting; of what is a face only by what joins it to others; of weaker finds or of what joins
+# them to others.
+ONCE, UNCONFIRMED, WEAK = "seen once", "unconfirmed", "weak find"
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +145,23 @@ class Sighting:
     face: Face
 
 
+class Reading(NamedTuple):
+    """What a recogniser reads [d] of a face in a frame, and how much that is worth."""
+
+    frame: int
+    embedding: NDArray[np.float32]
+    quality: float = 1.0
+
+
 @dataclass(eq=False)
 class Tracklet:
     """Sightings of one face, in the order of frames, that were followed without a break: what a track is made of.
 
     Args:
         scene: how many scene cuts came before.
-        embeddings, quality: [m,d] and [m] of some of the sightings, and how much each is worth.
+        readings: of some of the sightings.
+        weak: of finds below the detector's threshold.
+        confirmed: whether anything but a weak score says that it is a face.
         since, until: frames beyond which another person is in its place; None: nobody is.
         sure: last frame that surely shows this person; None: the last one.
     """
@@ -159,10 +169,10 @@ class Tracklet:
     id: int
     sightings: list[Sighting]
     scene: int = 0
-    embeddings: NDArray[np.float32] | None = None
-    quality: NDArray[np.float32] | None = None
+    readings: Sequence[Reading] = ()
     person: int = 0
-    notes: list[str] = field(default_factory=list)
+    weak: bool = False
+    confirmed: bool = True
     since: int | None = None
     until: int | None = None
     sure: int | None = None
@@ -187,7 +197,7 @@ class Track:
         origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
-        keys: frames and boxes where a person moved it to, in their order; see `moved`.
+        keys: frames and boxes where a person moved it to, in their order; `TrackSet` moves it.
     """
 
     id: int
@@ -237,22 +247,20 @@ def moved(track: Track) -> Track:
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
     share = (track.landmarks - old[:, None, :2]) / (old[:, None, 2:] - old[:, None, :2])
     landmarks = boxes[:, None, :2] + share * (boxes[:, None, 2:] - boxes[:, None, :2])
+    boxes, landmarks = ((10 * side).round() / 10 for side in (boxes, landmarks))  # as they lie in files
     return replace(track, boxes=boxes.astype(np.float32), landmarks=landmarks.astype(np.float32))
 
 
 class TrackSet:
-    """The tracks of a film, looked up by frame, in the order of their first frames."""
+    """The tracks of a film where people moved them to, looked up by frame, in the order of their first frames."""
 
     def __init__(self, tracks: Iterable[Track]):
-        self.tracks = sorted(tracks, key=lambda track: (track.first, track.id))
+        self.tracks = sorted(map(moved, tracks), key=lambda track: (track.first, track.id))
         self._first = np.array([track.first for track in self.tracks], np.int64)
         self._last = np.array([track.last for track in self.tracks], np.int64)
 
     def __iter__(self) -> Iterator[Track]:
         return iter(self.tracks)
-
-    def __len__(self) -> int:
-        return len(self.tracks)
 
     def at(self, frame: int) -> list[tuple[Track, int]]:
         """The tracks that are in a frame, each with its row, in the order of their first frames."""
@@ -272,23 +280,20 @@ CALM = 0.3
 CERTAIN = 0.7
 
 
-def scene_bounds(cuts: Sequence[int], frames: int, frame: int) -> tuple[int, int]:
-    """First and last frame of the scene a frame lies in, in a film of `frames` frames with increasing cuts."""
-    place = int(np.searchsorted(np.asarray(cuts, np.int64), frame, side="right"))
-    return (cuts[place - 1] if place else 0), (cuts[place] if place < len(cuts) else frames) - 1
-
-
 def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
     """Tracks numbered from 1 by first sighting, within scenes, `pad` seconds longer; `times` [frames] in seconds."""
     clock = np.asarray(times, np.float64)
+    bounds = [0, *cuts, len(clock)]
     tracks = []
     for number, tracklet in enumerate(sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id)), start=1):
-        first, last = scene_bounds(cuts, len(clock), tracklet.first)
+        scene = int(np.searchsorted(bounds, tracklet.first, side="right"))
+        first, last = bounds[scene - 1], bounds[scene] - 1
         first = first if tracklet.since is None else max(first, tracklet.since)
         last = last if tracklet.until is None else min(last, tracklet.until)
-        track = fill_track(
-            tracklet.sightings, first, last, pad, pad, clock, id=number, person=tracklet.person, notes=tracklet.notes
-        )
+        track = fill_track(tracklet.sightings, first, last, pad, pad, clock, id=number)
+        track.person = tracklet.person
+        once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
+        track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
         if tracklet.sure is not None:  # from there to the next person's first sighting nobody gets a face
             track.origin[tracklet.sure + 1 - track.first :] = UNSURE
         tracks.append(track)
@@ -355,8 +360,6 @@ def fill_track(
     times: ArrayLike | float = 25.0,
     *,
     id: int = 1,
-    person: int = 0,
-    notes: Sequence[str] = (),
 ) -> Track:
     """A track with a row for every frame, from sightings of one face within one scene.
 
@@ -370,10 +373,6 @@ def fill_track(
         times: [frames] seconds at which each frame of the film is shown, or frames per second.
     """
     numbers = np.array([sighting.frame for sighting in sightings], np.int64)
-    if not len(numbers) or (np.diff(numbers) <= 0).any() or numbers[0] < first_frame or numbers[-1] > last_frame:
-        raise UsageError(
-            f"A track needs sightings in increasing frames from {first_frame} to {last_frame}, not {numbers[:9]}."
-        )
     frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
     start = frames[0]
     boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
@@ -387,7 +386,9 @@ def fill_track(
     half = np.exp(np.maximum(logs, between)) / 2
     straight = _interpolated(clock, at, centre)
 
-    origin = _origin(frames, numbers)
+    origin = np.full(len(frames), FILLED, np.uint8)
+    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
+    origin[numbers - start] = SEEN
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
     cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
@@ -398,14 +399,15 @@ def fill_track(
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
     marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
-    landmarks = _carried(clock, at, (marks - centre[:, None]) / np.exp(log_size)[:, None], middle, np.exp(logs))
+    # Between sightings landmarks keep their places inside the boxes, linear from one to the next.
+    inside = (marks - centre[:, None]) / np.exp(log_size)[:, None]
+    inside = _interpolated(clock, at, inside.reshape(len(at), 10)).reshape(-1, 5, 2)
+    landmarks = middle[:, None] + inside * np.exp(logs)[:, None]
     landmarks[numbers - start] = marks
     landmarks = smooth_landmarks(landmarks, (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0)
     scores = np.zeros(len(frames), np.float32)
     scores[numbers - start] = [sighting.face.score for sighting in sightings]
-    return Track(
-        id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin, person, list(notes)
-    )
+    return Track(id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin)
 
 
 def _span(
@@ -425,29 +427,15 @@ def _span(
     return frames, clock[frames]
 
 
-def _origin(frames: NDArray[np.int64], seen: NDArray[np.int64]) -> NDArray[np.uint8]:
-    origin = np.full(len(frames), FILLED, np.uint8)
-    origin[(frames < seen[0]) | (frames > seen[-1])] = PADDED
-    origin[seen - frames[0]] = SEEN
-    return origin
-
-
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
     return np.stack([np.interp(clock, at, column) for column in values.T], 1)
 
 
-def _carried(clock: Floats, at: Floats, shape: Floats, middle: Floats, size: Floats) -> Floats:
-    """Landmarks [n,5,2] that move with the box: the places inside the seen boxes [m,5,2], linear between."""
-    inside = _interpolated(clock, at, shape.reshape(len(at), 10)).reshape(-1, 5, 2)
-    return middle[:, None] + inside * size[:, None]
-
-
 def _running_maximum(margin: Floats, clock: Floats, reach: float) -> Floats:
     """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
-    if len(clock) < 3 or reach <= 0:
+    if len(clock) < 3:
         return margin
-    step = float(np.median(np.diff(clock)))
-    frames = max(0, round(reach / step))
+    frames = round(reach / float(np.median(np.diff(clock))))
     return np.maximum(margin, windows(windows(margin, frames).max(1), frames).mean(1))
 
 

@@ -33,7 +33,7 @@ from ficgan.video.encode import (
 )
 from ficgan.video.read import VideoSource
 from ficgan.video.settings import EncodeOptions
-from ficgan.video.source import Frame, RGBReader, VideoInfo, locator
+from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
@@ -165,6 +165,7 @@ def check_output(
     container = container_of(path)
     if options.audio not in ("copy", "drop"):
         raise UsageError(f"audio is {options.audio!r}, and must be copy or drop")
+    plan_encoding(source.info, options, container)
     if source.path is not None and path.exists() and path.samefile(source.path):
         raise InputError(f"{path}: is the input itself; choose another output")
     if os.path.lexists(path) and not overwrite:
@@ -271,7 +272,7 @@ class _Film:
         if info.rate:
             context.framerate = info.rate
         context.sample_aspect_ratio = info.sample_aspect_ratio
-        context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
+        self.plan.tag_colours(context, info)
         if context.name == "hevc" and self.container in ("mp4", "mov"):
             context.codec_tag = "hvc1"  # what Apple's players ask for
         return stream
@@ -310,14 +311,14 @@ class _Film:
 
     def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
         """Write pictures without sound; returns whether they are marked as synthetic."""
-        reader, number = RGBReader(), 0
+        reader, number = rgb_reader(), 0
         with VideoWriter(self.path, self.info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
             writer.synthetic = synthetic
             for path in self.paths:
                 with closing(av.open(locator(path))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
-                        writer.write(Frame(number, pts, 0.0, reader(frame), int(self.ends[number]) - pts))
+                        writer.write(Frame(number, pts, 0.0, reader(frame, IDENTITY), int(self.ends[number]) - pts))
                         number += 1
         return writer.synthetic
 
@@ -327,24 +328,18 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
     if not segments:
         raise InputError("no finished segment of the film was found, so there is nothing to assemble")
     times: list[NDArray[np.int64]] = []
-    delay, looks = 0, set()
+    delay = 0
     for segment in segments:
         broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
         try:
             with av.open(locator(segment.path)) as file:
                 stream: Any = file.streams.video[0]
-                context, scale = stream.codec_context, stream.time_base / base
-                looks.add((context.name, stream.width, stream.height, context.pix_fmt, context.extradata))
+                scale = stream.time_base / base
                 found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
         except (av.FFmpegError, OSError, IndexError, TypeError) as error:
             raise broken from error
-        if len(found) != segment.last - segment.first + 1 or len(np.unique(found)) != len(found):
+        if len(found) != segment.last - segment.first + 1:
             raise broken
-        rank = np.argsort(np.argsort(found))
-        delay = max(delay, int((np.arange(len(found)) - rank).max()))
+        delay = max(delay, int((np.arange(len(found)) - np.argsort(np.argsort(found))).max()))
         times.append(np.sort(found))
-    line = np.concatenate(times).astype(np.int64)
-    if len(looks) > 1 or (np.diff(line) <= 0).any():
-        folder = segments[0].path.parent
-        raise InputError(f"{folder}: the segments of the film do not belong together; remove it and begin again")
-    return line, delay
+    return np.concatenate(times).astype(np.int64), delay

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -212,33 +211,37 @@ def test_the_output_is_checked_before_the_work(tmp_path: Path) -> None:
         check_output(source, tmp_path / "there.mkv", options, overwrite=True)
         with pytest.raises(UsageError, match="copy or drop"):
             check_output(source, tmp_path / "b.mkv", EncodeOptions(audio="keep"))
+        with pytest.raises(UsageError, match="cannot hold"):
+            check_output(source, tmp_path / "b.webm", EncodeOptions(codec="hevc"))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mkv", "link.mkv", "there.mkv"]
 
 
-def test_segments_that_do_not_fit_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("space", "full"), [(1, True), (5, False)])
+def test_a_result_says_which_colours_it_has(tmp_path: Path, space: int, full: bool) -> None:
+    make_clip(tmp_path / "a.mkv", 2, codec="ffv1", pixel_format="yuv444p", colours=(space, 2 if full else 1))
+    redo(tmp_path / "a.mkv", tmp_path / "b.mkv", codec="ffv1")
+    with open_video(tmp_path / "b.mkv") as source:
+        assert (source.info.colour_space, source.info.colour_range) == (space, 2 if full else 1)
+
+
+def test_damaged_segments_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
     path, output, options = tmp_path / "a.mp4", tmp_path / "b.mp4", EncodeOptions()
     make_clip(path, 40, audio="aac", audio_seconds=1.5)
     (tmp_path / "segments").mkdir()
     with open_video(path) as source:
-        writers = [
-            SegmentWriter(tmp_path / "segments", replace(source.info, pixel_format=name), options, output=output)
-            for name in ("yuv420p", "yuv444p")
-        ]
-        for frame in source.frames():
-            if frame.index == 20:
-                writers[0].close()
-                writers[1].segments = writers[0].segments
-            writers[frame.index >= 20].write(frame)
-        segments = writers[1].close()
+        with SegmentWriter(tmp_path / "segments", source.info, options, output=output) as writer:
+            for frame in source.frames():
+                writer.write(frame)
+        segments = writer.segments
         with files_limited_to(4_000), pytest.raises(InputError, match=r"cannot be written .*make room"):
-            assemble(segments[:1], source, output, options)
-        with pytest.raises(InputError, match="do not belong together"):
             assemble(segments, source, output, options)
         with pytest.raises(InputError, match="nothing to assemble"):
             assemble([], source, output, options)
-        segments[0].path.write_bytes(b"damaged")
-        with pytest.raises(InputError, match="is damaged"):
-            assemble(segments, source, output, options)
+        whole = segments[0].path.read_bytes()
+        for content in (whole[: len(whole) // 2], b"damaged"):
+            segments[0].path.write_bytes(content)
+            with pytest.raises(InputError, match="is damaged"):
+                assemble(segments, source, output, options)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "segments"]
 
 

@@ -14,9 +14,8 @@ from worlds import box_at, face_at
 
 from ficgan.faces import Alignment
 from ficgan.video import people as module
-from ficgan.video.association import ONCE
 from ficgan.video.people import EmbeddingReader, People, frontality, link_tracklets
-from ficgan.video.tracks import PADDED, Sighting, Tracklet, fill_tracks
+from ficgan.video.tracks import PADDED, Reading, Sighting, Tracklet, fill_tracks
 
 TIMES = np.arange(1000) / 25.0
 
@@ -34,7 +33,9 @@ def tracklet(
     """A face 50 px large that moves to the right, `speed` px a frame."""
     frames = range(first, last + 1)
     sightings = [Sighting(frame, face_at(box_at(x + speed * (frame - first), 200, 50))) for frame in frames]
-    return Tracklet(id, sightings, scene, embeddings, quality)
+    known = [] if embeddings is None else list(embeddings)
+    weights = np.ones(len(known)) if quality is None else quality
+    return Tracklet(id, sightings, scene, [Reading(first, *one) for one in zip(known, weights, strict=True)])
 
 
 def looks(person: int, count: int = 3, spread: float = 0.1, width: int = 64, seed: int = 0) -> NDArray[np.float32]:
@@ -127,11 +128,13 @@ def test_unknown_people_have_number_0() -> None:
     assert People().assign([]) == []
 
 
-def test_a_note_tells_of_a_face_seen_once_until_it_is_joined() -> None:
-    a, b = tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10, looks(1, seed=1))
-    a.notes, b.notes = [ONCE], [ONCE, "other"]
-    (joined,) = link_tracklets([a, b], People(), TIMES)
-    assert joined.notes == ["other"] and a.notes == [ONCE] and len(a.sightings) == 1
+def test_what_confirms_one_part_of_a_track_confirms_the_other() -> None:
+    for confirmed in ((False, False), (True, False), (False, True)):
+        parts = [tracklet(1, 0, 0, looks(1)), tracklet(2, 10, 10, looks(1, seed=1))]
+        for part, known in zip(parts, confirmed, strict=True):
+            part.confirmed = known
+        (joined,) = link_tracklets(parts, People(), TIMES)
+        assert joined.confirmed == any(confirmed) and [len(part.sightings) for part in parts] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
         assert len(result) == (1 if joined else 2)
         assert sum(len(one.sightings) for one in result) == len(a.sightings) + len(b.sightings)
         if joined:
-            assert result[0].id == 1 and result[0].embeddings is not None and len(result[0].embeddings) == 6
+            assert result[0].id == 1 and len(result[0].readings) == 6
             frames = [one.frame for one in result[0].sightings]
             assert frames == sorted(frames)
 
@@ -260,4 +263,4 @@ def test_a_face_in_a_corner_of_the_picture_is_read(corner: tuple[int, int]) -> N
     for number in range(12):
         reader(number, np.full((210, 220, 3), 90, np.uint8), [face], [1])
     parts = reader.hand_over([Tracklet(1, [Sighting(number, face) for number in range(12)])])
-    assert len(parts) == 1 and parts[0].embeddings is not None
+    assert len(parts) == 1 and parts[0].readings
