@@ -123,23 +123,26 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     cheeks: list[Floats] = []
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
-    for side, (x, y) in zip((-1, 1), middles, strict=True):
+    middle = middles.mean(0)
+    for x, y in (*middles + [[-_TEMPLE * apart, 0], [_TEMPLE * apart, 0]], middle):  # arms, and the bridge
         ys = np.arange(y - _ABOVE * apart, y + _BELOW * apart, warp.step[1])
         rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
-        column = round(float((x + side * _TEMPLE * apart - LO[0]) / warp.step[0]))
+        column = round(float((x - LO[0]) / warp.step[0]))
         block = seen[rows.clip(0, len(seen) - 1), max(column - 3, 0) : column + 4].mean(1)
         grey = luminance(block)
         odd = np.abs(grey - np.median(grey))
         heights.append(ys[odd.argmax()])
         colours.append(block[odd.argmax()])
         contrasts.append(odd.max())
+    for x, y in middles:
         left, right = np.rint((x + np.array([-_BESIDE, _BESIDE]) * apart - LO[0]) / warp.step[0]).astype(int)
         for found, ends in ((lenses, _LENS), (cheeks, _CHEEK)):
             top, low = np.rint((y + np.array(ends) * apart - LO[1]) / warp.step[1]).astype(int)
             found.append(np.median(seen[top : low + 1, left : right + 1].reshape(-1, 3), axis=0))
     light = np.mean(luminance(np.array(lenses)) / np.maximum(luminance(np.array(cheeks)), 0.02))
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
-    arms = [*heights, *np.mean(colours, 0), np.mean(contrasts)]
+    colour = np.average(colours, axis=0, weights=np.square(contrasts) + 1e-6)  # the clearest are least mixed with skin
+    arms = [*heights[:2], *colour, np.mean(contrasts[:2])]
     return np.array([evidence, *arms, np.interp(-light, -np.array(_TINTED), (0, 1)), *np.mean(lenses, 0)], np.float32)
 
 
