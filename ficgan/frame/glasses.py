@@ -123,8 +123,8 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     cheeks: list[Floats] = []
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
-    middle = middles.mean(0)
-    for x, y in (*middles + [[-_TEMPLE * apart, 0], [_TEMPLE * apart, 0]], middle):  # arms, and the bridge
+    arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
+    for x, y in (*arms, middles.mean(0)):  # and the bridge
         ys = np.arange(y - _ABOVE * apart, y + _BELOW * apart, warp.step[1])
         rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
         column = round(float((x - LO[0]) / warp.step[0]))
@@ -142,8 +142,8 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     light = np.mean(luminance(np.array(lenses)) / np.maximum(luminance(np.array(cheeks)), 0.02))
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
     colour = np.average(colours, axis=0, weights=np.square(contrasts) + 1e-6)  # the clearest are least mixed with skin
-    arms = [*heights[:2], *colour, np.mean(contrasts[:2])]
-    return np.array([evidence, *arms, np.interp(-light, -np.array(_TINTED), (0, 1)), *np.mean(lenses, 0)], np.float32)
+    drawn = [*heights[:2], *colour, np.mean(contrasts[:2])]
+    return np.array([evidence, *drawn, np.interp(-light, -np.array(_TINTED), (0, 1)), *np.mean(lenses, 0)], np.float32)
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
