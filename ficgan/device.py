@@ -20,12 +20,29 @@ from ficgan.files import file_digest
 if TYPE_CHECKING:
     import torch
 
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 PRECISIONS = ("auto", "float32", "bfloat16", "float16")
 
 
 def cpus() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc reuse the memory of freed tensors instead of giving it back to the system; for training on the CPU.
+
+    By default every tensor above 32 MiB is mapped anew, and its first touch costs a page fault for each 4 KiB, which in
+    a virtual machine may take longer than the arithmetic. The process stays as large as it once was. Call it before
+    the first large tensor is made; False where the C library is not glibc.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def first_process() -> bool:

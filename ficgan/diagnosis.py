@@ -151,9 +151,11 @@ def _devices() -> Iterator[DoctorFinding]:
             yield DoctorFinding(name, False, f"{detail}, but does not compute ({_reason(error)})", remedy)
         else:
             yield DoctorFinding(name, True, detail)
-    from ficgan.ops import backend
+    from ficgan.ops import backend, library
 
-    yield DoctorFinding("ops", True, {"native": "compiled kernels", "ref": "plain torch"}[backend()])
+    used = backend()
+    why = f" ({problem})" if used == "ref" and (problem := library.load()) else ""
+    yield DoctorFinding("ops", True, {"native": "compiled kernels", "ref": "plain torch"}[used] + why)
 
 
 def _detectors() -> Iterator[DoctorFinding]:

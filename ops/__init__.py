@@ -1,6 +1,6 @@
 """The elementwise and resampling ops that image networks spend their time in: a fast reference, and CUDA kernels."""
 
-from .library import backend, keep_freed_memory
+from .library import backend
 from .pointwise import adain, bias_act, scale_bias_lrelu
 from .resample import downsample2d, setup_filter, upfirdn2d, upsample2d
 
@@ -9,7 +9,6 @@ __all__ = [
     "backend",
     "bias_act",
     "downsample2d",
-    "keep_freed_memory",
     "scale_bias_lrelu",
     "setup_filter",
     "upfirdn2d",

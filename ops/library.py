@@ -1,15 +1,10 @@
-"""Which implementation carries the ops: compiled CUDA kernels, where they were built, or plain torch.
-
-`python -m ficgan.ops build` compiles the kernels once, by `torch.utils.cpp_extension`.
-"""
+"""Which implementation carries the ops: CUDA kernels, if `python -m ficgan.ops build` compiled them, or plain torch."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +21,6 @@ CSRC = Path(__file__).resolve().parent / "csrc"
 NAME = "ficgan_ops"
 ARCHS = "8.0;9.0+PTX"  # A100, H100 and, translated by the driver when first used, everything newer
 HINT = "`python -m ficgan.ops build` makes one (needs nvcc and a torch with CUDA)"
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,19 +137,3 @@ def build(archs: str | None = None) -> Path:
         raise FicganError(f"The compiled ops cannot be built: {error}") from error
     load.cache_clear()
     return folder() / f"{NAME}.so"
-
-
-def keep_freed_memory() -> bool:
-    """Let glibc reuse the memory of freed tensors instead of giving it back to the system; for training on the CPU.
-
-    By default every tensor above 32 MiB is mapped anew, and its first touch costs a page fault for each 4 KiB, which in
-    a virtual machine may take longer than the arithmetic. The process stays as large as it once was. Call it before
-    the first large tensor is made; False where the C library is not glibc.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))

@@ -42,7 +42,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ficgan import ops
 from ficgan.cli.main import handle_errors
 from ficgan.config import Config, load_config
-from ficgan.device import resolve_device
+from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.ficgan import Conv2d, Linear, StyleLayer
@@ -500,7 +500,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command.add_argument("--only", nargs="+", choices=INPUTS, default=INPUTS, help="kinds of input")
     options = parser.parse_args(arguments)
     device = torch.device(resolve_device(options.device))
-    ops.keep_freed_memory()
+    keep_freed_memory()
     if options.threads:
         torch.set_num_threads(options.threads)
     works[options.command](options, device)

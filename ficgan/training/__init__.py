@@ -23,10 +23,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ficgan import losses, ops
+from ficgan import losses
 from ficgan.config import Config
 from ficgan.data import ResumableSampler
-from ficgan.device import resolve_device
+from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, TakenError, UsageError, stop_asked
 from ficgan.files import alone_in, atomic_write, file_digest
 from ficgan.models import MappingNetwork
@@ -70,7 +70,7 @@ def train(
     out = Path(out)
     team = Team(device)
     if team.device.type == "cpu":
-        ops.keep_freed_memory()
+        keep_freed_memory()
     try:
         return TrainingRun(config, data, out, team, start, split, labels, progress).run(max_seconds)
     finally:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.anonymizers import Faces, Images
-from ficgan.device import resolve_device
+from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
 from ficgan.lab.attacks.base import (
     FROM_PAIRS,
@@ -89,7 +89,6 @@ class Learned(Reverser):
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
         import torch
 
-        from ficgan import ops
         from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
         from ficgan.training import Team
 
@@ -103,7 +102,7 @@ class Learned(Reverser):
         team = Team(self.device)  # of the processes of torchrun, where there are several
         device = team.device
         if device.type == "cpu":
-            ops.keep_freed_memory()
+            keep_freed_memory()
         torch.manual_seed(self.seed)
         network = self.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         learner, batches = self.learner(network, device), PairBatches(pairs, self, team)
