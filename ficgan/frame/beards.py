@@ -129,6 +129,12 @@ def _zones(side: int) -> tuple[Floats, NDArray[np.bool_]]:
     return jaw, np.stack([usual & (jaw < 0.1), usual & (jaw > 0.9)])
 
 
+@cache
+def _usual(side: int) -> Floats:
+    """How much of the skin [side,side] beards hide on average."""
+    return _sized(beard_reader().cover.mean(0) / np.float32(255), side)
+
+
 def _sized(rows: Floats, side: int) -> Floats:
     """A lender's last rows as a whole picture [side,side]."""
     import cv2
@@ -167,8 +173,7 @@ def worn(beard: Floats) -> float:
 def hidden(beard: Floats, side: int) -> Floats:
     """How much of the skin [side,side] a beard as of `read_beard` usually hides."""
     jaw, _ = _zones(side)
-    usual = _sized(beard_reader().cover.mean(0) / np.float32(255), side)
-    return np.float32(worn(beard)) * usual * (1 - jaw * (1 - beard[8]))
+    return np.float32(worn(beard)) * _usual(side) * (1 - jaw * (1 - beard[8]))
 
 
 def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> Floats:
@@ -203,8 +208,7 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
         beside = [goal - np.median(own[zone], axis=0) for goal, zone in zip(wanted, zones, strict=True)]
         darker = np.clip(beside, -_DARKEST, 0)
         change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * gain * (hairs - soft))[..., None]
-        usual = _sized(reader.cover.mean(0) / np.float32(255), side)
-        texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)
+        texture = texture * np.exp((stubble * _usual(side))[..., None] * change).astype(np.float32)
     cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
     new = np.exp(colour + jaw[:, None] * lighter + light[..., None]) - np.float32(_BLACK)
     out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)

@@ -135,7 +135,6 @@ def _strengths(bands: Floats, parts: Floats) -> Floats:
 
 
 def _bands(texture: Floats) -> Floats:
-
     light = np.log(np.maximum(texture @ LUMA, 0) + np.float32(_BLACK))
     levels = [blurred(light, sigma) for sigma in _RELIEF]
     return np.stack([finer - coarser for finer, coarser in pairwise(levels)])

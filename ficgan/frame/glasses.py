@@ -36,8 +36,8 @@ _TEMPLE, _ABOVE, _BELOW = 0.62, 0.32, 0.18
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
-# dark, and light of theirs, of the cheek's, between which they are clear and tinted; how much a tint hides.
-_BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.42, 0.34), 0.96
+# dark, light of theirs, of the cheek's, between which they are tinted and clear; how much a tint hides above and below.
+_BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.96, 0.81)
 # How much larger dark lenses are, and colour of their rims, of theirs.
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
@@ -143,7 +143,7 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
     colour = np.average(colours, axis=0, weights=np.square(contrasts) + 1e-6)  # the clearest are least mixed with skin
     drawn = [*heights[:2], *colour, np.mean(contrasts[:2])]
-    return np.array([evidence, *drawn, np.interp(-light, -np.array(_TINTED), (0, 1)), *np.mean(lenses, 0)], np.float32)
+    return np.array([evidence, *drawn, np.interp(light, _TINTED, (1, 0)), *np.mean(lenses, 0)], np.float32)
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
@@ -183,9 +183,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far = (np.abs((xs - x) / half) ** form + np.abs((ys - y) / high) ** form) ** (1 / form)  # 1 on the outline
         distance = np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
-        # Tinted glass is darkest above.
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
-        tinted = np.maximum(tinted, within * (0.92 - 0.08 * np.clip((ys - y) / high, -1, 1)))
+        tinted = np.maximum(tinted, within * np.interp(ys, (y - high, y + high), _HIDES))
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
@@ -199,7 +198,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     gleam = 1 + 0.25 * np.sin(9 * xs / apart + 6 * chance)  # metal and plastic are nowhere evenly light
     out = texture.copy()
     out[rows] *= 1 - 0.12 * share * shadow[..., None]
-    out[rows] += (share * tint * _HIDES * tinted)[..., None] * (lens - out[rows])
+    out[rows] += (share * tint * tinted)[..., None] * (lens - out[rows])
     out[rows] += drawn[..., None] * (np.clip(colour * gleam[..., None], 0, 1) - out[rows])
     return out
 
