@@ -378,6 +378,8 @@ _AROUND, _DARKER = 0.055, 0.22
 # dark; how much less deep those beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
 # stronger than the photo's detail of the old is: a median knows little of wrinkles.
 _DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.6, 4.0, 1.0
+# Years from which on people begin to be old, and are.
+_OLD = (40.0, 65.0)
 # Most detail of a forehead, of that of all skin.
 _WRINKLED = 1.4
 
@@ -437,6 +439,11 @@ def _resized(picture: Floats, side: int) -> Floats:
     how = cv2.INTER_AREA if side < len(picture) else cv2.INTER_LINEAR
     out: Any = cv2.resize(picture, (side, side), interpolation=how)
     return out
+
+
+def agedness(years: float) -> float:
+    """How old a face of some years is, 0 … 1."""
+    return float(np.interp(years, _OLD, (0, 1)))
 
 
 def lent_detail(

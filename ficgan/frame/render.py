@@ -16,6 +16,7 @@ from ficgan.frame.beards import hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
+    agedness,
     iris_colour,
     lenders_of,
     lent_detail,
@@ -38,8 +39,6 @@ Floats = NDArray[np.float32]
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
-# Years from which on people begin to be old, and are.
-_OLD = (40.0, 65.0)
 # How much of the unevenness that the network draws on skin the old keep.
 _UNEVEN = 0.6
 # Of `AppearanceModel.brows`: at ages, the darkest and the lightest that are drawn; about .8 of people lie between.
@@ -144,7 +143,7 @@ class FaceRenderer:
             return self._drawn(row, place, made)
         lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
-        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail, _old(row))
+        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail, agedness(row.kind[AGE]))
         if self.detail_writer is not None and place.still:
             fitted = self.detail_writer.write(made.texture, detail, row.kind, look.fine)
             most = most_fitted(look.fine, model.fine_places)
@@ -185,7 +184,7 @@ class FaceRenderer:
             added, moved = self.network.write(w, vector, texture[None])
             added = _greyed(added[0], moment)
             if taken is not None:  # of skin a network draws blotches: its finer light and shade are lent and read
-                share = self._share(taken) * np.float32(1 - _UNEVEN * _old(row))
+                share = self._share(taken) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
                 plain = share * model.skin_parts[:-1].sum(0)[..., None]
                 added = added + plain * (colours.smoothed(added) - added)
             contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
@@ -208,7 +207,7 @@ class FaceRenderer:
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
             texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
-            raised = colours.with_relief(texture, place.relief, model.skin_parts, _old(row))
+            raised = colours.with_relief(texture, place.relief, model.skin_parts, agedness(row.kind[AGE]))
             texture = texture + self._share(taken) * (raised - texture)
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
@@ -340,11 +339,6 @@ class FaceRenderer:
             front, size = self.model.shape.front, self.model.size
             self._masks[inset] = frame_mask(front, size, inset=inset, feather=self.config.feather)
         return self._masks[inset]
-
-
-def _old(row: Row) -> float:
-    """How old a new face is, 0 … 1."""
-    return float(np.interp(row.kind[AGE], _OLD, (0, 1)))
 
 
 def _is_grown_man(row: Row) -> bool:

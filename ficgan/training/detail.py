@@ -23,12 +23,12 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
-from ficgan.frame.drawn import FITTING, fineness, lenders_of, lent_detail, most_fitted, with_detail
+from ficgan.frame.drawn import FITTING, agedness, fineness, lenders_of, lent_detail, most_fitted, with_detail
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
-from ficgan.identity.kind import UNKNOWN, kind_reader
+from ficgan.identity.kind import AGE, UNKNOWN, kind_reader
 from ficgan.models import DetailDiscriminator, DetailNetwork
 from ficgan.models.frame import local_mean
 from ficgan.models.onnx import detail_to_onnx
@@ -282,7 +282,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             pair = [photo.astype(np.float32) / np.float32(255), small.astype(np.float32) / np.float32(255)]
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            lit, fine, lent = self._lent(pair[0], pair[1], int(rng.choice(self.set.lenders[row][made])))
+            lit, fine, lent = self._lent(pair[0], pair[1], int(rng.choice(self.set.lenders[row][made])), row)
             maps = [pair[0], pair[1], lit, lent, self.set.seen[row]]
             if rng.random() < 0.5:
                 maps = [np.ascontiguousarray(one[:, ::-1]) for one in maps]
@@ -296,15 +296,16 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             photo, small = (
                 image.astype(np.float32) / np.float32(255) for image in (self.set.photos[row], self.set.made[row][made])
             )
-            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made][0]))
+            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made][0]), row)
             pictures.append((photo, small, base, lent, self.set.seen[row], self.set.kinds[row], fine, False, False))
         return self._of(pictures)
 
-    def _lent(self, photo: Floats, small: Floats, lender: int) -> tuple[Floats, float, Floats]:
+    def _lent(self, photo: Floats, small: Floats, lender: int, row: int) -> tuple[Floats, float, Floats]:
         """A texture [R,R,3] in [0, 1] doubled, how much detail its photo [2R,2R,3] has, and what is lent to it."""
         places, base = self.model.fine_places, stretched(small, 2)
         wanted = fineness(luminance(photo), places)
-        lent = lent_detail(base, self.model.lent(lender), wanted, places, self.frame.detail)
+        old = agedness(self.set.kinds[row, AGE])
+        lent = lent_detail(base, self.model.lent(lender), wanted, places, self.frame.detail, old)
         return base, wanted.skin, lent
 
     def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
