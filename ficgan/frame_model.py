@@ -186,7 +186,8 @@ class FrameModel(FaceModel):
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
         tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
-        relief = colours.read_relief(pixels, model.skin_parts)
+        glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
+        relief = colours.read_relief(pixels, model.skin_parts * colours.beside_hair(hair))
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -203,7 +204,6 @@ class FrameModel(FaceModel):
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
-        glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
         beard = read_beard(texture, model.shape.front)
         place = Place(
             moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, relief, forehead, hair

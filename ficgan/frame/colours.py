@@ -26,7 +26,9 @@ _FEATURES = 1 / 16
 _SPOTS = 0.035
 # Blurs of the light and of the colours that skin takes over from the source, and of those at the border, of the side;
 # differences, in logarithms, that are neither, and those at the border that are no light; most that light changes.
-_LIGHT, _COLOUR, _NEAR_BORDER, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.05, 0.5, 0.2, 0.7
+_LIGHT, _COLOUR, _NEAR_BORDER, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.05, 0.8, 0.2, 0.7
+# How often light is separated from what is not; what holds its surface where little is known, of the weight.
+_PASSES, _STIFF = 3, 0.01
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # Edges of the shares of skin, by light, whose colours are compared.
@@ -38,6 +40,8 @@ _FOLLOWS, _MOST, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.25, 0.5, 0.1
 _FLESH = 0.8
 # Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
 _RELIEF, _WEAKENED, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), 0.7, (1.8, 1.7, 1.3, 1.0)
+# Share of a part that does not shine; most that a new face's shine is raised.
+_LIGHTEST, _MOST_SHINE = 0.97, 2.2
 # How much stronger it is made than it shall be: pasting blurs.
 _PASTED = 1.12
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
@@ -109,24 +113,36 @@ def _beside_skin(texture: Floats, pixels: Floats, lips: Floats) -> Floats:
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:
-    """How strong bands of fine light and shade are on parts of a face: float32 [6,4], of logarithms.
+    """How strong four bands of fine light and shade are on parts of a face, and shine: float32 [6,5], of logarithms.
 
     Args:
         parts: float32 [6,R,R], shares of each; of eyes and brows the last.
     """
-    return _strengths(_bands(texture), parts)
+    bands = _bands(texture)
+    return np.column_stack([_strengths(bands, parts), _shine(bands.sum(0), parts)])
 
 
 def with_relief(texture: Floats, relief: Floats, parts: Floats, old: float) -> Floats:
-    """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some.
+    """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some, and shines so.
 
-    Eyes are only made weaker, but for the `old`, 0 … 1.
+    It shines where it is lightest. Eyes are only made weaker, but for the `old`, 0 … 1.
     """
     bands = _bands(texture)
     most = np.array(_RAISED, np.float32)
-    gains = np.clip(_PASTED * relief / (_strengths(bands, parts) + np.float32(1e-4)), _WEAKENED, most)
+    gains = np.clip(_PASTED * relief[:, :-1] / (_strengths(bands, parts) + np.float32(1e-4)), _WEAKENED, most)
     gains[-1] = np.minimum(gains[-1], 1 + old * (most - 1))
-    return shaded(texture, np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands).astype(np.float32))
+    change = np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands)
+    peaks = bands.sum(0) + change
+    brighter = np.clip(relief[:-1, -1] / (_shine(peaks, parts)[:-1] + np.float32(1e-3)), 1, _MOST_SHINE)
+    change += np.einsum("phw,p->hw", parts[:-1], brighter - 1) * np.maximum(peaks, 0)
+    return shaded(texture, change.astype(np.float32))
+
+
+def _shine(light: Floats, parts: Floats) -> Floats:
+    """How much lighter the lightest places of parts [6,R,R] are than their surroundings: [6]."""
+    return np.array(
+        [np.quantile(light[part > 0.5], _LIGHTEST) if (part > 0.5).any() else 0 for part in parts], np.float32
+    )
 
 
 def _strengths(bands: Floats, parts: Floats) -> Floats:
@@ -247,8 +263,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
 
     small, colours = reduced(mask), reduced(source.astype(np.float32) / 255)
     difference = np.log(colours + np.float32(_BLACK)) - np.log(np.maximum(reduced(made), 0) + np.float32(_BLACK))
-    stays = np.zeros_like(mask) + np.float32(hair)
-    bare = reduced(cv2.dilate(stays, np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))) < 0.1
+    bare = reduced(beside_hair(np.zeros_like(mask) + np.float32(hair))) > 0.9
     skin = (small >= 0.85) & bare
     plain = skin & (reduced(not_skin) < 0.5)
     cast = (
@@ -270,11 +285,15 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     known = (ring[..., None] * difference + _PRIOR * usual) / (ring[..., None] + _PRIOR)
     fade = np.clip(carried(known, ring + _PRIOR, _NEAR_BORDER * half), -_MOST_CAST, _MOST_CAST)
     # Inside, the source's light and colours: so coarse that they show no face, and nothing of what lies over it.
-    odd = brightest(np.abs(difference)) / np.float32(_ODD_LIGHT)
-    trust = (plain * np.exp(-np.square(odd))).astype(np.float32)
-    light, colour = (
-        np.clip(carried(difference, trust, share * half), -_MOST_CAST, _MOST_CAST) for share in (_LIGHT, _COLOUR)
-    )
+    light = np.zeros_like(difference)
+    for _ in range(_PASSES):  # hard light differs more from none than from itself
+        odd = brightest(np.abs(difference - light)) / np.float32(_ODD_LIGHT)
+        trust = (plain * np.exp(-np.square(odd))).astype(np.float32)
+        bent = _bent(difference, trust)
+        light, colour = (
+            np.clip(bent + carried(difference - bent, trust, share * half), -_MOST_CAST, _MOST_CAST)
+            for share in (_LIGHT, _COLOUR)
+        )
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
     # Colours of the border, which is ears, hair and neck, reach less far in than its light does.
     at_border, near_border = (np.exp(-depth / np.float32(reach * half)) for reach in (0.04, 0.12))
@@ -285,3 +304,21 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     fade += cast + within * grey_of(light)[..., None] + (1 - at_border) * (colour - grey_of(colour)[..., None])
     gains = np.exp(cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
     return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
+
+
+def beside_hair(hair: Floats) -> Floats:
+    """How much of each pixel [R,R] is not hair, nor skin that hair may lie on."""
+    import cv2
+
+    out: Any = 1 - cv2.dilate(hair, np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))
+    return out
+
+
+def _bent(field: Floats, weight: Floats) -> Floats:
+    """The parabolic surface [h,w,C] nearest to a field where it has weight [h,w]: blurs flatten slopes at edges."""
+    y, x = np.mgrid[-1 : 1 : len(field) * 1j, -1 : 1 : len(field) * 1j].astype(np.float32)
+    powers = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], -1)
+    weighted = powers * weight[..., None]
+    square = np.einsum("hwi,hwj->ij", weighted, powers) + _STIFF * weight.sum() * np.eye(6, dtype=np.float32)
+    found = np.linalg.solve(square, np.einsum("hwi,hwc->ic", weighted, field))
+    return (powers @ found).astype(np.float32)

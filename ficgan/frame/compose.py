@@ -14,7 +14,7 @@ from ficgan.arrays import brightest, carried, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Warp
-from ficgan.frame.colours import shaded
+from ficgan.frame.colours import beside_hair, shaded
 from ficgan.frame.look import EYES, MOST_GRAIN, Look, chance_detail, grain_of, pore_noise, skin_windows
 
 Image = NDArray[np.uint8]
@@ -36,8 +36,6 @@ _REACH, _CELLS = 24.0, 32
 _ALONG = 6.0
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
-# Side of the square around hair, pixels of the frame, in which no forehead is drawn.
-_BESIDE_HAIR = 5
 # Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
 HAIR = 0.15
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
@@ -203,7 +201,7 @@ def paste_texture(
     if pores is not None and look is not None and look.pores:
         mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
         amount = placed.pores_for(look, mesh, grain is not None)
-    bare: Floats = 1 - cv2.dilate(np.zeros_like(mask) + np.float32(hair), np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))
+    bare = beside_hair(np.zeros_like(mask) + np.float32(hair))
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes

@@ -32,7 +32,9 @@ _TAKEN, _MOST_TRACE = 0.8, 1.3
 # do not flicker in films.
 UNSURE, SURE = -0.6, -0.35
 # Lengths, in distances of the eyes. Where an arm leaves the face: beside the eye, and how far above and below it.
-_TEMPLE, _ABOVE, _BELOW = 0.62, 0.32, 0.18
+_TEMPLE, _ARM = 0.62, (-0.32, 0.18)
+# Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
+_UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.2
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
@@ -118,22 +120,16 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
-    heights, colours, contrasts = [], [], []
     lenses: list[Floats] = []
     cheeks: list[Floats] = []
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
-    for x, y in (*arms, middles.mean(0)):  # and the bridge
-        ys = np.arange(y - _ABOVE * apart, y + _BELOW * apart, warp.step[1])
-        rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
-        column = round(float((x - LO[0]) / warp.step[0]))
-        block = seen[rows.clip(0, len(seen) - 1), max(column - 3, 0) : column + 4].mean(1)
-        grey = luminance(block)
-        odd = np.abs(grey - np.median(grey))
-        heights.append(ys[odd.argmax()])
-        colours.append(block[odd.argmax()])
-        contrasts.append(odd.max())
+    lines = [_line(seen, warp, place, _ARM, apart) for place in (*arms, middles.mean(0))]  # and of the bridge
+    rims = [_line(seen, warp, place, _UNDER, apart) for place in middles]
+    lines += [rim for rim in rims if rim.lighter < -_DARK_RIM]  # others may be bags under the eyes
+    # The clearest are least mixed with skin. Light ones may be a wall beside the face, or shine.
+    weights = [(1.0 if one.lighter < 0 else _LIGHTER) * one.lighter**2 + 1e-6 for one in lines]
     for x, y in middles:
         left, right = np.rint((x + np.array([-_BESIDE, _BESIDE]) * apart - LO[0]) / warp.step[0]).astype(int)
         for found, ends in ((lenses, _LENS), (cheeks, _CHEEK)):
@@ -141,9 +137,29 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
             found.append(np.median(seen[top : low + 1, left : right + 1].reshape(-1, 3), axis=0))
     light = np.mean(luminance(np.array(lenses)) / np.maximum(luminance(np.array(cheeks)), 0.02))
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
-    colour = np.average(colours, axis=0, weights=np.square(contrasts) + 1e-6)  # the clearest are least mixed with skin
-    drawn = [*heights[:2], *colour, np.mean(contrasts[:2])]
+    contrast = np.mean([abs(one.lighter) for one in lines[:2]])
+    drawn = [lines[0].y, lines[1].y, *np.average([one.colour for one in lines], axis=0, weights=weights), contrast]
     return np.array([evidence, *drawn, np.interp(light, _TINTED, (1, 0)), *np.mean(lenses, 0)], np.float32)
+
+
+class _Line(NamedTuple):
+    """What crosses a column of the frame: y, colour [3], and how much lighter it is than the rest."""
+
+    y: float
+    colour: Floats
+    lighter: float
+
+
+def _line(seen: Floats, warp: Warp, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Line:
+    """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
+    ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, warp.step[1])
+    rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
+    column = round(float((place[0] - LO[0]) / warp.step[0]))
+    block = seen[rows.clip(0, len(seen) - 1), max(column - 3, 0) : column + 4].mean(1)
+    grey = luminance(block)
+    lighter = grey - np.median(grey)
+    most = np.abs(lighter).argmax()
+    return _Line(ys[most], block[most], float(lighter[most]))
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:

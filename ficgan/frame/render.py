@@ -62,7 +62,7 @@ class Place:
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        tones, relief: float32 [18] of `read_tones`, [6,4] of `read_relief`.
+        tones, relief: float32 [18] of `read_tones`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -218,7 +218,7 @@ class FaceRenderer:
         other = model.not_skin  # a beard's colours are no light: it is drawn later
         if taken is not None and _is_grown_man(row):
             other = np.maximum(other, hidden(place.beard, len(other)))
-        texture = colours.matched_border(texture, place.texture, self.mask(1.0), hair, other)
+        texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         if taken is not None:
             reddened = colours.with_lips(texture, place.tones, self.skin, model.lips)
             texture = texture + self._share(taken) * (reddened - texture)

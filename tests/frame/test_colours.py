@@ -78,8 +78,21 @@ def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
     out = with_relief(made, want, parts, 1)
     np.testing.assert_allclose(read_relief(out, parts), want, rtol=0.2)  # its bands overlap
     np.testing.assert_allclose(out[:32].std() / made[:32].std(), 1.2, atol=0.2)  # its finest stays
-    far = with_relief(made, 9 * want, parts, 1)
+    far = with_relief(made, want * np.float32([9, 9, 9, 9, 1]), parts, 1)
     assert read_relief(far, parts)[0, 1] < 2 * read_relief(made, parts)[0, 1]
+
+
+def test_skin_shines_as_the_photos_where_it_is_lightest() -> None:
+    parts = np.zeros((2, SIDE, SIDE), np.float32)
+    parts[0, :32], parts[1, 32:] = 1, 1
+    y, x = np.mgrid[:SIDE, :SIDE]
+    spot = np.exp(-(np.square(y - 16) + np.square(x - 32)) / 40).astype(np.float32)
+    dull, shining = (np.float32([0.6, 0.45, 0.4]) * (0.8 + share * spot[..., None]) for share in (0.1, 0.2))
+    out = with_relief(dull, read_relief(shining, parts), parts, 0)
+    assert read_relief(out, parts)[0, 4] == pytest.approx(read_relief(shining, parts)[0, 4], rel=0.25)
+    np.testing.assert_allclose(out[40:], dull[40:], atol=0.01)  # the other part does not
+    none = np.zeros_like(parts)  # all hair
+    np.testing.assert_allclose(with_relief(dull, read_relief(shining, none), parts, 0), dull, atol=0.05)
 
 
 def test_brows_that_meet_are_parted() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ficgan.arrays import luminance
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
@@ -66,3 +67,17 @@ def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape, skin: Flo
         read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
         assert read[7] == pytest.approx(tint, abs=0.01)
         np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else skin[0, 0], atol=0.1)
+
+
+def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape, skin: Floats) -> None:
+    """A small face's arms are lost in what is beside it, and its bridge in the shine of the nose."""
+    warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
+    made = with_glasses(skin, np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]), 0.3, shape.front, warp)
+    small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
+    columns, rows = ((eyes - LO) / warp.step).T
+    row, out = rows.mean(), 0.55 * apart / warp.step[0]
+    small[round(row) - 12 : round(row) + 5, : round(columns[0] - out)] = 1
+    small[round(row) - 12 : round(row) + 5, round(columns[1] + out) :] = 1
+    small[round(row) - 6 : round(row) + 4, round(columns.mean()) - 4 : round(columns.mean()) + 5] = 1
+    read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
+    assert luminance(read[3:6]) < 0.35
