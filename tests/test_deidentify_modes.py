@@ -14,9 +14,9 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import get_detector
 from ficgan.options import grouped
+from ficgan.video import VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.rendered import Renderer
-from ficgan.video.settings import VideoSettings, VideoTools
 from ficgan.video.source import Frame
 
 Image = np.ndarray

@@ -443,7 +443,7 @@ def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: i
     from PIL import Image as Pillow
 
     from ficgan.cli.evaluate import evaluate
-    from ficgan.lab.papers.sheets import SIDE, TITLE
+    from ficgan.lab.papers.ficgan import SIDE, TITLE
 
     (file, out) = (tmp_path / "a.png", tmp_path / "sheet.png")
     Pillow.fromarray(photo).save(file)

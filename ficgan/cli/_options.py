@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ficgan.anonymizers import Anonymizer, Faces
-    from ficgan.video.settings import EncodeOptions, VideoSettings
+    from ficgan.video import EncodeOptions, VideoSettings
 
 # Longest side at which frames are searched with --thorough: that of any film.
 WHOLE_FRAMES = 1 << 14
@@ -237,7 +237,7 @@ def max_pixels(given: Mapping[str, Any]) -> int:
 
 def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     """Options of the video groups, and what takes a face's place, as the library's settings."""
-    from ficgan.video.settings import VideoSettings
+    from ficgan.video import VideoSettings
 
     usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
     names = ("stride", "pad", "link", "mode", "fallback", "mask_scale", "verify")
@@ -248,7 +248,7 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
 
 def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of films and who stays in them, as the library takes them; photos of people by name."""
-    from ficgan.video.settings import Rules
+    from ficgan.video import Rules
 
     rules = Rules(keep=keep, only=only, boxes=given["boxes"], spans=given["spans"])
     return {"settings": video_settings(given), "rules": rules}
@@ -256,7 +256,7 @@ def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mappin
 
 def encode_options(given: Mapping[str, Any]) -> EncodeOptions:
     """How the options want films to be written."""
-    from ficgan.video.settings import EncodeOptions
+    from ficgan.video import EncodeOptions
 
     return EncodeOptions(**{name: given[name] for name in ("codec", "crf", "pixel_format", "audio", "tag")})
 

@@ -307,8 +307,8 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
     PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
     """
     opts.share_processors()
+    from ficgan.video import VideoSettings
     from ficgan.video.project import Project
-    from ficgan.video.settings import VideoSettings
 
     started = time.monotonic()
     analysed, usual = Project.load(project).settings, VideoSettings()

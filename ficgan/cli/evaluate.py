@@ -185,7 +185,7 @@ def sheet(
     """
     from PIL import Image
 
-    from ficgan.lab.papers.sheets import SheetOptions, control_sheet
+    from ficgan.lab.papers.ficgan import SheetOptions, control_sheet
 
     shared.refuse_existing(out, overwrite=overwrite)
     options = SheetOptions(exemplars, groups, {**model, "psi": parse_diversity(diversity)})
@@ -245,10 +245,9 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     """
     from ficgan.lab.matrix import run_matrix
     from ficgan.lab.papers import fantomas as experiment
-    from ficgan.lab.papers import fantomas_utility as use
 
     ratings, transfer, other = (given.pop(name) for name in ("ratings", "transfer", "other"))
-    rated = {} if ratings is None else use.read_ratings(ratings)
+    rated = {} if ratings is None else experiment.read_ratings(ratings)
     config = experiment.fantomas_matrix(**given, **_numbers(overrides))
     elsewhere = None
     if other is not None:
@@ -257,11 +256,11 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     transferred = experiment.fantomas_transfer(config, out, report) if transfer else []
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
-    alike = use.similarities(config, out, report) if config.utility else ({}, "")
+    alike = experiment.similarities(config, out, report) if config.utility else ({}, "")
     more = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
-    more += [use.ratings_table(found, rated), use.similarity_table(*alike)]
+    more += [experiment.ratings_table(found, rated), experiment.similarity_table(*alike)]
     tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *more]
-    return _finish(results, out, tables, lambda: use.draw_figure_14(found, rated, out / "figures"))
+    return _finish(results, out, tables, lambda: experiment.draw_figure_14(found, rated, out / "figures"))
 
 
 @paper.command()

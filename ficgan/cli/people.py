@@ -80,8 +80,7 @@ def collect(key: Path, exports: tuple[Path, ...], out: Path, report: Console) ->
     Work that failed the gold images, is of another batch, or is incomplete is refused and named, and makes the exit
     code 3, as do images that nobody looked at; these keep the detector's boxes, with "reviewed": false.
     """
-    from ficgan.lab.annotation import read_key, write_records
-    from ficgan.lab.annotation.collected import collect
+    from ficgan.lab.annotation import collect, read_key, write_records
 
     done = collect(read_key(key), exports)
     write_records(out, done.records)
@@ -101,8 +100,7 @@ def score(truth: Path, before: Path, after: Path, out: Path | None) -> None:
 
     Categories are the labels of TRUTH, else the folders of its images (the paper's Table 1). Prints the counts as JSON.
     """
-    from ficgan.lab.annotation import read_records
-    from ficgan.lab.annotation.collected import score_annotations
+    from ficgan.lab.annotation import read_records, score_annotations
     from ficgan.lab.results import write_json
 
     lists = {"before": read_records(before), "after": read_records(after)}

@@ -35,10 +35,10 @@ from ficgan.policy import Attempt, FaceResult, Policy, Result
 
 if TYPE_CHECKING:
     from ficgan.anonymizers.modes import Methods
+    from ficgan.video import FilmEngine, VideoSettings, VideoTools
     from ficgan.video.live import Stream
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
-    from ficgan.video.settings import FilmEngine, VideoSettings, VideoTools
 
 __all__ = [
     "Checking",
@@ -346,7 +346,7 @@ class Deidentifier:
     def films(self) -> FilmEngine:
         """The settings, networks and people that all films share; made once for these controls."""
         if self._films is None:
-            from ficgan.video.settings import FilmEngine, VideoTools
+            from ficgan.video import FilmEngine, VideoTools
 
             base = VideoTools(
                 self.detector,

@@ -21,9 +21,9 @@ from ficgan.ui import Item, free_name
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 
 if TYPE_CHECKING:
+    from ficgan.video import VideoSettings
     from ficgan.video.decided import FilmPlan
     from ficgan.video.project import Project
-    from ficgan.video.settings import VideoSettings
     from ficgan.video.tracks import Track
 
 # Films that are kept in memory; that of a long one takes seconds to read.
@@ -99,7 +99,7 @@ class DeskFilms:
 
     def _settings(self, number: str) -> VideoSettings:
         """The numbers of the analysis, with the fallback of the controls."""
-        from ficgan.video.settings import VideoSettings
+        from ficgan.video import VideoSettings
 
         found = self.load(number).settings
         numbers = {name: found[name] for name in ("stride", "pad", "link") if name in found}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ficgan.deidentify.found import Linked, NewIdentity
     from ficgan.deidentify.review import Drawing, Retouch
     from ficgan.ui import Controls, Item
+    from ficgan.video import VideoSettings
     from ficgan.video.preview import Preview
-    from ficgan.video.settings import VideoSettings
     from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
@@ -261,8 +261,8 @@ class ModelTasks(PictureTasks):
         """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
         from ficgan.files import file_digest
         from ficgan.records import film_record
+        from ficgan.video import EncodeOptions
         from ficgan.video.film import render_film
-        from ficgan.video.settings import EncodeOptions
 
         result = render_film(
             self._engine_with(controls.drawing).video_tools(settings),

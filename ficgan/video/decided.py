@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ficgan.faces import Face
 from ficgan.faces.mesh import SmoothConfig
+from ficgan.video import HOLD, VideoSettings
 from ficgan.video.decisions import Drawing
 from ficgan.video.project import Project
-from ficgan.video.settings import HOLD, VideoSettings
 from ficgan.video.source import Frame
 from ficgan.video.tracks import SEEN, UNSURE, Track, TrackSet
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
+from ficgan.video import EncodeOptions
 from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
-from ficgan.video.settings import EncodeOptions
 from ficgan.video.source import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of
 
 # FFmpeg's name of the container by the suffix of a file.

@@ -22,6 +22,7 @@ from ficgan.faces.mesh import read_landmarks
 from ficgan.files import file_digest, partial_file
 from ficgan.folders import remove_folder, working
 from ficgan.identity.kind import match_share
+from ficgan.video import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.decided import CheckReport, FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import edits_of
 from ficgan.video.found import find_faces, independent_detector
@@ -38,7 +39,6 @@ from ficgan.video.rendered import (
     film_notes,
     render_segments,
 )
-from ficgan.video.settings import EncodeOptions, FilmTask, PathLike, Rules, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated

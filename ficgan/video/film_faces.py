@@ -17,8 +17,8 @@ from ficgan.faces import Face, Paste, colour_beside, cover_face
 from ficgan.faces.covers import Colour
 from ficgan.options import HIDING
 from ficgan.policy import covered
+from ficgan.video import VideoSettings
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.settings import VideoSettings
 from ficgan.video.source import Frame
 
 # Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was

@@ -24,11 +24,11 @@ from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_miss
 from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
+from ficgan.video import FilmTask, Rules
 from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import FilmTask, Rules
 from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 

@@ -20,10 +20,10 @@ from ficgan.face_model import FaceModel, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind, match_share
 from ficgan.policy import Attempt
+from ficgan.video import HOLD, VideoTools
 from ficgan.video.decided import DRAW, FrameJob
 from ficgan.video.decisions import Drawing
 from ficgan.video.film_faces import FaceKey, FaceReader, FilmFace
-from ficgan.video.settings import HOLD, VideoTools
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.

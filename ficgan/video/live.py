@@ -23,12 +23,12 @@ from ficgan.faces.covers import Colour, ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
+from ficgan.video import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
 from ficgan.video.association import Associator
 from ficgan.video.decided import SMALL, Appearance, FrameJob
 from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.rendered import Renderer, VideoResult
-from ficgan.video.settings import HOLD, EncodeOptions, FilmTask, Pace, PathLike, VideoSettings, VideoTools
 from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import FILLED, PADDED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments

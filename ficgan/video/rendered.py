@@ -21,6 +21,7 @@ from ficgan.errors import InputError
 from ficgan.faces import Face, Paste, public_name
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
+from ficgan.video import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
 from ficgan.video.decisions import Drawing
 from ficgan.video.film_faces import (
@@ -36,7 +37,6 @@ from ficgan.video.film_faces import (
 )
 from ficgan.video.identities import Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE
-from ficgan.video.settings import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 

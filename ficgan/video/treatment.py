@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
+from ficgan.video import FilmTask
 from ficgan.video.decided import SMALL, FilmPlan
 from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
 from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
-from ficgan.video.settings import FilmTask
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.

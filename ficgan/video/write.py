@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
+from ficgan.video import EncodeOptions
 from ficgan.video.encode import (
     ANIMATION,
     Sound,
@@ -32,7 +33,6 @@ from ficgan.video.encode import (
     tags,
 )
 from ficgan.video.read import VideoSource
-from ficgan.video.settings import EncodeOptions
 from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"

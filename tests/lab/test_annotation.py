@@ -31,6 +31,7 @@ from ficgan.lab.annotation import (
     BatchImage,
     ImageRecord,
     ImageRecords,
+    collect,
     detect_set,
     errors,
     listed,
@@ -39,11 +40,11 @@ from ficgan.lab.annotation import (
     pairs,
     read_key,
     read_records,
+    score_annotations,
     spoil,
     write_pages,
     write_records,
 )
-from ficgan.lab.annotation.collected import collect, score_annotations
 from ficgan.lab.results import page_script, page_template
 from ficgan.lab.study.scenes import open_scenes
 

@@ -22,9 +22,8 @@ from ficgan.faces.crops import Alignment, crop
 from ficgan.lab import Ficgan
 from ficgan.lab import papers as published
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.papers import fantomas_utility as use
+from ficgan.lab.papers import fantomas, with_data
 from ficgan.lab.papers import ficgan as experiment
-from ficgan.lab.papers import with_data
 from ficgan.lab.papers.fantomas import MethodVerdict, attacker_tables, fantomas_matrix, fantomas_tables, verdicts
 from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 from ficgan.lab.readers import Reader
@@ -266,22 +265,22 @@ ASTRONAUT = Path(__file__).parents[2] / "docs" / "astronaut.jpg"
 
 def score(**more: Any) -> dict[str, Any]:
     figure = vars(Figure("naturalness", 0.4, 0.3, 0.5, 9, "votes"))
-    rows = [{"label": label, **dict.fromkeys(use.STATEMENTS, figure)} for label in ("clear", "Pixelation")]
+    rows = [{"label": label, **dict.fromkeys(fantomas.STATEMENTS, figure)} for label in ("clear", "Pixelation")]
     return {"kind": "likert", "conditions": rows, **more}
 
 
 def test_ratings_stand_beside_reversibility(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(score()))
-    rated = use.read_ratings(tmp_path / "s.json")
+    rated = fantomas.read_ratings(tmp_path / "s.json")
     found = [
         MethodVerdict("s", name, "judge", gain=Figure("reversibility", 0.7, 0.6, 0.8))
         for name in ("Pixelation", "Other")
     ]
-    rows = use.ratings_table(found, rated)["rows"]
+    rows = fantomas.ratings_table(found, rated)["rows"]
     assert [row["method"] for row in rows] == ["clear", "Pixelation"]
     assert rows[1]["reversibility"].startswith("0.700") and rows[1]["naturalness"].startswith("0.400")
-    assert [path.suffix for path in use.draw_figure_14(found, rated, tmp_path)] == [".png", ".svg"]
-    assert use.draw_figure_14(found, {}, tmp_path) == [] and len(use.ratings_table(found, {})["rows"]) == 1
+    assert [path.suffix for path in fantomas.draw_figure_14(found, rated, tmp_path)] == [".png", ".svg"]
+    assert fantomas.draw_figure_14(found, {}, tmp_path) == [] and len(fantomas.ratings_table(found, {})["rows"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_ratings_stand_beside_reversibility(tmp_path: Path) -> None:
 def test_other_files_are_no_ratings(tree: Any, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(tree))
     with pytest.raises(InputError):
-        use.read_ratings(tmp_path / "s.json")
+        fantomas.read_ratings(tmp_path / "s.json")
 
 
 def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,16 +302,16 @@ def test_similarities_are_scaled_over_all_methods(tmp_path: Path, monkeypatch: p
             level = shown.images.mean(axis=(1, 2, 3))
             return {"perceptual": level, "attributes": 2 * level, "landmarks": np.full(len(level), np.nan)}
 
-    monkeypatch.setattr(use, "AppearanceReader", Levels)
+    monkeypatch.setattr(fantomas, "AppearanceReader", Levels)
     people = write_people(tmp_path / "people", 16, 4, cells=8)
     config = with_data("fantomas", people, aligned=True, size=32, judges=["dlib"])
     config = config.model_copy(update={"methods": [m for m in config.methods if m.label in ("Eye Mask", "Pixelation")]})
-    alike, description = use.similarities(config, tmp_path / "out")
+    alike, description = fantomas.similarities(config, tmp_path / "out")
     means = {title: row["perceptual"].value for title, row in alike.items()}
     assert all(row["attributes"].value == pytest.approx(row["perceptual"].value) for row in alike.values())
     assert 0 < means["Pixelation"] < means["Eye Mask"] < 1  # a black bar is darker: "nearer" here
     assert all(row["landmarks"].value is None for row in alike.values())
-    shown = use.similarity_table(alike, description)
+    shown = fantomas.similarity_table(alike, description)
     assert [row["method"] for row in shown["rows"]] == ["Eye Mask", "Pixelation"] and "made up" in shown["note"]
 
 
@@ -331,9 +330,9 @@ def test_points_and_attributes_of_a_face(tmp_path: Path, monkeypatch: pytest.Mon
     marks = placed.points(160).astype(np.float32)[None]
     clear = Faces(image[None], ("a",), marks)
     moved = clear.with_images(np.roll(image, (3, 4), (0, 1))[None])
-    plain = use.AppearanceReader()
+    plain = fantomas.AppearanceReader()
     monkeypatch.setenv("FICGAN_MODELS", str(tmp_path))
-    read = use.AppearanceReader()
+    read = fantomas.AppearanceReader()
     assert read.distances(clear, clear)["landmarks"] == 0 == read.distances(clear, clear)["attributes"]
     assert read.distances(clear, moved)["landmarks"] == pytest.approx(5, abs=0.5)
     assert read.description != plain.description

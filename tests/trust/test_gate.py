@@ -16,8 +16,8 @@ from ficgan.errors import UsageError
 from ficgan.faces import get_recognizer
 from ficgan.faces.recognition import Gate, make_gate, matching, public_name
 from ficgan.identity.kind import match_share
+from ficgan.video import VideoTools
 from ficgan.video.film import process_film
-from ficgan.video.settings import VideoTools
 
 
 def test_the_gate_is_as_strict_as_its_strictest_recogniser() -> None:

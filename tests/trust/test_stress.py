@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ficgan.video.settings import VideoSettings
+from ficgan.video import VideoSettings
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "stress_films.py"
 

@@ -22,12 +22,11 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces.mesh import Mesh
 from ficgan.folders import checked
 from ficgan.frame_model import FrameModel
+from ficgan.video import VideoSettings, treatment
 from ficgan.video import decided as module
-from ficgan.video import treatment
 from ficgan.video.decided import FilmFinding, FilmPlan, FoundFaces, cover_findings, decide
 from ficgan.video.decisions import BoxRule, Decider, Decision, Decisions, Region, SpanRule, edits_of
 from ficgan.video.project import Project, Source
-from ficgan.video.settings import VideoSettings
 from ficgan.video.source import Frame, VideoInfo
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track
 from ficgan.video.treatment import TrackSurvey

@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from stand_ins import Fixed, Reader
 from worlds import RATE, Actor, World, covered, face_at
 
+from ficgan import video as module
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Face
-from ficgan.video import settings as module
+from ficgan.video import Rules, VideoSettings, VideoTools
 from ficgan.video.film import process_film
 from ficgan.video.live import Stream, StreamResult, stream
 from ficgan.video.rendered import VideoResult
-from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.tracks import Track
 
 Image = NDArray[np.uint8]

@@ -17,8 +17,8 @@ from test_write import files_limited_to
 
 from ficgan.errors import InputError, UsageError
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
+from ficgan.video import EncodeOptions
 from ficgan.video.read import open_video
-from ficgan.video.settings import EncodeOptions
 from ficgan.video.write import Assembled, SegmentWriter, assemble, check_output
 
 

@@ -22,11 +22,11 @@ from worlds import crop_model
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, Face
 from ficgan.policy import Policy
+from ficgan.video import Rules, VideoSettings, VideoTools
 from ficgan.video.association import LOST
 from ficgan.video.film import analyse_film, check_frames, process_film, render_film
 from ficgan.video.project import DECISIONS_SCHEMA, Project
 from ficgan.video.rendered import VideoResult
-from ficgan.video.settings import Rules, VideoSettings, VideoTools
 from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]

@@ -16,12 +16,12 @@ from worlds import box_at, crop_model, face_at
 from ficgan.face_model import FaceModel, FaceReading
 from ficgan.faces import Alignment, Face, Paste
 from ficgan.policy import Policy
+from ficgan.video import VideoSettings, VideoTools
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
 from ficgan.video.film_faces import FilmFace, face_area
 from ficgan.video.identities import Identities
 from ficgan.video.rendered import Renderer
-from ficgan.video.settings import VideoSettings, VideoTools
 from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]

@@ -25,12 +25,11 @@ from ficgan.face_model import CropModel, FaceModel, FaceReading
 from ficgan.faces import Alignment, Face
 from ficgan.folders import hold, remove_folder, work_folder, working
 from ficgan.policy import Policy
+from ficgan.video import EncodeOptions, Rules, VideoSettings, VideoTools, identities, treatment
 from ficgan.video import film as module
-from ficgan.video import identities, treatment
 from ficgan.video.film import process_film
 from ficgan.video.people import People
 from ficgan.video.rendered import JobState, VideoResult
-from ficgan.video.settings import EncodeOptions, Rules, VideoSettings, VideoTools
 
 Image = NDArray[np.uint8]
 FRAMES, SIDE = 48, 48

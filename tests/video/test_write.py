@@ -16,9 +16,9 @@ import pytest
 from clips import make_clip, number_of, picture, variable_times
 
 from ficgan.errors import InputError, UsageError
+from ficgan.video import EncodeOptions
 from ficgan.video.encode import VideoWriter
 from ficgan.video.read import open_video
-from ficgan.video.settings import EncodeOptions
 from ficgan.video.source import Frame, VideoInfo
 from ficgan.video.write import SegmentWriter, finished_segments
 
