@@ -163,9 +163,9 @@ class TrainingRun:
                         state.seconds += seconds
                         if reporter:
                             reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
-                        due = _crossed(state.images, batch, schedule.checkpoint_kimg)
+                        due = _crossed(state.images, seen, schedule.checkpoint_kimg)
                         late = now - saved_at > schedule.checkpoint_minutes * 60
-                        grid = last or _crossed(state.images, batch, schedule.snapshot_kimg)
+                        grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
                         if team.any(last or stop or due or late or grid):
                             if reporter:
                                 state.save(self.out / STATE)

@@ -90,6 +90,15 @@ def test_a_run_leaves_what_it_promises(whole: Path) -> None:
     assert list((whole / "tensorboard").iterdir())
 
 
+def test_snapshots_between_ticks_are_made_at_the_next(
+    drawn_faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crops.CropTask, "judge", lambda *_: {"seen": 1.0})
+    run(drawn_faces, tmp_path, "schedule.tick_kimg=0.012", "schedule.snapshot_kimg=0.016")
+    lines = (tmp_path / "snapshots.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kimg"] for line in lines] == [0.024, 0.032]
+
+
 def test_resumed_runs_are_the_whole_run(drawn_faces: Path, whole: Path, tmp_path: Path) -> None:
     """Stopped by the clock after one step, then after four, then killed with records later than its state."""
     run(drawn_faces, tmp_path, max_seconds=0.0)
