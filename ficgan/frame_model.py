@@ -38,6 +38,11 @@ LIGHT_BOUND = 0.5
 
 # Of `AppearanceModel.moustache`: up to the first there is one, from the second on none.
 _MOUSTACHE, _SHAVED = -0.9, -0.6
+# Share of a pixel that is hair from which on a face has some before its forehead.
+_SOME_HAIR = 0.5
+# How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
+# glasses a forehead is expected too dark, so nothing lighter is.
+_PASSES, _DARK_HAIR = 2, (*compose.SKIN_LIGHT[:2], 99.0, 100.0)
 
 
 class FrameModel(FaceModel):
@@ -153,8 +158,8 @@ class FrameModel(FaceModel):
         read, _, problem = self._place(found)
         if read is None or reading.problem:
             return replace(reading, problem=reading.problem or problem)
-        limit, place = self.config.limit, reading.place
-        moment = replace(place.moment, read=read, numbers=np.clip(read.numbers, -limit, limit))
+        place = reading.place
+        moment = self._limited(replace(place.moment, read=read, numbers=read.numbers))
         place = replace(place, moment=moment, forehead=place.forehead.at(read.upright[0]))
         return FaceReading(reading.z_id, place, "", "", "", *_outlined(found)[:2])
 
@@ -174,19 +179,24 @@ class FrameModel(FaceModel):
         return read, grid, ""
 
     def _reading(self, photo: Image, mesh: Mesh | None) -> FaceReading:
-        model, config = self.model, self.config
+        model = self.model
         nothing = np.zeros(self.code_size, np.float32)
         read, grid, problem = self._place(mesh)
         if mesh is None or read is None or grid is None:
             return FaceReading(nothing, problem=problem)
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered, (code, moment) = model.uncovered(texture, read)
-        moment = replace(moment, numbers=np.clip(moment.numbers, -config.limit, config.limit))
+        moment = self._limited(moment)
+        hair, plain = self._hair(texture, bare, read, moment)
+        if hair.max() > _SOME_HAIR:  # dark hair is no light
+            over = 1 - colours.beside_hair(hair)[..., None]
+            bare = np.rint(bare + over * (255 * plain - bare)).astype(np.uint8)
+            moment = self._limited(model.encode(bare[None], read)[1])
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
         tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
-        glasses, hair = read_glasses(texture, model.shape.front, model.warp), self._hair(texture, moment)
+        glasses = read_glasses(texture, model.shape.front, model.warp)
         relief = colours.read_relief(pixels, model.skin_parts * colours.beside_hair(hair))
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
@@ -210,13 +220,32 @@ class FrameModel(FaceModel):
         )
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
-    def _hair(self, texture: Image, moment: Moment) -> Floats:
+    def _limited(self, moment: Moment) -> Moment:
+        limit = self.config.limit
+        return replace(moment, numbers=np.clip(moment.numbers, -limit, limit))
+
+    def _hair(self, texture: Image, bare: Image, read: Readings, moment: Moment) -> tuple[Floats, Floats]:
+        """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3].
+
+        `bare` is the texture without what lies over the face.
+        """
         model = self.model
-        skin = texture.astype(np.float32) / np.float32(255)
-        skin.reshape(-1, 3)[model.pixels] = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
         brow = float(model.shape.front[[105, 334], 1].min())
-        row = int((brow - LO[1]) / model.warp.step[1])
-        return compose.hair_over(texture, skin, self.renderer.mask(1.0), row)
+        row, mask = int((brow - LO[1]) / model.warp.step[1]), self.renderer.mask(1.0)
+        plain = self._usual(texture, moment)
+        found = compose.hair_over(texture, plain, mask, row)
+        for _ in range(_PASSES):
+            below = bare.copy()
+            below[:row] = np.rint(255 * plain[:row])
+            plain = self._usual(texture, self._limited(model.encode(below[None], read)[1]))
+        return np.maximum(found, compose.hair_over(texture, plain, mask, row, _DARK_HAIR)), plain
+
+    def _usual(self, texture: Image, moment: Moment) -> Floats:
+        """An average face in the light of a moment, in the surroundings of a texture: float32 [R,R,3]."""
+        model, out = self.model, texture.astype(np.float32) / np.float32(255)
+        made = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
+        out.reshape(-1, 3)[model.pixels] = np.clip(made, 0, 1)
+        return out
 
     @property
     def code_size(self) -> int:

@@ -93,6 +93,18 @@ def apart(each: Image, other: Image, mask: NDArray[np.float32]) -> float:
     return float(np.abs(each.astype(int) - other)[mask > 0.9].mean())
 
 
+def test_a_dark_fringe_is_not_light(engine: Deidentifier, photo: Image, face: Face) -> None:
+    model, dark = engine.photos.model, photo.copy()
+    assert isinstance(model, FrameModel)
+    left, right = face.landmarks[0], face.landmarks[1]
+    low = round(float(left[1] - 0.42 * (right[0] - left[0])))
+    dark[round(float(face.box[1])) - 20 : low, round(float(face.box[0])) : round(float(face.box[2]))] = (20, 15, 12)
+    found = model.find([(photo, face)]) * 2  # the mesh does not move
+    readings = model.see([(photo, face), (dark, face)], found)
+    bare, fringed = (one.place.moment.light[0] for one in readings)
+    np.testing.assert_allclose(fringed[:5], bare[:5], atol=0.1)  # mean colour, contrast, slope across
+
+
 def test_a_new_face_and_nothing_else_changes(engine: Deidentifier, result: Result, photo: Image) -> None:
     kept = photo.copy()
     again = engine(photo, key="a")

@@ -41,7 +41,7 @@ _FLESH = 0.8
 # Blurs between which the relief of skin lies, pixels, and how much a new face's is weakened or raised.
 _RELIEF, _WEAKENED, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), 0.7, (1.8, 1.7, 1.3, 1.0)
 # Share of a part that does not shine; most that a new face's shine is raised.
-_LIGHTEST, _MOST_SHINE = 0.97, 2.2
+_LIGHTEST, _MOST_SHINE = 0.97, 1.6
 # How much stronger it is made than it shall be: pasting blurs.
 _PASTED = 1.12
 # Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.

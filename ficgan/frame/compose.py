@@ -25,7 +25,7 @@ Doubles = NDArray[np.float64]
 _COARSE = 96
 # Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
 # light, that skin has, and that it does not have.
-_SKIN_LIGHT, _SKIN_HUE = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375)
+SKIN_LIGHT, _SKIN_HUE = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375)
 # Share of a patch over which the far edge of a turned face fades.
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
@@ -118,12 +118,13 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.array([channel.min() for channel in channels]), np.array([channel.max() for channel in channels])
 
 
-def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Floats:
+def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: Sequence[float] = SKIN_LIGHT) -> Floats:
     """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
 
     Args:
         expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
         brow: row of the frame above which this is looked for.
+        light: of what is expected, up to which nothing is skin, and from which on it may be; the same upwards.
     """
     import cv2
 
@@ -131,7 +132,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
     seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
     other = brightest(np.abs(seen - expected)) / HAIR
-    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow))
+    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow), light)
     found = (np.clip(2 * other - 1.5, 0, 1) * unlike * high * (mask > 0.02)).astype(np.float32)
     count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
     edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
@@ -143,14 +144,14 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int) -> Float
     return out
 
 
-def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_]) -> Floats:
+def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float]) -> Floats:
     """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has."""
     grey = grey_of(seen)
     tints = seen / np.maximum(grey, 0.02)[..., None]
-    light = grey / np.maximum(grey_of(expected), 0.02)
-    light /= max(float(np.median(light[face])), 0.02)
+    share = grey / np.maximum(grey_of(expected), 0.02)
+    share /= max(float(np.median(share[face])), 0.02)
     hue = brightest(np.abs(tints - np.median(tints[face], axis=0)))
-    levels = [np.interp(light, _SKIN_LIGHT, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
+    levels = [np.interp(share, light, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
     return np.asarray(np.max(levels, axis=0), np.float32)
 
 
