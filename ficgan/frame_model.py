@@ -187,11 +187,11 @@ class FrameModel(FaceModel):
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
         bare, covered, (code, moment) = model.uncovered(texture, read)
         moment = self._limited(moment)
-        hair, plain = self._hair(texture, bare, read, moment)
+        hair, plain = self._hair(texture, bare, moment)
         if hair.max() > _SOME_HAIR:  # dark hair is no light
             over = 1 - colours.beside_hair(hair)[..., None]
             bare = np.rint(bare + over * (255 * plain - bare)).astype(np.uint8)
-            moment = self._limited(model.encode(bare[None], read)[1])
+            moment = model.relit(moment, bare[None])
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
@@ -224,7 +224,7 @@ class FrameModel(FaceModel):
         limit = self.config.limit
         return replace(moment, numbers=np.clip(moment.numbers, -limit, limit))
 
-    def _hair(self, texture: Image, bare: Image, read: Readings, moment: Moment) -> tuple[Floats, Floats]:
+    def _hair(self, texture: Image, bare: Image, moment: Moment) -> tuple[Floats, Floats]:
         """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3].
 
         `bare` is the texture without what lies over the face.
@@ -237,14 +237,13 @@ class FrameModel(FaceModel):
         for _ in range(_PASSES):
             below = bare.copy()
             below[:row] = np.rint(255 * plain[:row])
-            plain = self._usual(texture, self._limited(model.encode(below[None], read)[1]))
+            plain = self._usual(texture, model.relit(moment, below[None]))
         return np.maximum(found, compose.hair_over(texture, plain, mask, row, _DARK_HAIR)), plain
 
     def _usual(self, texture: Image, moment: Moment) -> Floats:
         """An average face in the light of a moment, in the surroundings of a texture: float32 [R,R,3]."""
-        model, out = self.model, texture.astype(np.float32) / np.float32(255)
-        made = model.decode(np.zeros((1, model.code_size), np.float32), moment)[0]
-        out.reshape(-1, 3)[model.pixels] = np.clip(made, 0, 1)
+        out = texture.astype(np.float32) / np.float32(255)
+        out.reshape(-1, 3)[self.model.pixels] = np.clip(self.model.expected(moment), 0, 1)
         return out
 
     @property

@@ -223,6 +223,11 @@ class AppearanceModel(FrameParts):
         slopes = np.stack([bright @ across, bright @ down], 1) / spread
         return np.concatenate([mean, np.log(spread), slopes], 1).astype(np.float32)
 
+    def relit(self, moment: Moment, textures: NDArray[np.uint8]) -> Moment:
+        """A moment in the light of textures [B,R,R,3]."""
+        light = (self.read_light(self.seen(textures)) - self.light_mean) / self.light_sd
+        return replace(moment, light=light.astype(np.float32))
+
     @staticmethod
     def normalised(seen: Floats, raw: Floats) -> Floats:
         """Pixels [B,P,3] less their mean colour, in units of their contrast: [B,3P]; `raw` is of `read_light`."""
@@ -261,6 +266,12 @@ class AppearanceModel(FrameParts):
         """Textures [B,P,3] that the moment alone predicts, less their mean colours, in units of their contrast."""
         features = self.features(moment.numbers, self.shape.turn(moment.read.pose), moment.light)
         return (features @ self.predict).reshape(len(features), -1, 3)
+
+    def expected(self, moment: Moment) -> Floats:
+        """An average face in the light of one moment, float32 [P,3] about [0,1]."""
+        raw = (moment.light * self.light_sd + self.light_mean)[0]
+        out: Floats = raw[:3] + np.exp(raw[3]) * self.predicted(moment)[0]
+        return out
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.

@@ -290,10 +290,9 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
         odd = brightest(np.abs(difference - light)) / np.float32(_ODD_LIGHT)
         trust = (plain * np.exp(-np.square(odd))).astype(np.float32)
         bent = _bent(difference, trust)
-        light, colour = (
-            np.clip(bent + carried(difference - bent, trust, share * half), -_MOST_CAST, _MOST_CAST)
-            for share in (_LIGHT, _COLOUR)
-        )
+        light = bent + carried(difference - bent, trust, _LIGHT * half)
+    colour = bent + carried(difference - bent, trust, _COLOUR * half)
+    light, colour = (np.clip(one, -_MOST_CAST, _MOST_CAST) for one in (light, colour))
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
     # Colours of the border, which is ears, hair and neck, reach less far in than its light does.
     at_border, near_border = (np.exp(-depth / np.float32(reach * half)) for reach in (0.04, 0.12))

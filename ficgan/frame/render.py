@@ -258,10 +258,8 @@ class FaceRenderer:
 
     def _plainer(self, texture: Floats, moment: Moment) -> Floats:
         """A new face [R,R,3] without the spots of colour that a draw has."""
-        model, raw = self.model, (moment.light * self.model.light_sd + self.model.light_mean)[0]
-        drawn, out = np.zeros_like(texture), texture.copy()
-        predicted = raw[:3] + np.exp(raw[3]) * model.predicted(moment)[0]
-        drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - predicted
+        model, drawn, out = self.model, np.zeros_like(texture), texture.copy()
+        drawn.reshape(-1, 3)[model.pixels] = texture.reshape(-1, 3)[model.pixels] - model.expected(moment)
         change = (colours.plainer(drawn) - drawn).reshape(-1, 3)[model.pixels]
         out.reshape(-1, 3)[model.pixels] += _greyed(change, moment)
         return out
