@@ -109,6 +109,7 @@ def test_killed_anywhere_it_is_made_whole_by_the_next_run(name: str, cases: dict
         time.sleep(rng.uniform(0.3, 1) * lasted)
         process.kill()
         process.communicate()
+        time.sleep(1.1)  # a younger temporary file may be one that its process has not locked yet
         found = case.read(out)
         if name != "training":
             assert all(value == wanted[key] for key, value in found.items()), "a half result"
