@@ -189,9 +189,6 @@ def seen(model: AppearanceModel, textures: NDArray[np.floating]) -> NDArray[np.f
     return textures.reshape(len(textures), -1, 3)[:, model.pixels]
 
 
-# -- fitting ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_world_is_found_again(world: World, model: AppearanceModel, encoded: tuple[Floats, Moment]) -> None:
     codes, moment = encoded
     exact = seen(model, world.exact())[:40]
@@ -235,9 +232,6 @@ def test_what_lies_over_a_face_is_taken_away(world: World, model: AppearanceMode
         assert apart[1] < 0.4 * apart[0]
         light, own = (model.encode(one[None], read)[1].light for one in (clean, plain))
         assert np.abs(light - own).mean() < 0.5 * np.abs(model.encode(barred[None], read)[1].light - own).mean()
-
-
-# -- using ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_decoded_is_encoded_again(

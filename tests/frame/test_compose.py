@@ -56,9 +56,6 @@ def outline_area(read: Readings) -> float:
     return float(cv2.contourArea(outline.astype(np.float32)))
 
 
-# -- there and back ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("factor", "size"), [(0.18, 96), (2.0, 128)])
 def test_a_face_laid_onto_itself(
     astronaut: Image,
@@ -160,9 +157,6 @@ def test_at_the_border_and_outside(
     assert np.array_equal(image[weight == 0], astronaut[weight == 0]) and weight.any() == (x < 0)
     look = read_look(astronaut, read.upright[0], np.zeros((SIZE, SIZE, 3), np.uint8), mask)
     assert np.isfinite([look.sharpness, look.grain, look.coarse]).all() and 1 <= look.coarse <= 2
-
-
-# -- colours, sharpness, grain ----------------------------------------------------------------------------------------
 
 
 def test_a_colour_cast_is_removed_at_the_border(

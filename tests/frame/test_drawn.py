@@ -40,9 +40,6 @@ def big(shape: FaceShape) -> Warp:
     return Warp(shape.front, 128)
 
 
-# -- eyes -------------------------------------------------------------------------------------------------------------
-
-
 def eye_of(mesh: NDArray[Any], contour: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The middle between the corners, and the way from the left to the right one."""
     left, right = mesh[contour[0], :2].astype(float), mesh[contour[8], :2].astype(float)
@@ -122,9 +119,6 @@ def test_irises_have_the_colours_of_their_group_as_often_as_these_have() -> None
         assert brown > (0.5 if name == "White" else 0.85)
     mixed = np.array([iris_colour(np.full(len(ETHNICITIES), 1 / 7, np.float32), chance) for chance in chances])
     assert 0.02 < (mixed[:, 2] > mixed[:, 0]).mean() < 0.1
-
-
-# -- mouth ------------------------------------------------------------------------------------------------------------
 
 
 def opened(shape: FaceShape, share: float) -> NDArray[np.float64]:

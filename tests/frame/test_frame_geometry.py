@@ -54,9 +54,6 @@ def at_pixels(field: NDArray[np.float32], at: NDArray[np.float32]) -> NDArray[np
     return np.stack(found, -1).reshape(*at.shape[:-1], *field.shape[2:])
 
 
-# -- pose -------------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_rigid_fit_recovers_similarities(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -77,9 +74,6 @@ def test_angles_of_known_turns(yaw: float, pitch: float, roll: float) -> None:
     mean = np.random.default_rng(0).normal(0, 30, (20, 3))
     pose = rigid_fit(mean, turned(mean, yaw, pitch, roll)[None])
     np.testing.assert_allclose([pose.yaw[0], pose.pitch[0], pose.roll[0]], [yaw, pitch, roll], atol=1e-8)
-
-
-# -- numbers, identity, publishing ------------------------------------------------------------------------------------
 
 
 @given(st.floats(-3.1, 3.1), st.floats(0.1, 20), st.floats(-900, 900), st.floats(-900, 900), st.integers(0, 4))
@@ -108,9 +102,6 @@ def test_publishing_what_was_read_gives_the_source(shape: FaceShape, heads: Head
     np.testing.assert_allclose(kept[:, FACE_OVAL], read.points[:, FACE_OVAL], atol=1e-6)
     np.testing.assert_allclose(kept[:, NOSE], bare[:, NOSE], atol=1e-3)
     assert shape.rim[FACE_OVAL].min() == 1 and shape.rim[NOSE] < 1e-3 and shape.rim.min() >= 0
-
-
-# -- the warp ---------------------------------------------------------------------------------------------------------
 
 
 def spline(shape: FaceShape, warp: Warp, points: NDArray[np.float64]) -> RBFInterpolator:
@@ -203,9 +194,6 @@ def test_of_what_covers_itself_the_nearer_is_seen(
     hidden = wrong(read.points[0])
     assert hidden.sum() < 0.01 * face.sum() and hidden[covered].mean() < 0.03
     assert wrong(None)[covered].mean() > 2 * hidden[covered].mean()
-
-
-# -- gradients --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
