@@ -142,7 +142,7 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     return np.array([evidence, *drawn, np.interp(light, _TINTED, (1, 0)), *np.mean(lenses, 0)], np.float32)
 
 
-class _Line(NamedTuple):
+class _Crossing(NamedTuple):
     """What crosses a column of the frame: y, colour [3], and how much lighter it is than the rest."""
 
     y: float
@@ -150,7 +150,7 @@ class _Line(NamedTuple):
     lighter: float
 
 
-def _line(seen: Floats, warp: Warp, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Line:
+def _line(seen: Floats, warp: Warp, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Crossing:
     """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
     ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, warp.step[1])
     rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
@@ -159,7 +159,7 @@ def _line(seen: Floats, warp: Warp, place: NDArray[np.float64], ends: tuple[floa
     grey = luminance(block)
     lighter = grey - np.median(grey)
     most = np.abs(lighter).argmax()
-    return _Line(ys[most], block[most], float(lighter[most]))
+    return _Crossing(ys[most], block[most], float(lighter[most]))
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
