@@ -189,7 +189,7 @@ class FrameModel(FaceModel):
         moment = self._limited(moment)
         hair, plain = self._hair(texture, bare, moment)
         if hair.max() > _SOME_HAIR:  # dark hair is no light
-            over = 1 - colours.beside_hair(hair)[..., None]
+            over = 1 - colours.free_of_hair(hair)[..., None]
             bare = np.rint(bare + over * (255 * plain - bare)).astype(np.uint8)
             moment = model.relit(moment, bare[None])
         look = read_look(photo, read.upright[0], bare, model.mask)
@@ -197,7 +197,7 @@ class FrameModel(FaceModel):
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
         tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
         glasses = read_glasses(texture, model.shape.front, model.warp)
-        relief = colours.read_relief(pixels, model.skin_parts * colours.beside_hair(hair))
+        relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(hair))
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)

@@ -263,7 +263,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
 
     small, colours = reduced(mask), reduced(source.astype(np.float32) / 255)
     difference = np.log(colours + np.float32(_BLACK)) - np.log(np.maximum(reduced(made), 0) + np.float32(_BLACK))
-    bare = reduced(beside_hair(np.zeros_like(mask) + np.float32(hair))) > 0.9
+    bare = reduced(free_of_hair(np.zeros_like(mask) + np.float32(hair))) > 0.9
     skin = (small >= 0.85) & bare
     plain = skin & (reduced(not_skin) < 0.5)
     cast = (
@@ -305,7 +305,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
 
 
-def beside_hair(hair: Floats) -> Floats:
+def free_of_hair(hair: Floats) -> Floats:
     """How much of each pixel [R,R] is not hair, nor skin that hair may lie on."""
     import cv2
 
@@ -318,6 +318,7 @@ def _bent(field: Floats, weight: Floats) -> Floats:
     y, x = np.mgrid[-1 : 1 : len(field) * 1j, -1 : 1 : len(field) * 1j].astype(np.float32)
     powers = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], -1)
     weighted = powers * weight[..., None]
-    square = np.einsum("hwi,hwj->ij", weighted, powers) + _STIFF * weight.sum() * np.eye(6, dtype=np.float32)
+    stiff = _STIFF * np.maximum(weight.sum(), np.float32(1e-6))  # where nothing is known, it is flat
+    square = np.einsum("hwi,hwj->ij", weighted, powers) + stiff * np.eye(6, dtype=np.float32)
     found = np.linalg.solve(square, np.einsum("hwi,hwc->ic", weighted, field))
     return (powers @ found).astype(np.float32)

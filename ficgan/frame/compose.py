@@ -14,7 +14,7 @@ from ficgan.arrays import brightest, carried, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Warp
-from ficgan.frame.colours import beside_hair, shaded
+from ficgan.frame.colours import free_of_hair, shaded
 from ficgan.frame.look import EYES, MOST_GRAIN, Look, chance_detail, grain_of, pore_noise, skin_windows
 
 Image = NDArray[np.uint8]
@@ -124,7 +124,8 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: S
     Args:
         expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
         brow: row of the frame above which this is looked for.
-        light: of what is expected, up to which nothing is skin, and from which on it may be; the same upwards.
+        light: shares of the expected light: darker than the first is no skin, between the second and the third is skin,
+            lighter than the fourth is none.
     """
     import cv2
 
@@ -202,7 +203,7 @@ def paste_texture(
     if pores is not None and look is not None and look.pores:
         mesh = transform_points(invert(upright), points[:, :2]) - (x0, y0)
         amount = placed.pores_for(look, mesh, grain is not None)
-    bare = beside_hair(np.zeros_like(mask) + np.float32(hair))
+    bare = free_of_hair(np.zeros_like(mask) + np.float32(hair))
     pixels, weight = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)
     step = max(1, _AT_ONCE // width)
     for first in range(0, height, step):  # a large face in strips, or its maps take hundreds of megabytes

@@ -177,6 +177,8 @@ def test_a_colour_cast_is_removed_at_the_border(
     shaded = exact + np.linspace(-0.1, 0.1, len(mask), dtype=np.float32)[:, None]
     lit = matched_border(shaded, source, mask, 0.0, np.zeros_like(mask)) - exact
     assert np.abs(lit[mask > 0.999]).mean() < 0.3 * np.abs((shaded - exact)[mask > 0.999]).mean()
+    # Where all is hair there is no light to follow.
+    assert np.isfinite(matched_border(other, source, mask, np.ones_like(mask), np.zeros_like(mask))).all()
     # A bright border bleaches nothing, and dark brows darken nothing.
     bright, rows = exact.copy(), np.arange(len(mask))[:, None, None]
     bright[(mask > 0.02) & (mask < 0.85)] -= 0.2

@@ -1,4 +1,4 @@
-"""Fantômas (Todt et al. 2024), E1–E4: its matrix (which `ficgan.lab.matrix` runs), verdicts and tables."""
+"""Fantômas (Todt et al. 2024): its matrix (`ficgan.lab.matrix` runs it), verdicts, tables, and utility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FICGAN (Jeong et al. 2021) on a face set: every layer index, for the k-same code and for swaps."""
+"""FICGAN (Jeong et al. 2021) on a face set: every layer, k-same codes and swaps; sheets of its controls."""
 
 from __future__ import annotations
 
