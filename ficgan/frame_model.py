@@ -198,10 +198,12 @@ class FrameModel(FaceModel):
         tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
         glasses = read_glasses(texture, model.shape.front, model.warp)
         relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(hair))
+        inside = bare
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
             pores = read_pores(photo, mesh.points)
+            inside = np.clip(np.rint(double + compose.stretched(pixels * 255 - texture, 2)), 0, 255).astype(np.uint8)
             look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, pores=pores)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
@@ -210,7 +212,7 @@ class FrameModel(FaceModel):
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        mouth = read_teeth(bare, read.points[0], model.mask, model.shape.front, model.warp)
+        mouth = read_teeth(inside, read.points[0], model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))

@@ -44,6 +44,8 @@ _BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
 _FORMS, _CLEAR = (2.2, 4.0), 0.08
+# Light of rims, of the face's, between which they begin to be of metal and are.
+_METAL = (0.4, 0.7)
 
 
 class GlassesReader(NamedTuple):
@@ -178,9 +180,11 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     rng = np.random.default_rng([int(chance * 2**31), 1])
     form, half, high = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS))
     half, high = half + tint * _LARGER, high + tint * _LARGER
-    rim = float(np.interp(contrast, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
     # Beside dark lenses what is most unlike the rest is skin.
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
+    # Light rims are of metal, and thin.
+    dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
+    rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart

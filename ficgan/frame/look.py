@@ -28,9 +28,10 @@ EYES = (33, 263)
 _SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
 # Most grain that is added, deviation in [0,1].
 MOST_GRAIN = 0.03
-# Times the frame in which the finest detail lies; widths between which pores lie there; length of a brow's hairs, how
-# they rise outwards, and times that they are as strong as pores.
-_FINEST, _PORES, _HAIR, _HAIR_RISE, _HAIRY = 4, (0.8, 2.0), 21, 0.4, 3.5
+# Times the frame in which the finest detail lies; widths between which pores lie there.
+_FINEST, _PORES = 4, (0.8, 2.0)
+# Length and width of a brow's hairs, pixels of a fine picture; how they rise at the nose and at the temples.
+_HAIR, _HAIR_WIDTH, _HAIR_RISES = 11, 2.0, (1.2, 0.1)
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _blotches(picture: Floats) -> Floats:
 
 
 def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
-    """Pores, and hairs of brows, by chance: float32 [4R,4R] in the frame.
+    """Pores by chance: float32 [4R,4R] in the frame.
 
     Args:
         mask: float32 [R,R], where a face is replaced.
@@ -214,16 +215,30 @@ def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
     import cv2
 
     side = _FINEST * model.size
-    skin = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
-    out = chance_detail(side, *_PORES) * skin
-    noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
-    for outline, rise in ((LEFT_BROW, _HAIR_RISE), (RIGHT_BROW, -_HAIR_RISE)):
-        along, end = np.zeros((_HAIR, _HAIR), np.float32), round(_HAIR // 2 * (1 + rise))
-        cv2.line(along, (0, _HAIR - 1 - end), (_HAIR - 1, end), 1.0, 1, cv2.LINE_AA)
-        hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
-        hairs -= cv2.GaussianBlur(hairs, (0, 0), _PORES[1])
-        out += _HAIRY * hairs / hairs.std() * soft_shapes(model, side, (outline,))
-    return np.asarray(out, np.float32)
+    skin: Any = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
+    return np.asarray(chance_detail(side, *_PORES) * skin, np.float32)
+
+
+def brow_hairs(model: AppearanceModel, side: int) -> Floats:
+    """Hairs of brows by chance, float32 [side,side] in the frame: shares of the light, of deviation 1 on brows."""
+    import cv2
+
+    noise, out = np.random.default_rng(0).standard_normal((side, side), np.float32), np.zeros((side, side), np.float32)
+    x = np.linspace(LO[0], HI[0], side, dtype=np.float32)
+    for outline, outwards in ((LEFT_BROW, -1), (RIGHT_BROW, 1)):
+        ends = np.sort(outwards * model.shape.front[outline, 0])[[0, -1]]
+        outer = np.clip((outwards * x - ends[0]) / (ends[1] - ends[0]), 0, 1)
+        strands = []
+        for rise in _HAIR_RISES:  # they stand up at the nose and lie down towards the temples
+            along = np.zeros((_HAIR, _HAIR), np.float32)
+            middle, run = _HAIR // 2, outwards * _HAIR / 2 / math.hypot(1, rise)
+            tips = [(round(middle + s * run), round(middle - s * abs(run) * rise)) for s in (-1, 1)]
+            cv2.line(along, tips[0], tips[1], 1.0, 1, cv2.LINE_AA)
+            hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
+            hairs -= cv2.GaussianBlur(hairs, (0, 0), _HAIR_WIDTH)
+            strands.append(hairs / hairs.std())
+        out += ((1 - outer) * strands[0] + outer * strands[1]) * soft_shapes(model, side, (outline,))
+    return out
 
 
 def soft_shapes(model: AppearanceModel, side: int, outlines: Sequence[NDArray[np.intp]]) -> Floats:

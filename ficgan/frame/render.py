@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, grey_of, luminance
+from ficgan.arrays import LUMA, carried, grey_of, luminance
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
@@ -28,13 +28,15 @@ from ficgan.frame.drawn import (
 )
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
-from ficgan.frame.look import Look, no_sharper, skin_pattern, soft_shapes, with_blotches
+from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, soft_shapes, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
+# How strong hairs of brows are, of how much darker than skin brows are, where the photo's lashes are as clear as this.
+_HAIRY, _CLEAR_LASHES = 0.16, 0.03
 # Of `AppearanceModel.moustache`: a clean lip.
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
@@ -149,6 +151,8 @@ class FaceRenderer:
             most = most_fitted(look.fine, model.fine_places)
             detail += model.fine_mask * most * np.tanh(fitted / most)
         texture = with_detail(texture, detail)
+        if self._taken(row) is not None:
+            texture = self._with_hairs(texture, look.lashes)
         taken = self._taken(row)
         if taken is not None:
             spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
@@ -246,6 +250,19 @@ class FaceRenderer:
         skin = out[(self.mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)
         tinted = luminance(out)[..., None] * skin / max(float(luminance(skin)), 1e-3)
         return out + share * self._brows[..., None] * (tinted - out)
+
+    def _with_hairs(self, texture: Floats, lashes: float) -> Floats:
+        """A texture [2R,2R,3] whose brows are of hairs: as far as they are darker than the skin around them."""
+        hairs, place = self._hairs
+        light = np.maximum(luminance(texture), np.float32(0.02))
+        skin = carried(light[..., None], 1 - place, 16.0)[..., 0]
+        darker = np.divide(np.maximum(skin - light, 0), light, dtype=np.float32)
+        return colours.shaded(texture, np.float32(_HAIRY * min(lashes / _CLEAR_LASHES, 1)) * hairs * darker)
+
+    @cached_property
+    def _hairs(self) -> tuple[Floats, Floats]:
+        side = 2 * self.model.size
+        return brow_hairs(self.model, side), soft_shapes(self.model, side, (LEFT_BROW, RIGHT_BROW))
 
     @cached_property
     def _brows(self) -> Floats:
