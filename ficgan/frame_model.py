@@ -118,7 +118,7 @@ class FrameModel(FaceModel):
         glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
         moustache = float(np.mean([near.moustache for near in places]))
         beard = np.mean([near.beard for near in places], 0).astype(np.float32)
-        tones = np.mean([near.tones for near in places], 0).astype(np.float32)
+        lips = np.mean([near.lips for near in places], 0).astype(np.float32)
         relief = np.mean([near.relief for near in places], 0).astype(np.float32)
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
@@ -130,7 +130,7 @@ class FrameModel(FaceModel):
             glasses=glasses,
             moustache=moustache,
             beard=beard,
-            tones=tones,
+            lips=lips,
             relief=relief,
             forehead=forehead,
             still=False,
@@ -195,7 +195,7 @@ class FrameModel(FaceModel):
         look = read_look(photo, read.upright[0], bare, model.mask)
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
-        tones = colours.read_tones(pixels, self.renderer.skin, model.lips)
+        lips = colours.read_lips(pixels, self.renderer.skin, model.lips)
         glasses = read_glasses(texture, model.shape.front, model.warp)
         relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(hair))
         inside = bare
@@ -218,7 +218,7 @@ class FrameModel(FaceModel):
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(texture, model.shape.front)
         place = Place(
-            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, tones, relief, forehead, hair
+            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, lips, relief, forehead, hair
         )
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
@@ -286,8 +286,8 @@ class FrameModel(FaceModel):
         record["choices"] = self.config.choices
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light and colours, how they are spread and, "
-            "coarsely, where, the colour of the lips, sharpness, how strong the relief of the face's parts, its "
+            " z_non holds expression (six numbers), head pose, gaze, light and, "
+            "coarsely, colours, the colour of the lips, sharpness, how strong the relief of the face's parts, its "
             "shine, wrinkles, lashes, pores and blotches of skin are, where, how clearly and in which colour glasses "
             "meet the face, whether and in which colour they are dark, whether there is a moustache and how dark it "
             "is, whether there is a beard, where, of which colour and how clear its hairs are, how bright and of "

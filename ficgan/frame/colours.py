@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, blurred, brightest, carried, grey_of
+from ficgan.arrays import LUMA, blurred, brightest, carried, grey_of, luminance
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -31,10 +31,11 @@ _LIGHT, _COLOUR, _NEAR_BORDER, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.05, 
 _PASSES, _STIFF = 3, 0.01
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
-# Edges of the shares of skin, by light, whose colours are compared.
-_SHARES = np.array([0.0, 0.15, 0.4, 0.6, 0.85, 1.0])
-# How far lips follow; most that colours change, of skin and of lips; most light of lips beside skin, logarithms.
-_FOLLOWS, _MOST, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.25, 0.5, 0.1
+# How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
+_FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
+# Steps of light by which a photo without colours is tinted. Share of skin that is not the brightest; of the light of
+# that, from which on what is brighter is dimmed.
+_TINTS, _BRIGHTEST, _SHOULDER = 16, 0.995, 0.85
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -44,8 +45,6 @@ _RELIEF, _WEAKENED, _RAISED = (1.0, 2.0, 4.0, 8.0, 16.0), 0.7, (1.8, 1.7, 1.3, 1
 _LIGHTEST, _MOST_SHINE = 0.97, 1.6
 # How much stronger it is made than it shall be: pasting blurs.
 _PASTED = 1.12
-# Farthest from the median that colours of skin lie; hair and coloured lamps lie farther.
-_FOREIGN = 0.35
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
 # Weight of the border's usual difference, of that of each pixel.
@@ -54,52 +53,43 @@ _PRIOR = np.float32(0.01)
 _BESIDE_HAIR = 7
 # Change of light that leaves skin as it is.
 _UNTOUCHED = 0.005
-# Numbers of `read_tones`.
-TONES = 3 * len(_SHARES)
 
 
-def read_tones(texture: Floats, skin: Indices, lips: Floats) -> Floats:
-    """How colours of a face are spread: float32 [18], of logarithms of colours.
-
-    Colours beside the light, from the darkest skin to the lightest, less the median's. Colour of the lips, less that of
-    the skin.
-
-    Args:
-        lips: float32 [R,R], 1 on them.
-    """
-    return _tones(_skin_logs(texture, skin), texture, skin, lips)[0]
+def read_lips(texture: Floats, skin: Indices, lips: Floats) -> Floats:
+    """Colour of the lips, less that of the skin: float32 [3], logarithms. `lips` [R,R] is 1 on them."""
+    return _beside_skin(texture, np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK)), lips)
 
 
-def with_tones(texture: Floats, tones: Floats, skin: Indices, lips: Floats, toned: float) -> Floats:
-    """A texture whose colours are spread as of `read_tones`; nothing of where they lie is followed.
-
-    Args:
-        toned: how far colours follow from light, 0 … 1, as they do in sepia; elsewhere lamps of two colours, and
-            stubble, would draw patches.
-    """
-    import cv2
-
-    logs = _skin_logs(texture, skin)
-    own, levels = _tones(logs, texture, skin, lips)
-    colours = np.float32(toned) * np.clip(_split(tones)[0] - _split(own)[0], -_MOST, _MOST)
-    light, within = logs @ LUMA, np.zeros(texture.shape[:2], np.float32)
-    within.ravel()[skin] = 1
-    within = cv2.GaussianBlur(within, (0, 0), _LOW) * (1 - lips)
-    shades = np.stack([np.interp(light, levels, colour) for colour in colours.T], -1)
-    out: Floats = texture * np.exp(cv2.GaussianBlur((within[..., None] * shades).astype(np.float32), (0, 0), _SOFT))
-    return out
-
-
-def with_lips(texture: Floats, tones: Floats, skin: Indices, lips: Floats) -> Floats:
-    """A texture whose lips are as dark and as red beside its skin as `read_tones` says."""
-    pixels = np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK))
-    wanted = _split(tones)[1]
+def with_lips(texture: Floats, wanted: Floats, skin: Indices, lips: Floats) -> Floats:
+    """A texture whose lips are as dark and as red beside its skin as `read_lips` says."""
     light = np.float32(wanted @ LUMA)
     if wanted[0] < light:  # hair, shine or paint: no lips are less red than the skin
         wanted = np.full(3, light)
-    change = np.minimum(wanted, wanted - light + _LIGHTEST_LIPS) - _beside_skin(texture, pixels, lips)
+    change = np.minimum(wanted, wanted - light + _LIGHTEST_LIPS) - read_lips(texture, skin, lips)
     colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
     out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
+    return out
+
+
+def tinted(texture: Floats, photo: Image) -> Floats:
+    """A texture whose colours follow from its light as those of a photo [R,R,3] in black and white, or in sepia, do."""
+    seen = photo.reshape(-1, 3).astype(np.float32) / np.float32(255)
+    light = luminance(seen)
+    groups = np.digitize(light, np.quantile(light, np.linspace(0, 1, _TINTS + 1)[1:-1]))
+    lit = np.column_stack([light, seen - light[:, None]])
+    steps = np.array([np.median(lit[groups == group], axis=0) for group in np.unique(groups)])
+    own = luminance(texture)
+    out: Floats = own[..., None] + np.stack([np.interp(own, steps[:, 0], tint) for tint in steps.T[1:]], -1)
+    return out.astype(np.float32)
+
+
+def no_brighter(texture: Floats, photo: Image, skin: Indices) -> Floats:
+    """A texture nowhere much brighter than the brightest skin of the photo: light that is guessed may burn out."""
+    most = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _BRIGHTEST) / np.float32(255)
+    light = luminance(texture)
+    over = np.maximum(light / max(most * np.float32(_SHOULDER), np.float32(_BLACK)), 1)
+    room = np.float32(1 / _SHOULDER - 1)
+    out: Floats = texture * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
     return out
 
 
@@ -178,26 +168,6 @@ def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
     share = allowed.sum() / max(float(lighter.sum()), 1e-6)  # as much of what becomes darker
     out: Floats = change * np.where(light > 0, allowed / np.maximum(lighter, 1e-6), share)[..., None]
     return out
-
-
-def _tones(logs: Floats, texture: Floats, skin: Indices, lips: Floats) -> tuple[Floats, Floats]:
-    """Of `read_tones`, and the light [5] in the middle of each share of the skin, in logarithms."""
-    pixels = logs.reshape(-1, 3)[skin]
-    colours = pixels - (pixels @ LUMA)[:, None]
-    usual = np.abs(colours - np.median(colours, axis=0)).max(1) <= _FOREIGN
-    pixels, colours = pixels[usual], colours[usual]
-    light = pixels @ LUMA
-    ends = np.rint(_SHARES * len(light)).astype(int)
-    order = np.argsort(light, kind="stable")
-    groups = np.array([np.median(colours[order[a:b]], axis=0) for a, b in pairwise(ends)])
-    beside = groups - np.median(colours, axis=0), _beside_skin(texture, pixels, lips)
-    tones = np.concatenate([part.ravel() for part in beside], dtype=np.float32)
-    return tones, np.quantile(light, (_SHARES[:-1] + _SHARES[1:]) / 2).astype(np.float32)
-
-
-def _split(tones: Floats) -> tuple[Floats, Floats]:
-    """Colours [5,3] and those of the lips [3] of `read_tones`."""
-    return tones[:-3].reshape(-1, 3), tones[-3:]
 
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:

@@ -29,9 +29,10 @@ Array = NDArray[Any]
 TEETH_UNIT = 200
 
 
-# Eyes: radius of the iris (the mean of 13,445 FairFace crops), how far the irises are outside of the middle of the eyes
-# when they look ahead, and the farthest that they are moved; in widths of the eye.
-_RADIUS, _AHEAD, _MOST = 0.217, 0.04, 0.2
+# Eyes: radius of the iris at ages (the mean of 13,445 FairFace crops; of children of crisp training faces), how far the
+# irises are outside of the middle of the eyes when they look ahead, and the farthest that they are moved; in widths of
+# the eye.
+_AGES, _RADII, _AHEAD, _MOST = (1, 10), (0.265, 0.217), 0.04, 0.2
 # Luminance of the white: at lids of luminance 1; its power of theirs, as the white is no darker in people with dark
 # skin, but in shadow; least and most, of theirs. Share of their colour that it has. Of 568 crisp training faces.
 _WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.44
@@ -40,8 +41,8 @@ _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
 _IRISES = np.array(
     [
-        [0.25, 0.215, 0.19],
-        [0.35, 0.285, 0.24],
+        [0.22, 0.185, 0.165],
+        [0.31, 0.245, 0.2],
         [0.45, 0.40, 0.34],
         [0.47, 0.49, 0.44],
         [0.44, 0.55, 0.58],
@@ -65,7 +66,7 @@ _FREQUENT = np.array(
 _PUPIL, _PUPIL_RADIUS = 0.42, 0.36
 # How much darker the white is at the lids, and to which depth; the reflection of a lamp: share of white, size, place.
 _SHADOW, _SHADOW_DEPTH = 0.28, 0.09
-_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.9, 0.14, (-0.22, -0.22)
+_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.95, 0.12, (-0.3, -0.4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +109,7 @@ def with_eyes(
     gaze: Floats,
     yaw: float,
     iris: NDArray[np.float64],
+    age: float,
     front: Floats,
     warp: Warp,
     grid: Floats | None = None,
@@ -119,7 +121,7 @@ def with_eyes(
     Args:
         points: [468,3] of the published mesh, upright units; front: [468,2], places in the frame.
         gaze: [2] of `read_gaze`; yaw: radians.
-        iris: [3] of `iris_colour`.
+        iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
     step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
@@ -132,7 +134,7 @@ def with_eyes(
         share = (inside * _smooth(depth, 0.01, 0.05))[..., None]  # the line of the lashes stays
         ahead = eye.middle + side * _AHEAD * eye.width * eye.across
         ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
-        width = eye.width * _RADIUS
+        width = eye.width * float(np.interp(age, _AGES, _RADII))
         height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
         lids = old[inside < 0.05]
         lids = np.maximum(lids[luminance(lids) >= np.quantile(luminance(lids), 0.5)].mean(0), 0.02)
@@ -142,11 +144,12 @@ def with_eyes(
         dx = ((place - ahead) @ eye.across - gaze[0] * eye.width) / width
         dy = ((place - ahead) @ eye.down - gaze[1] * eye.width) / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
-        shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) + 0.18 * _smooth(corner, 0.5, 1)
+        shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) * (1 - 0.5 * np.clip(dy, -1, 1))
+        shadow += 0.18 * _smooth(corner, 0.5, 1)
         pixel = float(step.mean()) / width
         rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
-        fibres *= 1 + 0.25 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
+        fibres *= 1.05 + 0.35 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
         fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         new = white * (1 - shadow)[..., None]

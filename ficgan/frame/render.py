@@ -64,7 +64,7 @@ class Place:
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        tones, relief: float32 [18] of `read_tones`, [6,5] of `read_relief`.
+        lips, relief: float32 [3] of `read_lips`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
@@ -77,7 +77,7 @@ class Place:
     glasses: Floats
     moustache: float
     beard: Floats
-    tones: Floats
+    lips: Floats
     relief: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
@@ -151,10 +151,9 @@ class FaceRenderer:
             most = most_fitted(look.fine, model.fine_places)
             detail += model.fine_mask * most * np.tanh(fitted / most)
         texture = with_detail(texture, detail)
-        if self._taken(row) is not None:
-            texture = self._with_hairs(texture, look.lashes)
         taken = self._taken(row)
         if taken is not None:
+            texture = texture + self._share(taken) * (self._with_hairs(texture, look.lashes) - texture)
             spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
             texture = texture + self._share(taken) * _greyed(spots, place.moment)
         return self._drawn(row, place, replace(made, texture=texture))
@@ -215,17 +214,19 @@ class FaceRenderer:
             texture = texture + self._share(taken) * (raised - texture)
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
-            toned = colours.parted(texture, self.skin, model.between_brows)
-            toned = colours.with_tones(toned, place.tones, self.skin, model.lips, float(moment.grey[0]))
-            texture = texture + self._share(taken) * (toned - texture)
+            between = colours.parted(texture, self.skin, model.between_brows)
+            texture = texture + self._share(taken) * (between - texture)
         hair = 0.0 if row.bare else place.hair
         other = model.not_skin  # a beard's colours are no light: it is drawn later
         if taken is not None and _is_grown_man(row):
             other = np.maximum(other, hidden(place.beard, len(other)))
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         if taken is not None:
-            reddened = colours.with_lips(texture, place.tones, self.skin, model.lips)
-            texture = texture + self._share(taken) * (reddened - texture)
+            made = colours.with_lips(texture, place.lips, self.skin, model.lips)
+            made = colours.no_brighter(made, place.texture, self.skin)
+            texture = texture + self._share(taken) * (made - texture)
+            if moment.grey[0]:
+                texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
     def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:
@@ -311,7 +312,8 @@ class FaceRenderer:
         drawn = made.texture
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
-        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, model.shape.front, model.warp, made.grid)
+        age = float(row.kind[AGE])
+        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, age, model.shape.front, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA
-from ficgan.frame.colours import TONES, no_lighter, parted, read_relief, read_tones, with_lips, with_relief, with_tones
+from ficgan.arrays import LUMA, luminance
+from ficgan.frame.colours import no_brighter, no_lighter, parted, read_lips, read_relief, tinted, with_lips, with_relief
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -29,44 +29,30 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
     return np.where(LIPS[..., None] > 0, light * np.array(lips), out) * (1 - 0.4 * BROWS[..., None]).astype(np.float32)
 
 
-def test_colours_become_the_photos() -> None:
+def test_lips_become_the_photos() -> None:
     pale, painted = face(0.15, 0.0, (1.0, 0.9, 0.8), 1), face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
-    wanted, before = read_tones(painted, SKIN, LIPS), read_tones(pale, SKIN, LIPS)
-    toned = with_tones(pale, wanted, SKIN, LIPS, 1)
-    after = read_tones(with_lips(toned, wanted, SKIN, LIPS), SKIN, LIPS)
-    assert wanted.shape == (TONES,)
-    # Colours follow wholly, lips by .8.
-    np.testing.assert_allclose(after[:15], wanted[:15], atol=0.04)
-    np.testing.assert_allclose(after[15:], wanted[15:], atol=0.2)
-    assert np.abs(before[15:] - wanted[15:]).max() > 0.4 and np.abs(before[:15] - wanted[:15]).max() > 0.06
+    wanted, before = read_lips(painted, SKIN, LIPS), read_lips(pale, SKIN, LIPS)
+    after = read_lips(with_lips(pale, wanted, SKIN, LIPS), SKIN, LIPS)
+    np.testing.assert_allclose(after, wanted, atol=0.2)  # they follow by .8
+    assert np.abs(before - wanted).max() > 0.4
 
 
-def test_a_face_with_the_photos_tones_stays() -> None:
-    own = face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
-    np.testing.assert_allclose(with_tones(own, read_tones(own, SKIN, LIPS), SKIN, LIPS, 1), own, atol=2e-3)
+@pytest.mark.parametrize("tint", [(0, 0, 0), (0.1, 0, -0.15)])
+def test_black_and_white_and_sepia_stay_so(tint: tuple[float, float, float]) -> None:
+    light = np.linspace(0, 1, SIDE * SIDE).reshape(SIDE, SIDE, 1)
+    photo = np.rint(255 * np.clip(light * (1 - light) * 4 * np.array(tint) + light, 0, 1)).astype(np.uint8)
+    made = face(0.15, 0.2, (1.0, 0.9, 0.8), 1)
+    own = luminance(made)[..., None]
+    wanted = own + own * (1 - own) * 4 * np.array(tint)
+    np.testing.assert_allclose(tinted(made, photo), wanted, atol=0.03)
 
 
-def test_where_light_lies_is_not_read() -> None:
-    mirrored = SKIN // SIDE * SIDE + SIDE - 1 - SKIN % SIDE
-    skin, photo = np.intersect1d(SKIN, mirrored), face(0.25, 0.1, (1.4, 0.6, 0.7), 2)
-    both = np.maximum(LIPS, LIPS[:, ::-1])
-    tones = [read_tones(one, skin, both) for one in (photo, np.ascontiguousarray(photo[:, ::-1]))]
-    np.testing.assert_allclose(tones[0], tones[1], atol=1e-5)
-
-
-@pytest.mark.parametrize("foreign", [(0.1, 0.7, 0.8), (0.8, 0.1, 0.1)])
-def test_hair_over_the_face_is_no_skin(foreign: tuple[float, float, float]) -> None:
-    photo = face(0.25, 0.1, (1.4, 0.6, 0.7), 2)
-    hidden = photo.copy()
-    hidden[:, :18] = foreign
-    np.testing.assert_allclose(read_tones(hidden, SKIN, LIPS)[:15], read_tones(photo, SKIN, LIPS)[:15], atol=0.12)
-
-
-def test_black_and_white_stays_so() -> None:
-    grey = (face(0.25, 0.1, (1.4, 0.6, 0.7), 2) @ LUMA)[..., None].repeat(3, 2)
-    made = (face(0.15, 0.0, (1.0, 0.9, 0.8), 1) @ LUMA)[..., None].repeat(3, 2)
-    out = with_tones(made, read_tones(grey, SKIN, LIPS), SKIN, LIPS, 1)
-    assert np.ptp(out, axis=2).max() < 1e-5
+def test_nothing_is_brighter_than_the_photos_skin() -> None:
+    photo = np.full((SIDE, SIDE, 3), 153, np.uint8)
+    made = np.linspace(0, 1.5, SIDE * SIDE).reshape(SIDE, SIDE, 1).repeat(3, 2).astype(np.float32)
+    out = no_brighter(made, photo, SKIN)
+    assert out.max() <= 0.6 + 1e-6 and (np.diff(out[..., 0].ravel()) >= -1e-6).all(), "light keeps its order"
+    np.testing.assert_array_equal(out[made < 0.5], made[made < 0.5])
 
 
 def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:

@@ -73,7 +73,7 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
     grid = warp.to_upright(points[None])[0]
     places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
     for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, np.array([0.34, 0.23, 0.16]), shape.front, warp)
+        made = with_eyes(skin, points, np.float32(gaze), yaw, np.array([0.34, 0.23, 0.16]), 30.0, shape.front, warp)
         assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
         changed = np.abs(made - skin).max(2) > 1e-6
         near = np.zeros(changed.shape, bool)
@@ -104,7 +104,7 @@ def test_eyes_that_a_draw_made_black_are_seen(shape: FaceShape, big: Warp) -> No
     holes = black[..., 0] < 0
     assert lifted(black, skin).min() >= 0 and (lifted(black, skin)[~holes] == black[~holes]).all()
     points = np.c_[shape.front, np.zeros(len(shape.front))].astype(np.float64)
-    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, np.array([0.34, 0.23, 0.16]), shape.front, big)
+    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, np.array([0.34, 0.23, 0.16]), 30.0, shape.front, big)
     assert np.quantile(made[holes].mean(1), 0.8) > 0.3 * skin.mean() and (made[~holes] >= 0).all()
 
 
