@@ -7,6 +7,7 @@ as clear.
 
 from __future__ import annotations
 
+import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from ficgan.arrays import LUMA, read_arrays, resize
 from ficgan.device import embedded_file
 from ficgan.frame import HI, LO
+from ficgan.frame.look import strands
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -37,7 +39,9 @@ _MOUTH, _FADE, _ALL = 0.3, 0.17, 0.6
 # full beard.
 _FAINT, _GOATEE = 0.02, (0.25, 0.6)
 # The clearest hairs, of the lender's; share of its light and shade that is lent; the darkest and the lightest.
-_MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.6, 0.25)
+_MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.8, 0.6)
+# Directions of hairs on the left and on the right, degrees.
+_DIRECTIONS = (60, 120)
 # Evidence from which on there is stubble, and all of it; how dark it may be, and how clear its hairs, of a beard's.
 _STUBBLE, _DARKEST, _FINE = (-1.4, -0.9), 0.3, 0.5
 # Steps of `BeardReader.hairs` in a logarithm.
@@ -196,18 +200,23 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
     jaw, zones = _zones(side)[0], _zones(SIDE)[1]
     number = int(chance * len(reader.cover)) % len(reader.cover)
     lent = reader.hairs[number] / np.float32(HAIR_UNIT)
-    small, hairs = _sized(lent, SIDE), _sized(lent, side)
-    gain = min(float(clear) / max(float(np.median(_strength(small)[zones.any(0)])), 1e-3), _MOST_HAIRS)
+    hairs, coarse = _sized(lent, side), _sized(lent, SIDE)
+    gain = min(float(clear) / max(float(np.median(_strength(coarse)[zones.any(0)])), 1e-3), _MOST_HAIRS)
     soft = cv2.GaussianBlur(hairs, (0, 0), _HAIRS * side / SIDE)
-    levels = [np.median(small[zone]) for zone in zones]
+    levels = [np.median(coarse[zone]) for zone in zones]
     shade = np.float32(_SHADED) * (soft - levels[0] - jaw * (levels[1] - levels[0]))
-    light = np.clip(shade + gain * (hairs - soft), *_SHADES)
+    fine = gain * (hairs - soft)
+    more = strands(side, _DIRECTIONS, np.linspace(0, 1, side, dtype=np.float32))
+    small = [cv2.resize(one, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for one in (fine, more)]
+    got, most = (float(np.median(_strength(one)[zones.any(0)])) for one in small)
+    fine = fine + np.float32(math.sqrt(max(float(clear) ** 2 - got**2, 0)) / most) * more
+    light = np.clip(shade + fine, *_SHADES)
     if stubble:  # skin as dark as the photo's, with hairs as clear
         own = np.log(cv2.resize(texture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).clip(0) + np.float32(_BLACK))
         wanted = (colour, colour + lighter)
         beside = [goal - np.median(own[zone], axis=0) for goal, zone in zip(wanted, zones, strict=True)]
         darker = np.clip(beside, -_DARKEST, 0)
-        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * gain * (hairs - soft))[..., None]
+        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * fine)[..., None]
         texture = texture * np.exp((stubble * _usual(side))[..., None] * change).astype(np.float32)
     cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
     new = np.exp(colour + jaw[:, None] * lighter + light[..., None]) - np.float32(_BLACK)

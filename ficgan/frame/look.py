@@ -30,8 +30,9 @@ _SKIN, _WINDOW, _LEAST_HALF = [50, 280, 151, 205, 425, 199], 0.13, 6
 MOST_GRAIN = 0.03
 # Times the frame in which the finest detail lies; widths between which pores lie there.
 _FINEST, _PORES = 4, (0.8, 2.0)
-# Length and width of a brow's hairs, pixels of a fine picture; how they rise at the nose and at the temples.
-_HAIR, _HAIR_WIDTH, _HAIR_RISES = 11, 2.0, (1.2, 0.1)
+# Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; directions of
+# those of brows at their left and right ends.
+_HAIR, _HAIR_WIDTH, _CURL, _CURLED, _BROW_HAIRS = 13, 2.0, 6.0, 3.0, ((174, 130), (50, 6))
 
 
 @dataclass(frozen=True)
@@ -219,25 +220,40 @@ def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
     return np.asarray(chance_detail(side, *_PORES) * skin, np.float32)
 
 
-def brow_hairs(model: AppearanceModel, side: int) -> Floats:
-    """Hairs of brows by chance, float32 [side,side] in the frame: shares of the light, of deviation 1 on brows."""
+def strands(side: int, directions: tuple[int, int], right: Floats) -> Floats:
+    """Hairs by chance, float32 [side,side] of deviation 1 or less.
+
+    Args:
+        directions: of those on the left and on the right, degrees; 0 is level and 90 upright.
+        right: float32 [side], how far columns are on the right, 0 … 1.
+    """
+    share = np.clip(right, 0, 1)
+    left, other = (_strands(side, degrees) for degrees in directions)
+    return np.asarray(left + share * (other - left), np.float32)
+
+
+@cache
+def _strands(side: int, degrees: int) -> Floats:
     import cv2
 
-    noise, out = np.random.default_rng(0).standard_normal((side, side), np.float32), np.zeros((side, side), np.float32)
-    x = np.linspace(LO[0], HI[0], side, dtype=np.float32)
-    for outline, outwards in ((LEFT_BROW, -1), (RIGHT_BROW, 1)):
-        ends = np.sort(outwards * model.shape.front[outline, 0])[[0, -1]]
-        outer = np.clip((outwards * x - ends[0]) / (ends[1] - ends[0]), 0, 1)
-        strands = []
-        for rise in _HAIR_RISES:  # they stand up at the nose and lie down towards the temples
-            along = np.zeros((_HAIR, _HAIR), np.float32)
-            middle, run = _HAIR // 2, outwards * _HAIR / 2 / math.hypot(1, rise)
-            tips = [(round(middle + s * run), round(middle - s * abs(run) * rise)) for s in (-1, 1)]
-            cv2.line(along, tips[0], tips[1], 1.0, 1, cv2.LINE_AA)
-            hairs: Any = cv2.filter2D(noise, -1, along / along.sum())
-            hairs -= cv2.GaussianBlur(hairs, (0, 0), _HAIR_WIDTH)
-            strands.append(hairs / hairs.std())
-        out += ((1 - outer) * strands[0] + outer * strands[1]) * soft_shapes(model, side, (outline,))
+    along, middle = np.zeros((_HAIR, _HAIR), np.float32), _HAIR // 2
+    x, y = (round(middle * turn(math.radians(degrees))) for turn in (math.cos, math.sin))
+    cv2.line(along, (middle - x, middle + y), (middle + x, middle - y), 1.0, 1, cv2.LINE_AA)
+    noise = np.random.default_rng(degrees).standard_normal((3, side, side), np.float32)
+    hairs: Any = cv2.filter2D(noise[0], -1, along / along.sum())
+    hairs -= cv2.GaussianBlur(hairs, (0, 0), _HAIR_WIDTH)
+    bent: Any = cv2.GaussianBlur(noise[1:].transpose(1, 2, 0), (0, 0), _CURL)
+    places = np.dstack(np.meshgrid(np.arange(side), np.arange(side))) + _CURLED * bent / bent.std()
+    hairs = cv2.remap(hairs, places.astype(np.float32), None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    return np.asarray(hairs / hairs.std(), np.float32)
+
+
+def brow_hairs(model: AppearanceModel, side: int) -> Floats:
+    """Hairs of brows, float32 [side,side] in the frame; they stand up at the nose and lie down at the temples."""
+    out, x = np.zeros((side, side), np.float32), np.linspace(LO[0], HI[0], side, dtype=np.float32)
+    for outline, ends in zip((LEFT_BROW, RIGHT_BROW), _BROW_HAIRS, strict=True):
+        at = model.shape.front[outline, 0]
+        out += strands(side, ends, (x - at.min()) / np.ptp(at)) * soft_shapes(model, side, (outline,))
     return out
 
 
