@@ -24,9 +24,12 @@ _DARKEST = 0.15
 _FEATURES = 1 / 16
 # Standard deviation of the blur that takes spots of colour away, of the side.
 _SPOTS = 0.035
-# Blurs of the light and of the colours that skin takes over from the source, and of those at the border, of the side;
-# differences, in logarithms, that are neither, and those at the border that are no light; most that light changes.
-_LIGHT, _COLOUR, _NEAR_BORDER, _ODD_LIGHT, _ODD, _MOST_CAST = 0.15, 0.08, 0.05, 0.8, 0.2, 0.7
+# Blurs of the light and of the colours that skin takes over from the source, and of those at the border, and how far
+# these reach inwards, of the side.
+_LIGHT, _COLOUR, _NEAR_BORDER, _INWARDS = 0.15, 0.08, 0.05, 0.04
+# Differences, in logarithms, that are no light, and at the border; of a colour there, from skin; most that light
+# changes.
+_ODD_LIGHT, _ODD, _FOREIGN, _MOST_CAST = 0.8, 0.2, 0.12, 0.7
 # How often light is separated from what is not; what holds its surface where little is known, of the weight.
 _PASSES, _STIFF = 3, 0.01
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
@@ -247,7 +250,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     odd = brightest(np.abs(difference - usual)) / np.float32(_ODD)
     inside = skin.astype(np.float32)
     near = [blurred(one, 0.2 * half) for one in (colours * inside[..., None], inside)]
-    foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / 0.12
+    foreign = brightest(np.abs(colours - near[0] / np.maximum(near[1], 1e-6)[..., None])) / np.float32(_FOREIGN)
     ring *= np.exp(-np.square(np.minimum(odd, foreign)))  # skin goes on beyond the border, or differs as light does
     if (ring > 0.5).any():
         usual = np.median(difference[ring > 0.5], axis=0)
@@ -264,13 +267,12 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     colour = bent + carried(difference - bent, trust, _COLOUR * half)
     light, colour = (np.clip(one, -_MOST_CAST, _MOST_CAST) for one in (light, colour))
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 3)[..., None]
-    # Colours of the border, which is ears, hair and neck, reach less far in than its light does.
-    at_border, near_border = (np.exp(-depth / np.float32(reach * half)) for reach in (0.04, 0.12))
-    within = 1 - near_border
-    fade = fade * at_border + grey_of(fade)[..., None] * (near_border - at_border)
+    # What the border needs, which is beside ears, hair and neck, reaches less far in than light and colours do.
+    at_border = np.exp(-depth / np.float32(_INWARDS * half))
+    within, fade = 1 - at_border, at_border * fade
     if plain.any():  # a border of another brightness must not bleach or darken the middle
         fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
-    fade += cast + within * grey_of(light)[..., None] + (1 - at_border) * (colour - grey_of(colour)[..., None])
+    fade += cast + within * (grey_of(light) - grey_of(colour))[..., None] + within * colour
     gains = np.exp(cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
     return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
 
