@@ -563,6 +563,16 @@ def test_of_plain_skin_the_network_draws_nothing_fine(model: FrameModel, photo: 
         assert least <= np.median(change[skin]) / np.median(change[model.model.lips > 0.9]) <= most
 
 
+def test_brows_are_of_hairs_and_bare_skin_is_not(model: FrameModel) -> None:
+    side, renderer = 2 * model.model.size, model.renderer
+    skin = np.full((side, side, 3), (0.6, 0.45, 0.35), np.float32)
+    np.testing.assert_allclose(renderer._with_hairs(skin, 0.03), skin, atol=1e-3)
+    brows = renderer._hairs[1][..., None]
+    dark = skin * (1 - 0.6 * brows)
+    change = np.abs(renderer._with_hairs(dark, 0.03) - dark).mean(2)
+    assert change[brows[..., 0] > 0.9].mean() > 0.01 > 1e-6 > change[brows[..., 0] < 1e-3].max()
+
+
 def test_spots_and_pores_are_bounded(model: FrameModel, photo: Image, face: Face) -> None:
     """A face of 2,000 pixels is no pattern of blots, and in a photo without colours nothing is coloured."""
     import cv2

@@ -378,7 +378,7 @@ _AROUND, _DARKER = 0.055, 0.22
 # Depth of the deepest wrinkles, of the strength of the skin's detail, of the young and the old, lashes may be twice as
 # dark; how much less deep those beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
 # stronger than the photo's detail of the old is: a median knows little of wrinkles.
-_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.6, 4.0, 0.3
+_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.6, 4.0, 0.5
 # Years from which on people begin to be old, and are.
 _OLD = (40.0, 65.0)
 # Most detail of a forehead, of that of all skin.

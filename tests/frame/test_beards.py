@@ -51,6 +51,7 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     bare, worn = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made))
     assert worn[0] > bare[0] + 0.5 and bare[0] < SURE
     assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[8] == 1
+    assert worn[7] == pytest.approx(0.1, rel=0.35), "hairs as clear"
 
 
 def test_without_evidence_there_is_none_with_some_stubble_then_a_beard(shape: FaceShape, skin: Floats) -> None:

@@ -147,8 +147,10 @@ def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, midd
     texture[cv2.dilate(inside(pixels, (128, 128)).astype(np.uint8), np.ones((5, 5), np.uint8)) > 0] = LIP
     texture[inside(pixels, (128, 128))] = middle
     mask = frame_mask(shape.front, 128)
-    seen = read_teeth(texture, opened(shape, 0.3), mask, shape.front, big)
+    fine = texture.repeat(2, 0).repeat(2, 1)
+    seen, double = (read_teeth(one, opened(shape, 0.3), mask, shape.front, big) for one in (texture, fine))
     np.testing.assert_allclose(seen[4:], sure, atol=0.01)
+    np.testing.assert_allclose(double, seen, atol=0.03)
     grey = np.array(middle) @ [0.299, 0.587, 0.114] / 255
     wanted = grey + _COLOUR * (np.array(middle) / 255 - grey)
     np.testing.assert_allclose(seen[:3], wanted, atol=0.02)
