@@ -34,7 +34,7 @@ UNSURE, SURE = -0.6, -0.35
 # Lengths, in distances of the eyes. Where an arm leaves the face: beside the eye, and how far above and below it.
 _TEMPLE, _ARM = 0.62, (-0.32, 0.18)
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
-_UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.2
+_UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
