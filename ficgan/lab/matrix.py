@@ -19,7 +19,7 @@ from ficgan.arrays import ModelInfo
 from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.lab import readers
-from ficgan.lab.attackers import attacked, shareable, titles
+from ficgan.lab.attackers import attacked, run_identity_probe, shareable, titles
 from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
 from ficgan.lab.bench import (
     Bench,
@@ -46,7 +46,6 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
-from ficgan.lab.probe import run_identity_probe
 from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest

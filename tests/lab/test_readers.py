@@ -18,10 +18,10 @@ from ficgan.anonymizers import ANONYMIZERS, Anonymizer
 from ficgan.faces import Mesh
 from ficgan.frame import FaceShape
 from ficgan.lab import readers
+from ficgan.lab.attackers import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
 from ficgan.lab.matrix_config import SCENARIOS
 from ficgan.lab.metrics.privacy import Scores, auc
-from ficgan.lab.probe import PROBES, fit_probe, run_identity_probe, whitening
 from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant
 from ficgan.lab.results import Trial
 from ficgan.lab.run import Store
