@@ -180,6 +180,10 @@ class FaceModel(ABC):
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         """The patch that lays one face of `render` onto its photo [H,W,3], or onto a copy that others changed."""
 
+    def checked(self, made: Any) -> Any:
+        """A face of `render` as a recogniser shall read it: without cloth over it, which the source wears, too."""
+        return made
+
     @abstractmethod
     def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
         """The sources themselves as the model has them, G(E(x)): nothing is hidden."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import luminance
+from ficgan.arrays import carried, luminance
 from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.mesh import GOOD_PRESENCE, SmoothConfig, smooth_middle, with_blinks
@@ -23,7 +23,7 @@ from ficgan.frame.beards import read_beard
 from ficgan.frame.drawn import fineness, lenders_of, read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.glasses import read_glasses
-from ficgan.frame.look import Look, read_blotches, read_look, read_pores
+from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -38,11 +38,13 @@ LIGHT_BOUND = 0.5
 
 # Of `AppearanceModel.moustache`: up to the first there is one, from the second on none.
 _MOUSTACHE, _SHAVED = -0.9, -0.6
+# Blur of the skin that goes on below cloth, of the side.
+_UNDER = 0.12
 # Share of a pixel that is hair from which on a face has some before its forehead.
 _SOME_HAIR = 0.5
 # How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
 # glasses a forehead is expected too dark, so nothing lighter is.
-_PASSES, _DARK_HAIR = 2, (*compose.SKIN_LIGHT[:2], 99.0, 100.0)
+_PASSES, _DARK_HAIR = 2, (*SKIN_LIGHT[:2], 99.0, 100.0)
 
 
 class FrameModel(FaceModel):
@@ -122,6 +124,10 @@ class FrameModel(FaceModel):
         relief = np.mean([near.relief for near in places], 0).astype(np.float32)
         look = Look(*looks.mean(0).tolist())
         forehead = compose.steadied([near.forehead for near in places], row)
+        cloth = place.cloth
+        if cloth is not None:  # of who takes it off nothing is shown too early
+            shares = [0 * cloth[..., 3] if near.cloth is None else near.cloth[..., 3] for near in places]
+            cloth = np.dstack([cloth[..., :3], np.min(shares, 0)])
         place = replace(
             place,
             moment=moment,
@@ -133,6 +139,7 @@ class FrameModel(FaceModel):
             lips=lips,
             relief=relief,
             forehead=forehead,
+            cloth=cloth,
             still=False,
         )
         return replace(reading, place=place)
@@ -185,11 +192,14 @@ class FrameModel(FaceModel):
         if mesh is None or read is None or grid is None:
             return FaceReading(nothing, problem=problem)
         texture = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, grid=grid)
-        bare, covered, (code, moment) = model.uncovered(texture, read)
+        cloth = cloth_over(texture, model)
+        seen = self._skin_below(texture, cloth) if cloth.any() else texture
+        bare, covered, (code, moment) = model.uncovered(seen, read)
         moment = self._limited(moment)
-        hair, plain = self._hair(texture, bare, moment)
-        if hair.max() > _SOME_HAIR:  # dark hair is no light
-            over = 1 - colours.free_of_hair(hair)[..., None]
+        hair, plain = self._hair(seen, bare, moment)
+        over_skin = np.maximum(hair, cloth)
+        if over_skin.max() > _SOME_HAIR:  # neither dark hair nor a mask is light
+            over = 1 - colours.free_of_hair(over_skin)[..., None]
             bare = np.rint(bare + over * (255 * plain - bare)).astype(np.uint8)
             moment = model.relit(moment, bare[None])
         look = read_look(photo, read.upright[0], bare, model.mask)
@@ -197,8 +207,8 @@ class FrameModel(FaceModel):
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
         lips = colours.read_lips(pixels, self.renderer.skin, model.lips)
         glasses = read_glasses(texture, model.shape.front, model.warp)
-        relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(hair))
-        inside = bare
+        relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(over_skin))
+        inside, double = bare, texture
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
@@ -210,17 +220,26 @@ class FrameModel(FaceModel):
             w = self.network.read(bare[None], model.identity_code(code, moment.kept))
             z_id = np.concatenate([z_id, w[0]])
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
+        note = "cloth lies over nose and mouth" if cloth.any() else note
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
         mouth = read_teeth(inside, read.points[0], model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
-        beard = read_beard(texture, model.shape.front)
-        place = Place(
-            moment, bare, look, read_gaze(mesh.points), mouth, glasses, moustache, beard, lips, relief, forehead, hair
-        )
+        beard = read_beard(seen, model.shape.front)
+        gaze = read_gaze(mesh.points)
+        place = Place(moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, relief, forehead, hair)
+        if cloth.any():
+            share = compose.stretched(cloth[..., None], len(double) // model.size).reshape(*double.shape[:2], 1)
+            place = replace(place, cloth=np.concatenate([double / np.float32(255), share], 2))
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
+
+    def _skin_below(self, texture: Image, cloth: Floats) -> Image:
+        """A texture [R,R,3] whose skin goes on below cloth."""
+        skin = (cloth == 0) & (self.model.not_skin < 0.5) & (self.model.mask > 0.9)
+        under = carried(texture.astype(np.float32), skin.astype(np.float32), _UNDER * self.model.size)
+        return np.rint(texture + cloth[..., None] * (under - texture)).astype(np.uint8)
 
     def _limited(self, moment: Moment) -> Moment:
         limit = self.config.limit
@@ -235,12 +254,12 @@ class FrameModel(FaceModel):
         brow = float(model.shape.front[[105, 334], 1].min())
         row, mask = int((brow - LO[1]) / model.warp.step[1]), self.renderer.mask(1.0)
         plain = self._usual(texture, moment)
-        found = compose.hair_over(texture, plain, mask, row)
+        found = hair_over(texture, plain, mask, row)
         for _ in range(_PASSES):
             below = bare.copy()
             below[:row] = np.rint(255 * plain[:row])
             plain = self._usual(texture, model.relit(moment, below[None]))
-        return np.maximum(found, compose.hair_over(texture, plain, mask, row, _DARK_HAIR)), plain
+        return np.maximum(found, hair_over(texture, plain, mask, row, _DARK_HAIR)), plain
 
     def _usual(self, texture: Image, moment: Moment) -> Floats:
         """An average face in the light of a moment, in the surroundings of a texture: float32 [R,R,3]."""
@@ -293,7 +312,7 @@ class FrameModel(FaceModel):
             "is, whether there is a beard, where, of which colour and how clear its hairs are, how bright and of "
             "which colour the inside of the mouth is, and part of the outline of the head"
             f"{stay}. The forehead keeps its smooth colours, and "
-            "hair before it stays. "
+            "hair before it stays, and so does cloth over nose and mouth. "
             f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
             "knows the seed a little about it."
         )
@@ -379,6 +398,9 @@ class FrameModel(FaceModel):
             pores=renderer.pores if made.new and place.look.pores else None,
             source=place.moment.read.points[0] if made.new else None,
         )
+
+    def checked(self, made: Any) -> Any:
+        return made if made.below is None else replace(made, texture=made.below)
 
     def reconstruct(self, readings: Sequence[FaceReading]) -> list[Any]:
         """The sources themselves as the model has them, for figures of the model: nothing is hidden."""

@@ -261,7 +261,13 @@ class Photos:
         ]
         if self.recognizer is None or not readable:
             return
-        again = self.recognizer.embed(out, np.stack([job.face.landmarks for job, _ in readable]))
+        shown = out
+        for job, _ in readable:
+            made = None if job.generated is None else self.face_model.checked(job.generated)
+            if job.reading is not None and made is not job.generated:
+                shown = shown.copy()
+                self.face_model.paste(shown, job.reading, made, mask_scale=self.hiding.mask_scale).onto(shown)
+        again = self.recognizer.embed(shown, np.stack([job.face.landmarks for job, _ in readable]))
         for (job, before), after in zip(readable, again, strict=True):
             share = match_share(job.kind)
             job.result.distance = float(self.recognizer.distance(before, after)) / share

@@ -23,9 +23,6 @@ Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
-# Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
-# light, that skin has, and that it does not have.
-SKIN_LIGHT, _SKIN_HUE = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375)
 # Share of a patch over which the far edge of a turned face fades.
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
@@ -36,8 +33,6 @@ _REACH, _CELLS = 24.0, 32
 _ALONG = 6.0
 # Pixels of a patch that are computed at once.
 _AT_ONCE = 1 << 18
-# Difference from skin, in [0,1], at which what lies on a forehead is taken for hair.
-HAIR = 0.15
 # Side of the upright picture in which a forehead is looked for, one pixel a unit, and where upright (0, 0) lies.
 HEAD_SIDE, HEAD_SHIFT = 144, (8.0, 58.0)
 # Mesh points at the top of the brows, and on cheeks that glasses and beards leave free.
@@ -116,44 +111,6 @@ def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """The least and the greatest x and y of a field [R,R,2]."""
     channels = field[..., 0], field[..., 1]  # one by one: a reduction over pairs is ten times as slow
     return np.array([channel.min() for channel in channels]), np.array([channel.max() for channel in channels])
-
-
-def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: Sequence[float] = SKIN_LIGHT) -> Floats:
-    """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
-
-    Args:
-        expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
-        brow: row of the frame above which this is looked for.
-        light: shares of the expected light: darker than the first is no skin, between the second and the third is skin,
-            lighter than the fourth is none.
-    """
-    import cv2
-
-    rows = np.arange(len(mask), dtype=np.float32)[:, None]
-    high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
-    seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
-    other = brightest(np.abs(seen - expected)) / HAIR
-    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow), light)
-    found = (np.clip(2 * other - 1.5, 0, 1) * unlike * high * (mask > 0.02)).astype(np.float32)
-    count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
-    edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
-    reaches = np.zeros(count, bool)
-    reaches[np.unique(label[edge])] = True
-    reaches[0] = False
-    found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
-    out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
-    return out
-
-
-def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float]) -> Floats:
-    """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has."""
-    grey = grey_of(seen)
-    tints = seen / np.maximum(grey, 0.02)[..., None]
-    share = grey / np.maximum(grey_of(expected), 0.02)
-    share /= max(float(np.median(share[face])), 0.02)
-    hue = brightest(np.abs(tints - np.median(tints[face], axis=0)))
-    levels = [np.interp(share, light, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
-    return np.asarray(np.max(levels, axis=0), np.float32)
 
 
 def paste_texture(

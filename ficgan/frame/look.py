@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, luminance
+from ficgan.arrays import LUMA, brightest, grey_of, luminance
 from ficgan.faces.crops import invert, transform_points
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import HI, LO
@@ -33,6 +33,19 @@ _FINEST, _PORES = 4, (0.8, 2.0)
 # Length and width of hairs, size of their curls, and how far these bend them, pixels of a fine picture; directions of
 # those of brows at their left and right ends.
 _HAIR, _HAIR_WIDTH, _CURL, _CURLED, _BROW_HAIRS = 13, 2.0, 6.0, 3.0, ((174, 130), (50, 6))
+
+
+# Light that skin has beside what is expected, and that no skin has, on either side; differences of hue, relative to the
+# light, that skin has, and that it does not have; difference, in [0,1], at which what lies on a forehead is hair.
+SKIN_LIGHT, _SKIN_HUE, _HAIR_APART = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375), 0.15
+# Cloth. Mesh points of skin between the eyes and on the lids, on the forehead, and of places that cloth covers; corners
+# of what shows features, and lower lids; half of the window at a point, pixels. Differences that skin does not have, in
+# logarithms: of hue, of light that is more, and less; share of them from which on it is cloth. How much lighter a
+# forehead is than dark glasses; the least and the greatest redness and yellowness of skin. Correlation with a face, and
+# deviation of light, from which on it is no cloth.
+_EYES_SKIN, _FOREHEAD, _BELOW = (9, 168, 27, 257), (151, 108, 337), ((4,), (13, 14), (205, 425), (199, 200))
+_BOX, _HALF, _OTHER, _CLOTH = (50, 280, 5, 18, 145, 374), 3, (0.3, 1.5, 0.5), 0.8
+_DARK_GLASSES, _OF_SKIN, _FACE, _ROUGH = 0.8, ((0.12, 0.05), (0.75, 0.8)), 0.3, 0.4
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,85 @@ def grain_of(shape: tuple[int, int], look: Look, seed: int) -> Floats:
         noise = cv2.GaussianBlur(noise, (0, 0), 0.5 * look.coarse)
         noise /= float(noise.std()) + 1e-6
     return np.float32(min(look.grain, MOST_GRAIN)) * noise
+
+
+def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: Sequence[float] = SKIN_LIGHT) -> Floats:
+    """Share of each pixel [R,R] that is hair or a hat before the forehead and stays: it reaches the mask's upper edge.
+
+    Args:
+        expected: float32 [R,R,3] in [0,1], an average face in the light of the source.
+        brow: row of the frame above which this is looked for.
+        light: shares of the expected light: darker than the first is no skin, between the second and the third is skin,
+            lighter than the fourth is none.
+    """
+    import cv2
+
+    rows = np.arange(len(mask), dtype=np.float32)[:, None]
+    high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
+    seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
+    other = brightest(np.abs(seen - expected)) / _HAIR_APART
+    unlike = _unlike_skin(seen, expected, (mask > 0.9) & (rows > brow), light)
+    found = (np.clip(2 * other - 1.5, 0, 1) * unlike * high * (mask > 0.02)).astype(np.float32)
+    count, label = cv2.connectedComponents((found > 0.3).astype(np.uint8))
+    edge = (mask > 0.02) & (mask < 0.5) & (high > 0)
+    reaches = np.zeros(count, bool)
+    reaches[np.unique(label[edge])] = True
+    reaches[0] = False
+    found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
+    out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
+    return out
+
+
+def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float]) -> Floats:
+    """How much each pixel [R,R] is darker or lighter than light makes skin, or of another hue than the `face` has."""
+    grey = grey_of(seen)
+    tints = seen / np.maximum(grey, 0.02)[..., None]
+    share = grey / np.maximum(grey_of(expected), 0.02)
+    share /= max(float(np.median(share[face])), 0.02)
+    hue = brightest(np.abs(tints - np.median(tints[face], axis=0)))
+    levels = [np.interp(share, light, (1, 0, 0, 1)), np.interp(hue, _SKIN_HUE, (0, 1))]
+    return np.asarray(np.max(levels, axis=0), np.float32)
+
+
+def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
+    """Share of each pixel [R,R] of a texture [R,R,3] that is a mask or a scarf over nose and mouth; 0 where none is.
+
+    It is of another colour than the skin around the eyes, and shows no features of a face.
+    """
+    import cv2
+
+    logs = np.log(cv2.GaussianBlur(texture, (0, 0), 1.0).astype(np.float32) / np.float32(255) + np.float32(0.03))
+    light = logs @ LUMA
+    planes = np.dstack([light, logs[..., 0] - logs[..., 1], logs[..., 1] - logs[..., 2]])
+
+    def at(marks: Sequence[int]) -> NDArray[np.int64]:
+        return np.rint((model.shape.front[list(marks)] - LO) / model.warp.step).astype(int)
+
+    def around(marks: Sequence[int]) -> Floats:
+        parts = [planes[y - _HALF : y + _HALF + 1, x - _HALF : x + _HALF + 1].reshape(-1, 3) for x, y in at(marks)]
+        return np.asarray(np.median(np.concatenate(parts), axis=0))
+
+    def other(apart: Floats) -> Floats:
+        hue = np.hypot(apart[..., 1], apart[..., 2]) / _OTHER[0]
+        return np.maximum(hue, np.where(apart[..., 0] > 0, apart[..., 0] / _OTHER[1], -apart[..., 0] / _OTHER[2]))
+
+    none, skin = np.zeros(light.shape, np.float32), around(_EYES_SKIN)
+    below = np.array([around(marks) for marks in _BELOW])
+    if around(_FOREHEAD)[0] > skin[0] + _DARK_GLASSES or other(below - skin).min() < _CLOTH:
+        return none
+    if ((below[:, 1:] > _OF_SKIN[0]) & (below[:, 1:] < _OF_SKIN[1])).all(1).mean() > 0.5:  # skin, unlike dark glasses
+        return none
+    (left, _), (right, _), (_, top), (_, low), *lids = at(_BOX)
+    usual = np.log(np.maximum(luminance(model.neutral_texture(np.zeros(model.code_size, np.float32))), 0) + 0.03)
+    shown = [cv2.GaussianBlur(one, (0, 0), 1.2) - cv2.GaussianBlur(one, (0, 0), 8) for one in (light, usual)]
+    seen, face = (one[top : low + 4, left:right].ravel() for one in shown)
+    if seen.std() > _ROUGH or np.corrcoef(seen, face)[0, 1] > _FACE:
+        return none
+    found = (other(planes - skin) > _CLOTH).astype(np.uint8)
+    found[: max(y for _, y in lids) + 2] = 0  # eyes never stay
+    found = cv2.morphologyEx(found, cv2.MORPH_CLOSE, np.ones((7, 7), np.uint8))
+    _, label = cv2.connectedComponents(found)
+    return cv2.GaussianBlur((label == label[low, (left + right) // 2]).astype(np.float32) * found, (0, 0), 0.8)
 
 
 @cache

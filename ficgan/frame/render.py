@@ -66,6 +66,8 @@ class Place:
         beard: float32 [9] of `read_beard`.
         lips, relief: float32 [3] of `read_lips`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
+        cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
+            again; None: there is none.
         still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
     """
 
@@ -81,6 +83,7 @@ class Place:
     relief: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
+    cloth: Floats | None = None
     still: bool = True
 
 
@@ -94,7 +97,7 @@ class Row:
         noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
         lot: in [0,1), by which a lender of detail is drawn.
         first, last: layers that are new; none where last < first.
-        bare: whether hair before the forehead is drawn over.
+        bare: whether hair before the forehead, and cloth, are drawn over.
     """
 
     code: Floats
@@ -113,7 +116,8 @@ class Row:
 class NewFace:
     """A face in the frame: texture [R,R,3] in [0,1], or [2R,2R,3] of a large one, and its mesh in upright units.
 
-    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's.
+    `hair` [R,R] is how much of the source stays; `new`, whether it is another face than the source's; `below`, the
+    texture below cloth that is worn again.
     """
 
     texture: Floats
@@ -121,6 +125,7 @@ class NewFace:
     grid: Floats
     hair: Floats | float = 0.0
     new: bool = True
+    below: Floats | None = None
 
 
 class FaceRenderer:
@@ -303,7 +308,9 @@ class FaceRenderer:
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
     def _drawn(self, row: Row, place: Place, made: NewFace) -> NewFace:
-        """A face with eyes and teeth as far as they are new, and with glasses where the source wears some."""
+        """A face with eyes and teeth as far as they are new, and with glasses and cloth where the source wears some."""
+        import cv2
+
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
@@ -328,7 +335,11 @@ class FaceRenderer:
             )
         drawn = _greyed(drawn - made.texture, moment)
         texture = made.texture + self._share(taken) * drawn
-        return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp))
+        texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp)
+        if place.cloth is None or row.bare:
+            return replace(made, texture=texture)
+        cloth = cv2.resize(place.cloth, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)
+        return replace(made, texture=texture + cloth[..., 3:] * (cloth[..., :3] - texture), below=texture)
 
     @cached_property
     def detail_writer(self) -> DetailWriter | None:
