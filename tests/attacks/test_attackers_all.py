@@ -10,30 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stand_ins import faces_of, random_faces
 
-from ficgan.lab.attacks import Pairs, Reverser
+from ficgan.lab.attacks import Pairs, Reverser, restoration
 from ficgan.lab.attacks.base import MeanFace
 from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
-from ficgan.lab.attacks.restoration import (
-    BicubicResampling,
-    InterpolateGrey,
-    LearnPermutation,
-    LinearResampling,
-    Ridge,
-    Wavelet,
-)
 
-EVERY: list[Reverser] = [
-    BicubicResampling(),
-    InterpolateGrey(),
-    LearnPermutation(),
-    LinearResampling(),
-    MeanFace(),
-    RichardsonLucy(),
-    Ridge(),
-    Wavelet(),
-    Wiener(),
-    WienerBlind(),
-]
+RESTORED = ["BicubicResampling", "InterpolateGrey", "LearnPermutation", "LinearResampling", "Ridge", "Wavelet"]
+EVERY: list[Reverser] = [getattr(restoration, name)() for name in RESTORED]
+EVERY += [MeanFace(), RichardsonLucy(), Wiener(), WienerBlind()]
 ids = [one.name for one in EVERY]
 
 

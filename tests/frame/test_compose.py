@@ -12,8 +12,8 @@ from ficgan.faces import Paste, invert, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import LO, FaceShape, Readings, Warp
 from ficgan.frame.colours import matched_border, plainer
-from ficgan.frame.compose import hair_over, paste_texture, read_texture
-from ficgan.frame.look import Look, no_sharper, read_look, sharpness_of
+from ficgan.frame.compose import paste_texture, read_texture
+from ficgan.frame.look import Look, hair_over, no_sharper, read_look, sharpness_of
 from ficgan.frame.parts import frame_mask
 
 Floats = NDArray[np.float32]
