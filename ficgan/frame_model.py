@@ -111,36 +111,24 @@ class FrameModel(FaceModel):
         if reading.problem:
             return reading
         window = _unbroken([None if reading.problem else reading for reading in readings], at)
-        row, places = window.index(reading), [near.place for near in window]
+        row, places = window.index(reading), _dressed([near.place for near in window])
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
-        place: Place = reading.place
-        moment = replace(place.moment, light=light[None])
-        mouth = np.mean([near.mouth for near in places], 0).astype(np.float32)
-        glasses = np.median([near.glasses for near in places], 0).astype(np.float32)
-        moustache = float(np.mean([near.moustache for near in places]))
-        beard = np.mean([near.beard for near in places], 0).astype(np.float32)
-        lips = np.mean([near.lips for near in places], 0).astype(np.float32)
-        relief = np.mean([near.relief for near in places], 0).astype(np.float32)
-        look = Look(*looks.mean(0).tolist())
-        forehead = compose.steadied([near.forehead for near in places], row)
-        cloth = place.cloth
-        if cloth is not None:  # of who takes it off nothing is shown too early
-            shares = [0 * cloth[..., 3] if near.cloth is None else near.cloth[..., 3] for near in places]
-            cloth = np.dstack([cloth[..., :3], np.min(shares, 0)])
+        place: Place = places[row]
+        means = {
+            name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
+            for name in ("mouth", "beard", "lips", "relief")
+        }
         place = replace(
             place,
-            moment=moment,
-            look=look,
-            mouth=mouth,
-            glasses=glasses,
-            moustache=moustache,
-            beard=beard,
-            lips=lips,
-            relief=relief,
-            forehead=forehead,
-            cloth=cloth,
+            moment=replace(place.moment, light=light[None]),
+            look=Look(*looks.mean(0).tolist()),
+            glasses=np.median([near.glasses for near in places], 0).astype(np.float32),
+            moustache=float(np.mean([near.moustache for near in places])),
+            forehead=compose.steadied([near.forehead for near in places], row),
+            cloth=None,
             still=False,
+            **means,
         )
         return replace(reading, place=place)
 
@@ -440,3 +428,19 @@ def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:
     first = max((n + 1 for n in range(at) if rows[n] is None), default=0)
     last = min((n for n in range(at, len(rows)) if rows[n] is None), default=len(rows))
     return list(rows[first:last])
+
+
+def _dressed(places: list[Place]) -> list[Place]:
+    """Readings of consecutive frames, of which all are read as wearing a mask, or none, as most are.
+
+    It is drawn over: the check of a film reads what is published, and would know a face by its mask.
+    """
+    worn = [place for place in places if place.cloth is not None]
+    if 2 * len(worn) <= len(places):
+        return places
+    out = []
+    for n, own in enumerate(places):
+        other = min(worn, key=lambda one: abs(places.index(one) - n)) if own.cloth is None else own
+        moment = replace(other.moment, read=own.moment.read, numbers=own.moment.numbers)
+        out.append(replace(other, moment=moment, gaze=own.gaze, forehead=own.forehead))
+    return out

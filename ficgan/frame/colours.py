@@ -26,7 +26,7 @@ _FEATURES = 1 / 16
 _SPOTS = 0.035
 # Blurs of the light and of the colours that skin takes over from the source, and of those at the border, and how far
 # these reach inwards, of the side.
-_LIGHT, _COLOUR, _NEAR_BORDER, _INWARDS = 0.15, 0.04, 0.05, 0.04
+_LIGHT, _COLOUR, _NEAR_BORDER, _INWARDS = 0.15, 0.08, 0.05, 0.04
 # Differences, in logarithms, that are no light, and at the border; of a colour there, from skin; most that light
 # changes.
 _ODD_LIGHT, _ODD, _FOREIGN, _MOST_CAST = 0.8, 0.2, 0.12, 0.7

@@ -334,7 +334,6 @@ class Identities:
         """Draw a face alone, into its `paste`, and read it."""
         assert identity.styles is not None
         made = self._model.render(identity.styles, [face.reading])[0]
-        made = self._model.checked(made)
         face.paste = self._model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
         return self._read(face, identity)[1]
 
@@ -351,8 +350,8 @@ class Identities:
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.reading for face in pending]), strict=True):
-                face.made, shown = made, model.checked(made)
-                face.paste = model.paste(face.frame.image, face.reading, shown, mask_scale=self._mask_scale)
+                face.made = made
+                face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
             # A person the gate still knows gets another face, and all their faces of this chunk are made again.
             known = self._recognised(faces)
             self.replace(known)
@@ -368,8 +367,7 @@ class Identities:
         """
         paste = face.paste
         assert paste is not None
-        same = self._model.checked(face.made) is face.made
-        if not same or not np.array_equal(paste.region(out), paste.region(paste.photo)):
+        if not np.array_equal(paste.region(out), paste.region(paste.photo)):
             paste = self._model.paste(out, face.reading, face.made, mask_scale=self._mask_scale)
         paste.onto(out, kept=kept)
         return paste
