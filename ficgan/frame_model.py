@@ -127,7 +127,7 @@ class FrameModel(FaceModel):
             moustache=float(np.mean([near.moustache for near in places])),
             forehead=compose.steadied([near.forehead for near in places], row),
             cloth=None,
-            still=False,
+            still=place.still and len(places) == 1,  # as a survey tries it
             **means,
         )
         return replace(reading, place=place)
