@@ -53,7 +53,7 @@ from ficgan import Deidentifier
 deid = Deidentifier.from_pretrained(seed=1)
 photo, film, out = sys.argv[1:]
 results = [deid(photo), deid(Image.open(photo)), deid(np.asarray(Image.open(photo)))]
-assert [face.action for result in results for face in result.faces] == ["generated"] * 3
+assert [face.action in ("generated", "retried") for result in results for face in result.faces] == [True] * 3
 assert all((result.image == results[0].image).all() for result in results)
 done = deid.process_video(film, out, end=0.1)
 assert done.tracks == 1 and done.reidentified == 0
