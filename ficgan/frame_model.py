@@ -127,7 +127,7 @@ class FrameModel(FaceModel):
             moustache=float(np.mean([near.moustache for near in places])),
             forehead=compose.steadied([near.forehead for near in places], row),
             cloth=None,
-            still=place.still and len(places) == 1,  # as a survey tries it
+            still=False,
             **means,
         )
         return replace(reading, place=place)
@@ -219,8 +219,8 @@ class FrameModel(FaceModel):
         gaze = read_gaze(mesh.points)
         place = Place(moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, relief, forehead, hair)
         if cloth.any():
-            share = compose.stretched(cloth[..., None], len(double) // model.size).reshape(*double.shape[:2], 1)
-            place = replace(place, cloth=np.concatenate([double / np.float32(255), share], 2))
+            share = compose.stretched(cloth, len(double) // model.size)
+            place = replace(place, cloth=np.dstack([double / np.float32(255), share]))
         return FaceReading(z_id, place, "", note, doubt, *_outlined(mesh))
 
     def _skin_below(self, texture: Image, cloth: Floats) -> Image:
@@ -293,14 +293,13 @@ class FrameModel(FaceModel):
         record["choices"] = self.config.choices
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
-            " z_non holds expression (six numbers), head pose, gaze, light and, "
-            "coarsely, colours, the colour of the lips, sharpness, how strong the relief of the face's parts, its "
-            "shine, wrinkles, lashes, pores and blotches of skin are, where, how clearly and in which colour glasses "
-            "meet the face, whether and in which colour they are dark, whether there is a moustache and how dark it "
-            "is, whether there is a beard, where, of which colour and how clear its hairs are, how bright and of "
-            "which colour the inside of the mouth is, and part of the outline of the head"
-            f"{stay}. The forehead keeps its smooth colours, and "
-            "hair before it stays, and so does cloth over nose and mouth. "
+            " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
+            "lips, sharpness, how strong the relief of the face's parts, its shine, wrinkles, lashes, pores and "
+            "blotches of skin are, where, how clearly and in which colour glasses meet the face, whether and in which "
+            "colour they are dark, whether there is a moustache and how dark it is, whether there is a beard, where, "
+            "of which colour and how clear its hairs are, how bright and of which colour the inside of the mouth is, "
+            f"and part of the outline of the head{stay}. The forehead keeps its smooth colours. Hair before it, and "
+            "cloth over nose and mouth, stay. "
             f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
             "knows the seed a little about it."
         )
@@ -431,9 +430,9 @@ def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:
 
 
 def _dressed(places: list[Place]) -> list[Place]:
-    """Readings of consecutive frames, of which all are read as wearing a mask, or none, as most are.
+    """Readings of consecutive frames. Where most have cloth over the mouth, the others are read as the nearest of them.
 
-    It is drawn over: the check of a film reads what is published, and would know a face by its mask.
+    Films do not show the cloth itself: their check reads what is published, and would know a face by its mask.
     """
     worn = [place for place in places if place.cloth is not None]
     if 2 * len(worn) <= len(places):

@@ -60,7 +60,12 @@ _UNTOUCHED = 0.005
 
 def read_lips(texture: Floats, skin: Indices, lips: Floats) -> Floats:
     """Colour of the lips, less that of the skin: float32 [3], logarithms. `lips` [R,R] is 1 on them."""
-    return _beside_skin(texture, np.log(np.maximum(texture.reshape(-1, 3)[skin], 0) + np.float32(_BLACK)), lips)
+    import cv2
+
+    mouth = cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7]
+    both = (np.log(np.maximum(part, 0) + np.float32(_BLACK)) for part in (mouth, texture.reshape(-1, 3)[skin]))
+    of_lips, of_skin = (np.median(logs, axis=0) for logs in both)
+    return np.asarray(of_lips - of_skin, np.float32)
 
 
 def with_lips(texture: Floats, wanted: Floats, skin: Indices, lips: Floats) -> Floats:
@@ -93,15 +98,6 @@ def no_brighter(texture: Floats, photo: Image, skin: Indices) -> Floats:
     over = np.maximum(light / max(most * np.float32(_SHOULDER), np.float32(_BLACK)), 1)
     room = np.float32(1 / _SHOULDER - 1)
     out: Floats = texture * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
-    return out
-
-
-def _beside_skin(texture: Floats, pixels: Floats, lips: Floats) -> Floats:
-    """Logarithms [3] of the colour of lips less that of skin, whose logarithms are `pixels` [N,3]."""
-    import cv2
-
-    mouth = np.maximum(cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7], 0)
-    out: Floats = np.median(np.log(mouth + np.float32(_BLACK)), axis=0) - np.median(pixels, axis=0)
     return out
 
 

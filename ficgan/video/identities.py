@@ -333,7 +333,7 @@ class Identities:
     def _ratio(self, face: FilmFace, identity: FilmIdentity) -> float:
         """Draw a face alone, into its `paste`, and read it."""
         assert identity.styles is not None
-        made = self._model.render(identity.styles, [face.reading])[0]
+        made = self._model.checked(self._model.render(identity.styles, [face.reading])[0])
         face.paste = self._model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
         return self._read(face, identity)[1]
 

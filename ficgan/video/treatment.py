@@ -145,7 +145,7 @@ def survey(
                 readable = not model.problem(one.face, mesh)
                 seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
             if one.person in identities.people and seen.readable[row] and seen.is_due(row):
-                face = FilmFace(frame, one, model.steadied(model.see([(frame.image, one.face)], [mesh]), 0))
+                face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
                 passes, near = identities.tried(face)
                 seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
                 if not passes:
