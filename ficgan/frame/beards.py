@@ -44,6 +44,8 @@ _MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.8, 0.6)
 _DIRECTIONS = (60, 120)
 # Evidence from which on there is stubble, and all of it; how dark it may be, and how clear its hairs, of a beard's.
 _STUBBLE, _DARKEST, _FINE = (-1.4, -0.9), 0.3, 0.5
+# The lightest hairs, of a beard's colour, where skin is darker; how strong lighter ones of stubble are, of the darker.
+_LIGHTEST, _LIT = np.float32(1.2), 0.3
 # Steps of `BeardReader.hairs` in a logarithm.
 HAIR_UNIT = 64.0
 
@@ -216,9 +218,12 @@ def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> 
         wanted = (colour, colour + lighter)
         beside = [goal - np.median(own[zone], axis=0) for goal, zone in zip(wanted, zones, strict=True)]
         darker = np.clip(beside, -_DARKEST, 0)
-        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * fine)[..., None]
+        dark = np.minimum(fine, np.float32(_LIT) * fine)
+        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * dark)[..., None]
         texture = texture * np.exp((stubble * _usual(side))[..., None] * change).astype(np.float32)
     cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
-    new = np.exp(colour + jaw[:, None] * lighter + light[..., None]) - np.float32(_BLACK)
-    out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
+    usual = np.exp(colour + jaw[:, None] * lighter) - np.float32(_BLACK)
+    most = np.maximum(np.minimum(texture, 1), _LIGHTEST * usual)  # hairs that shine are no lighter than skin
+    new = (usual + np.float32(_BLACK)) * np.exp(light[..., None]) - np.float32(_BLACK)
+    out: Floats = texture + cover[..., None] * (np.clip(new, 0, most) - texture)
     return out

@@ -27,6 +27,8 @@ _COARSE = 96
 _FADE = 0.04
 # Half of the widest gap that is filled, cells of the grid.
 _GAP = 5
+# Step between neighbours' places in the frame, of the median one, from which on there is a fold between them.
+_TORN = 6.0
 # Units around a face over which its surroundings move with the outline; cells of the grid on which that is computed.
 _REACH, _CELLS = 24.0, 32
 # Units by which points of the outline reach along it.
@@ -216,6 +218,7 @@ class _PlacedTexture:
 
         scale = np.float32((len(self._texture) - 1) / (self._side - 1))
         new: Any = cv2.remap(self._texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        new = _without_tears(new, u, v)
         return shaded(new, np.float32(amount) * self._pattern(u, v)) if amount else new
 
     def _pattern(self, u: Floats, v: Floats) -> Floats:
@@ -266,6 +269,23 @@ def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floa
     depth = cv2.distanceTransform((share > 0.05).astype(np.uint8) & closed, cv2.DIST_L2, 3)
     fade = max(_FADE * max(at.shape[:2]), 1.0)
     return at, cv2.GaussianBlur(np.clip(depth / fade, 0, 1), (0, 0), 0.7)
+
+
+def _without_tears(colours: Floats, u: Floats, v: Floats) -> Floats:
+    """Colours [h,w,3] that go over into one another at a fold, where the frame's places [h,w] jump."""
+    import cv2
+
+    steps = np.zeros(u.shape, np.float32)
+    for place in (u, v):
+        for axis in (0, 1):
+            step = np.abs(np.diff(place, axis=axis, prepend=place.take([0], axis)))
+            steps = np.maximum(steps, step)
+    torn = (steps > _TORN * np.median(steps)).astype(np.uint8)
+    if not torn.any():
+        return colours
+    width = float(cv2.distanceTransform(torn, cv2.DIST_L2, 3).max())
+    share: Any = cv2.GaussianBlur(cv2.dilate(torn, np.ones((3, 3), np.uint8)).astype(np.float32), (0, 0), 0.7)
+    return colours + share[..., None] * (carried(colours, 1 - torn.astype(np.float32), width) - colours)
 
 
 def _patch(photo: Image, upright: Doubles, points: Doubles, forehead: Forehead | None) -> tuple[int, int, int, int]:
