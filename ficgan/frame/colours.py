@@ -36,9 +36,9 @@ _PASSES, _STIFF = 3, 0.01
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
-# Steps of light by which a photo without colours is tinted. Share of skin that is not the brightest; of the light of
-# that, from which on what is brighter is dimmed.
-_TINTS, _BRIGHTEST, _SHOULDER = 16, 0.995, 0.85
+# Steps of light by which a photo without colours is tinted. Shares of skin that are no brighter than the levels that
+# are compared, and how much the steps between these are narrowed and widened.
+_TINTS, _LEVELS, _GAINS = 16, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), (0.7, 1.5)
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -91,14 +91,17 @@ def tinted(texture: Floats, photo: Image) -> Floats:
     return out.astype(np.float32)
 
 
-def no_brighter(texture: Floats, photo: Image, skin: Indices) -> Floats:
-    """A texture nowhere much brighter than the brightest skin of the photo: light that is guessed may burn out."""
-    most = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _BRIGHTEST) / np.float32(255)
-    light = luminance(texture)
-    over = np.maximum(light / max(most * np.float32(_SHOULDER), np.float32(_BLACK)), 1)
-    room = np.float32(1 / _SHOULDER - 1)
-    out: Floats = texture * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
-    return out
+def lit_as(texture: Floats, photo: Image, skin: Indices) -> Floats:
+    """A texture whose skin has as much of each brightness as a photo's: light that is guessed is dull, or burns out."""
+    own = np.log(np.maximum(luminance(texture), 0) + np.float32(_BLACK))
+    seen = np.log(luminance(photo.reshape(-1, 3)[skin]) / np.float32(255) + np.float32(_BLACK))
+    have, want = (np.quantile(one, _LEVELS) for one in (own.ravel()[skin], seen))
+    steps = np.diff(have)
+    want = np.concatenate([want[:1], want[0] + np.cumsum(np.clip(np.diff(want), _GAINS[0] * steps, _GAINS[1] * steps))])
+    change = np.interp(own, have, want - have)
+    middle = np.interp(np.median(own.ravel()[skin]), have, want - have)
+    out: Floats = (texture + np.float32(_BLACK)) * np.exp(change - middle)[..., None] - np.float32(_BLACK)
+    return out.astype(np.float32)
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:

@@ -50,6 +50,8 @@ _DARKEST_BROWS, _LIGHTEST_BROWS = (0.05, -0.1, -0.6, -0.45, -0.1, 0.0), (0.6, 0.
 _MOST_CONTRAST = 0.45
 # New faces whose lenders are remembered: more than a film shows at once.
 REMEMBERED = 256
+# Share of a pixel that is hair or a beard from which on it is not compared as skin.
+_SOME = 0.3
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
 
@@ -228,7 +230,8 @@ class FaceRenderer:
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         if taken is not None:
             made = colours.with_lips(texture, place.lips, self.skin, model.lips)
-            made = colours.no_brighter(made, place.texture, self.skin)
+            bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
+            made = colours.lit_as(made, place.texture, bare)
             texture = texture + self._share(taken) * (made - texture)
             if moment.grey[0]:
                 texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
