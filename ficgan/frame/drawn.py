@@ -489,7 +489,7 @@ def lent_detail(
 
 
 # Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
-_FITTED, _FITTED_EYES = 1.4, 3.0
+_FITTED, _FITTED_EYES = 4.0, 3.0
 
 
 def most_fitted(fine: float, places: FinePlaces) -> Floats:
