@@ -369,6 +369,9 @@ def with_teeth(
 
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
+# Blur along a forehead that leaves its wrinkles; the deepest of the young and of the old, and the most of what lies
+# beside them, of the strength of the skin's detail.
+_ACROSS, _WRINKLES, _BESIDE = 6.0, (1.5, 9.5), 0.8
 # The same of the blur whose colours detail has.
 _TINT = 4.0
 # Luminance that is added to light: what is nearly black has no relief.
@@ -469,7 +472,7 @@ def lent_detail(
     darker = np.maximum(_tone(small, light) - lender.tone, 0)
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
     fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
-    added = lender.relief * fits * _resized(light, len(grey))
+    added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)
     limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)
@@ -485,6 +488,18 @@ def lent_detail(
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
     most_deep += places.around_eyes * np.float32(max(lash_deep - skin_deep, 0))
     out: Floats = most_deep * np.tanh(gain * added / most_deep)
+    return out
+
+
+def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
+    """A lender's relief [n,n] without hair over its forehead: wrinkles lie across it, and strands do not."""
+    import cv2
+
+    usual = np.float32(np.median(np.abs(relief.ravel()[places.skin])) / 0.6745) + np.float32(1e-6)
+    across: Any = cv2.GaussianBlur(relief, (0, 0), _ACROSS, sigmaY=_FINE / 4)
+    deep, rest = (usual * np.float32(part) for part in (_WRINKLES[0] + old * np.diff(_WRINKLES)[0], _BESIDE))
+    plain = deep * np.tanh(across / deep) + rest * np.tanh((relief - across) / rest)
+    out: Floats = relief + places.on_forehead * (plain - relief)
     return out
 
 
