@@ -36,9 +36,9 @@ _PASSES, _STIFF = 3, 0.01
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
-# Steps of light by which a photo without colours is tinted. Shares of skin that are no brighter than the levels that
-# are compared, and how much the steps between these are narrowed and widened.
-_TINTS, _LEVELS, _GAINS = 16, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), (0.7, 1.5)
+# Steps of light by which a photo without colours is tinted. Blur of the light that is around a place, of the side;
+# shares of skin that are no brighter than levels that are compared; how much steps between these become, and at most.
+_TINTS, _SHADE, _LEVELS, _GAINS = 16, 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), (0.7, 1.5)
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -92,15 +92,21 @@ def tinted(texture: Floats, photo: Image) -> Floats:
 
 
 def lit_as(texture: Floats, photo: Image, skin: Indices) -> Floats:
-    """A texture whose skin has as much of each brightness as a photo's: light that is guessed is dull, or burns out."""
-    own = np.log(np.maximum(luminance(texture), 0) + np.float32(_BLACK))
-    seen = np.log(luminance(photo.reshape(-1, 3)[skin]) / np.float32(255) + np.float32(_BLACK))
-    have, want = (np.quantile(one, _LEVELS) for one in (own.ravel()[skin], seen))
-    steps = np.diff(have)
-    want = np.concatenate([want[:1], want[0] + np.cumsum(np.clip(np.diff(want), _GAINS[0] * steps, _GAINS[1] * steps))])
-    change = np.interp(own, have, want - have)
-    middle = np.interp(np.median(own.ravel()[skin]), have, want - have)
-    out: Floats = (texture + np.float32(_BLACK)) * np.exp(change - middle)[..., None] - np.float32(_BLACK)
+    """A texture whose skin has as much light and shade of each strength as a photo's: a mean is dull, or burns out.
+
+    What it has more or less light of than the skin around is compared, as levels that a share of the skin reaches.
+    """
+    inside = np.zeros(texture.shape[:2], np.float32)
+    inside.ravel()[skin] = 1
+    shades = []
+    for picture in (texture, photo.astype(np.float32) / np.float32(255)):
+        light = np.log(np.maximum(luminance(picture), 0) + np.float32(_BLACK))
+        shades.append(light - carried(light[..., None], inside, _SHADE * len(light))[..., 0])
+    have, want = (np.quantile(shade.ravel()[skin], _LEVELS) for shade in shades)
+    steps = np.clip(np.diff(want), *np.multiply.outer(_GAINS, np.diff(have)))
+    change = np.interp(shades[0], have, want[0] + np.append(0, np.cumsum(steps)) - have)
+    change -= np.median(change.ravel()[skin])
+    out: Floats = (texture + np.float32(_BLACK)) * np.exp(change)[..., None] - np.float32(_BLACK)
     return out.astype(np.float32)
 
 
