@@ -120,15 +120,15 @@ def read_relief(texture: Floats, parts: Floats) -> Floats:
     return np.column_stack([_strengths(bands, parts), _shine(bands.sum(0), parts)])
 
 
-def with_relief(texture: Floats, relief: Floats, parts: Floats, old: float) -> Floats:
+def with_relief(texture: Floats, relief: Floats, parts: Floats) -> Floats:
     """A texture that is as strong in relief, part by part, as of `read_relief`, as far as it has some, and shines so.
 
-    It shines where it is lightest. Eyes are only made weaker, but for the `old`, 0 … 1.
+    It shines where it is lightest. Eyes are only made weaker.
     """
     bands = _bands(texture)
     most = np.array(_RAISED, np.float32)
     gains = np.clip(_PASTED * relief[:, :-1] / (_strengths(bands, parts) + np.float32(1e-4)), _WEAKENED, most)
-    gains[-1] = np.minimum(gains[-1], 1 + old * (most - 1))
+    gains[-1] = np.minimum(gains[-1], 1)
     change = np.einsum("phw,pb,bhw->hw", parts, gains - 1, bands)
     peaks = bands.sum(0) + change
     brighter = np.clip(relief[:-1, -1] / (_shine(peaks, parts)[:-1] + np.float32(1e-3)), 1, _MOST_SHINE)

@@ -217,7 +217,7 @@ class FaceRenderer:
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
             texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
-            raised = colours.with_relief(texture, place.relief, model.skin_parts, agedness(row.kind[AGE]))
+            raised = colours.with_relief(texture, place.relief, model.skin_parts)
             texture = texture + self._share(taken) * (raised - texture)
             blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
             texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, luminance
-from ficgan.frame.colours import no_brighter, no_lighter, parted, read_lips, read_relief, tinted, with_lips, with_relief
+from ficgan.frame.colours import lit_as, no_lighter, parted, read_lips, read_relief, tinted, with_lips, with_relief
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -47,12 +47,18 @@ def test_black_and_white_and_sepia_stay_so(tint: tuple[float, float, float]) -> 
     np.testing.assert_allclose(tinted(made, photo), wanted, atol=0.03)
 
 
-def test_nothing_is_brighter_than_the_photos_skin() -> None:
-    photo = np.full((SIDE, SIDE, 3), 153, np.uint8)
-    made = np.linspace(0, 1.5, SIDE * SIDE).reshape(SIDE, SIDE, 1).repeat(3, 2).astype(np.float32)
-    out = no_brighter(made, photo, SKIN)
-    assert out.max() <= 0.6 + 1e-6 and (np.diff(out[..., 0].ravel()) >= -1e-6).all(), "light keeps its order"
-    np.testing.assert_array_equal(out[made < 0.5], made[made < 0.5])
+def test_skin_has_the_photos_light_and_shade_beside_the_light_around() -> None:
+    shade = np.random.default_rng(5).gamma(2, 0.08, (SIDE, SIDE)).astype(np.float32)  # shine is rare and strong
+    light = np.linspace(0.2, 0.4, SIDE, dtype=np.float32)
+    photo = np.rint(255 * (light[:, None] * np.exp(shade))[..., None] * np.ones(3)).astype(np.uint8)
+    made = (light * np.exp(0.7 * shade))[..., None] * np.array([1.2, 1.0, 0.8], np.float32)
+    out = lit_as(made, photo, SKIN)
+    shown = np.log(luminance(out) / light).ravel()[SKIN] - np.log(luminance(made) / light).ravel()[SKIN].mean()
+    strength = shown.std() / shade.ravel()[SKIN].std()
+    assert 0.9 < strength < 1.1, "it had .7 of the photo's"
+    assert abs(np.median(np.log(luminance(out) / luminance(made)).ravel()[SKIN])) < 0.02, "it is as light as it was"
+    gain = np.log((out + 0.03) / (made + 0.03))
+    np.testing.assert_allclose(gain[..., 0], gain[..., 2], atol=1e-5)  # of its colour
 
 
 def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
@@ -61,10 +67,10 @@ def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
     noise = np.random.default_rng(4).standard_normal((SIDE, SIDE, 1)).astype(np.float32)
     made = np.clip(0.5 + 0.05 * noise * np.ones(3, np.float32), 0, 1)
     want = read_relief(made, parts) * np.array([[1.4], [0.8]], np.float32)
-    out = with_relief(made, want, parts, 1)
+    out = with_relief(made, want, parts)
     np.testing.assert_allclose(read_relief(out, parts), want, rtol=0.2)  # its bands overlap
     np.testing.assert_allclose(out[:32].std() / made[:32].std(), 1.2, atol=0.2)  # its finest stays
-    far = with_relief(made, want * np.float32([9, 9, 9, 9, 1]), parts, 1)
+    far = with_relief(made, want * np.float32([9, 9, 9, 9, 1]), parts)
     assert read_relief(far, parts)[0, 1] < 2 * read_relief(made, parts)[0, 1]
 
 
@@ -74,11 +80,11 @@ def test_skin_shines_as_the_photos_where_it_is_lightest() -> None:
     y, x = np.mgrid[:SIDE, :SIDE]
     spot = np.exp(-(np.square(y - 16) + np.square(x - 32)) / 40).astype(np.float32)
     dull, shining = (np.float32([0.6, 0.45, 0.4]) * (0.8 + share * spot[..., None]) for share in (0.1, 0.2))
-    out = with_relief(dull, read_relief(shining, parts), parts, 0)
+    out = with_relief(dull, read_relief(shining, parts), parts)
     assert read_relief(out, parts)[0, 4] == pytest.approx(read_relief(shining, parts)[0, 4], rel=0.25)
     np.testing.assert_allclose(out[40:], dull[40:], atol=0.01)  # the other part does not
     none = np.zeros_like(parts)  # all hair
-    np.testing.assert_allclose(with_relief(dull, read_relief(shining, none), parts, 0), dull, atol=0.05)
+    np.testing.assert_allclose(with_relief(dull, read_relief(shining, none), parts), dull, atol=0.05)
 
 
 def test_brows_that_meet_are_parted() -> None:
