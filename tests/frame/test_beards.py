@@ -31,6 +31,7 @@ def test_every_beard_has_the_colour_of_the_source_and_lies_below_the_nose(
     for number in range(lenders):
         made = with_beard(skin[:side, :side], beard(SURE, colour), (number + 0.5) / lenders, shape.front)
         drawn = np.abs(made - skin[:side, :side]).max(2) > 0.02
+        assert (made <= np.maximum(skin[:side, :side], 1.3 * np.float32(colour))).all(), "no hair is lighter than skin"
         nose, chin = (places([point], shape.front, side)[0, 1] for point in (2, 199))
         middle = slice(side // 2 - side // 10, side // 2 + side // 10)
         assert drawn[chin - 4 : chin + 4, middle].mean() > 0.4 and not drawn[: nose - side // 40, middle].any()

@@ -293,6 +293,15 @@ def test_the_far_edge_of_a_turned_face_is_soft(shape: FaceShape, warp: Warp, mas
     assert np.abs(np.diff(weight, axis=1)).max() < 0.3
 
 
+def test_a_fold_shows_nothing_of_what_it_hides(shape: FaceShape, warp: Warp, mask: Floats) -> None:
+    read = shape.read((turned(shape.mean * 4.0, 0.55) + np.array([300, 300, 0]))[None])
+    texture = np.full((SIZE, SIZE, 3), 0.2, np.float32)
+    texture[warp.seen(warp.to_upright(read.points)[0]) < 0.1] = 1
+    skin = np.full((600, 600, 3), 51, np.uint8)
+    image = paste_texture(skin, read.upright[0], read.points[0], texture, mask, warp).image
+    assert (texture[mask > 0.5] == 1).any() and image.max() < 120
+
+
 def test_spots_of_colour_go_and_light_and_dark_stay(rng: np.random.Generator) -> None:
     grey = rng.uniform(0.2, 0.8, (128, 128, 1)).astype(np.float32)
     wide = 0.05 * np.sin(np.arange(128) / 20)[:, None, None] * np.array([1, -1, 0])
