@@ -36,9 +36,14 @@ _PASSES, _STIFF = 3, 0.01
 _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
-# Steps of light by which a photo without colours is tinted. Blur of the light that is around a place, of the side;
-# shares of skin that are no brighter than levels that are compared; how much steps between these become, and at most.
-_TINTS, _SHADE, _LEVELS, _GAINS = 16, 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), (0.7, 1.5)
+# Steps of light by which a photo without colours is tinted.
+_TINTS = 16
+# Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; shares of skin
+# that lie below levels that are compared; how much steps between these are narrowed, and widened, at most.
+_PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
+_SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, (1.5, 3.0, 3.0)
+# Share of the light of the brightest skin from which on what is brighter is dimmed.
+_SHOULDER = 0.85
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -92,22 +97,31 @@ def tinted(texture: Floats, photo: Image) -> Floats:
 
 
 def lit_as(texture: Floats, photo: Image, skin: Indices) -> Floats:
-    """A texture whose skin has as much light and shade of each strength as a photo's: a mean is dull, or burns out.
+    """A texture whose skin has as much light and shade, and redness, of each strength as a photo's: a mean is dull.
 
-    What it has more or less light of than the skin around is compared, as levels that a share of the skin reaches.
+    Light and colours beside those of the skin around are compared, as levels that a share of the skin reaches. Nothing
+    becomes much brighter than the brightest skin of the photo: light that is guessed may burn out.
     """
     inside = np.zeros(texture.shape[:2], np.float32)
     inside.ravel()[skin] = 1
-    shades = []
+    both = []
     for picture in (texture, photo.astype(np.float32) / np.float32(255)):
-        light = np.log(np.maximum(luminance(picture), 0) + np.float32(_BLACK))
-        shades.append(light - carried(light[..., None], inside, _SHADE * len(light))[..., 0])
-    have, want = (np.quantile(shade.ravel()[skin], _LEVELS) for shade in shades)
-    steps = np.clip(np.diff(want), *np.multiply.outer(_GAINS, np.diff(have)))
-    change = np.interp(shades[0], have, want[0] + np.append(0, np.cumsum(steps)) - have)
-    change -= np.median(change.ravel()[skin])
-    out: Floats = (texture + np.float32(_BLACK)) * np.exp(change)[..., None] - np.float32(_BLACK)
-    return out.astype(np.float32)
+        planes = np.log(np.maximum(picture, 0) + np.float32(_BLACK)) @ _PLANES
+        both.append(planes - carried(planes, inside, _SHADE * len(planes)))
+    change = np.zeros_like(both[0])
+    for number, most in enumerate(_WIDENED):
+        own, seen = (one[..., number] for one in both)
+        have, want = (np.quantile(one.ravel()[skin], _LEVELS) for one in (own, seen))
+        steps = np.diff(have)
+        wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, most * steps)))
+        change[..., number] = np.interp(own, have, want[0] + wide - have)
+    change -= np.median(change.reshape(-1, 3)[skin], axis=0)
+    out = (texture + np.float32(_BLACK)) * np.exp(change @ np.linalg.inv(_PLANES)) - np.float32(_BLACK)
+    brightest_skin = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _LEVELS[-1]) / np.float32(255)
+    over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, np.float32(_BLACK)), 1)
+    room = np.float32(1 / _SHOULDER - 1)
+    limited: Floats = out * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
+    return limited.astype(np.float32)
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:
