@@ -42,6 +42,8 @@ _TINTS = 16
 # that lie below levels that are compared; how much steps between these are narrowed, and widened, at most.
 _PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
 _SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, (1.5, 3.0, 3.0)
+# Most that redness and yellowness change, logarithms: what is farther apart is no skin.
+_FLUSH = np.float32(0.25)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
 _SHOULDER = 0.85
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
@@ -96,11 +98,14 @@ def tinted(texture: Floats, photo: Image) -> Floats:
     return out.astype(np.float32)
 
 
-def lit_as(texture: Floats, photo: Image, skin: Indices) -> Floats:
+def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> Floats:
     """A texture whose skin has as much light and shade, and redness, of each strength as a photo's: a mean is dull.
 
     Light and colours beside those of the skin around are compared, as levels that a share of the skin reaches. Nothing
     becomes much brighter than the brightest skin of the photo: light that is guessed may burn out.
+
+    Args:
+        flush: how far colours follow, 0 … 1; those of a photo with tinted glasses are not all of skin.
     """
     inside = np.zeros(texture.shape[:2], np.float32)
     inside.ravel()[skin] = 1
@@ -116,6 +121,7 @@ def lit_as(texture: Floats, photo: Image, skin: Indices) -> Floats:
         wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, most * steps)))
         change[..., number] = np.interp(own, have, want[0] + wide - have)
     change -= np.median(change.reshape(-1, 3)[skin], axis=0)
+    change[..., 1:] = flush * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
     out = (texture + np.float32(_BLACK)) * np.exp(change @ np.linalg.inv(_PLANES)) - np.float32(_BLACK)
     brightest_skin = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _LEVELS[-1]) / np.float32(255)
     over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, np.float32(_BLACK)), 1)

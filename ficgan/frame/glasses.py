@@ -39,7 +39,9 @@ _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
 # dark, light of theirs, of the cheek's, between which they are tinted and clear; how much a tint hides above and below.
-_BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.96, 0.81)
+_BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.99, 0.9)
+# The sky that dark lenses mirror: share of the skin's light, and where and how wide its band is, of half the lens.
+_SKY, _SKY_AT, _SKY_WIDE = 0.6, -0.45, 0.35
 # How much larger dark lenses are, and colour of their rims, of theirs.
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
@@ -197,7 +199,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     def line(distance: Floats, width: float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
 
-    drawn, shadow, tinted = np.zeros_like(xs), np.zeros_like(xs), np.zeros_like(xs)
+    drawn, shadow, tinted, sky = (np.zeros_like(xs) for _ in range(4))
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
         end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
@@ -205,6 +207,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         distance = np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
         tinted = np.maximum(tinted, within * np.interp(ys, (y - high, y + high), _HIDES))
+        across = ((xs - x) + (ys - y)) / half - _SKY_AT
+        sky += within * np.exp(-np.square(across / _SKY_WIDE)) * np.interp(ys, (y - high, y + high), (1, 0))
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
@@ -218,7 +222,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     gleam = 1 + 0.25 * np.sin(9 * xs / apart + 6 * chance)  # metal and plastic are nowhere evenly light
     out = texture.copy()
     out[rows] *= 1 - 0.12 * share * shadow[..., None]
-    out[rows] += (share * tint * tinted)[..., None] * (lens - out[rows])
+    glass = lens + (_SKY * sky)[..., None] * (np.median(texture[rows].reshape(-1, 3), axis=0) - lens)
+    out[rows] += (share * tint * tinted)[..., None] * (glass - out[rows])
     out[rows] += drawn[..., None] * (np.clip(colour * gleam[..., None], 0, 1) - out[rows])
     return out
 

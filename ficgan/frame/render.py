@@ -231,7 +231,7 @@ class FaceRenderer:
         if taken is not None:
             made = colours.with_lips(texture, place.lips, self.skin, model.lips)
             bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
-            made = colours.lit_as(made, place.texture, bare)
+            made = colours.lit_as(made, place.texture, bare, 1 - float(place.glasses[7]))
             texture = texture + self._share(taken) * (made - texture)
             if moment.grey[0]:
                 texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
