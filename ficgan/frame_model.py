@@ -294,12 +294,12 @@ class FrameModel(FaceModel):
         stay = f", and of its kind, as a group, {' and '.join(record['keep_kind'])}" if record["keep_kind"] else ""
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
-            "lips, sharpness, how strong the relief of the face's parts, its shine, wrinkles, lashes, pores and "
-            "blotches of skin are, where, how clearly and in which colour glasses meet the face, whether and in which "
-            "colour they are dark, whether there is a moustache and how dark it is, whether there is a beard, where, "
-            "of which colour and how clear its hairs are, how bright and of which colour the inside of the mouth is, "
-            f"and part of the outline of the head{stay}. The forehead keeps its smooth colours. Hair before it, and "
-            "cloth over nose and mouth, stay. "
+            "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
+            "shine, wrinkles, lashes, pores and blotches are, where, how clearly and in which colour glasses meet the "
+            "face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
+            "there is a beard, where, of which colour and how clear its hairs are, how bright and of which colour the "
+            f"inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth "
+            "colours. Hair before it, and cloth over nose and mouth, stay. "
             f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
             "knows the seed a little about it."
         )
