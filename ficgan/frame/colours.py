@@ -41,7 +41,9 @@ _TINTS = 16
 # Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; shares of skin
 # that lie below levels that are compared; how much steps between these are narrowed, and widened, at most.
 _PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
-_SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, (1.5, 3.0, 3.0)
+_SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, 3.0
+# The same of light: shade is hardly deepened, as what hair and glasses leave is dark, too.
+_LIT = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5)
 # Most that redness and yellowness change, logarithms: what is farther apart is no skin.
 _FLUSH = np.float32(0.25)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
@@ -114,11 +116,11 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> 
         planes = np.log(np.maximum(picture, 0) + np.float32(_BLACK)) @ _PLANES
         both.append(planes - carried(planes, inside, _SHADE * len(planes)))
     change = np.zeros_like(both[0])
-    for number, most in enumerate(_WIDENED):
+    for number, most in enumerate((_LIT, _WIDENED, _WIDENED)):
         own, seen = (one[..., number] for one in both)
         have, want = (np.quantile(one.ravel()[skin], _LEVELS) for one in (own, seen))
         steps = np.diff(have)
-        wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, most * steps)))
+        wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, steps * most)))
         change[..., number] = np.interp(own, have, want[0] + wide - have)
     change -= np.median(change.reshape(-1, 3)[skin], axis=0)
     change[..., 1:] = flush * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
