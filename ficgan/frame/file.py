@@ -78,7 +78,7 @@ class FrameConfig:
     slopes: float = 0.5
     shapes: float = 0.8
     rim: float = 0.2
-    choices: int = 48
+    choices: int = 96
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 2.8)
     sided: tuple[float, ...] = (1.4, 0.0)
