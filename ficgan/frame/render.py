@@ -229,9 +229,9 @@ class FaceRenderer:
             other = np.maximum(other, hidden(place.beard, len(other)))
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         if taken is not None:
-            made = colours.with_lips(texture, place.lips, self.skin, model.lips)
             bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
-            made = colours.lit_as(made, place.texture, bare, 1 - float(place.glasses[7]))
+            made = colours.lit_as(texture, place.texture, bare, 1 - float(place.glasses[7]))
+            made = colours.with_lips(made, place.lips, self.skin, model.lips)
             texture = texture + self._share(taken) * (made - texture)
             if moment.grey[0]:
                 texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
