@@ -38,11 +38,11 @@ _BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
 # Steps of light by which a photo without colours is tinted.
 _TINTS = 16
-# Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; shares of skin
-# that lie below levels that are compared; how much steps between these are narrowed, and widened, at most.
+# Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; quantiles that
+# are matched; how much steps between them are narrowed, and widened, at most.
 _PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
 _SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, 3.0
-# The same of light: shade is hardly deepened, as what hair and glasses leave is dark, too.
+# The most for each step of light. Shade is not deepened: what hair and glasses leave is dark, too.
 _LIT = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5)
 # Most that redness and yellowness change, logarithms: what is farther apart is no skin.
 _FLUSH = np.float32(0.25)
@@ -101,10 +101,10 @@ def tinted(texture: Floats, photo: Image) -> Floats:
 
 
 def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> Floats:
-    """A texture whose skin has as much light and shade, and redness, of each strength as a photo's: a mean is dull.
+    """A texture whose skin varies in light, redness and yellowness as a photo's does: a mean is dull.
 
-    Light and colours beside those of the skin around are compared, as levels that a share of the skin reaches. Nothing
-    becomes much brighter than the brightest skin of the photo: light that is guessed may burn out.
+    Quantiles of the differences to the skin around are matched. Nothing becomes much brighter than the brightest skin
+    of the photo: light that is guessed may burn out.
 
     Args:
         flush: how far colours follow, 0 … 1; those of a photo with tinted glasses are not all of skin.

@@ -272,7 +272,7 @@ def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floa
 
 
 def _without_tears(colours: Floats, u: Floats, v: Floats) -> Floats:
-    """Colours [h,w,3] that go over into one another at a fold, where the frame's places [h,w] jump."""
+    """Colours [h,w,3], blended across folds, where the places in the frame [h,w] jump."""
     import cv2
 
     steps = np.zeros(u.shape, np.float32)
