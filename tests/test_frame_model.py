@@ -379,9 +379,6 @@ def test_what_it_cannot_do_is_refused() -> None:
         Deidentifier.from_pretrained(precision="bfloat16").model  # noqa: B018 (made when it is first asked for)
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Image, face: Face) -> None:
     appearance, config, info, network = load_appearance(MODEL)
@@ -493,9 +490,6 @@ def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: i
     pictures = [sheet[TITLE:, SIDE * n : SIDE * (n + 1)].astype(int) for n in range(columns)]
     same = [np.abs(pictures[0] - picture).max() == 0 for picture in pictures]
     assert same == ([True, True, False] if name == "swaps" else [True, *[False] * 4])
-
-
-# -- what a source wears --------------------------------------------------------------------------------------------
 
 
 def with_painted_glasses(photo: Image, face: Face, colour: tuple[int, int, int]) -> tuple[Image, list[int]]:

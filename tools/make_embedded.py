@@ -3,11 +3,13 @@
     ficgan fit-appearance faces/*.tar --labels faces.csv -o model.safetensors --bank bank.safetensors
     python tools/make_embedded.py model.safetensors bank.safetensors [--lenders faces/] [--measured measured.json]
                                   [--detail runs/detail/network.safetensors]
+    python tools/make_embedded.py model.safetensors bank.safetensors --portraits crisp.tar --labels crisp.csv
 
 The numbers of making faces are those of the code. The detail network is taken from another file. Large faces get the
 detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that lend theirs:
-frontal ones, chosen by eye, without glasses, beards and paint. The bank's codes depend on neither. The measured file is
-the output of `ficgan measure` on faces and photos that took no part in the fit.
+frontal ones, chosen by eye, without glasses, beards and paint. What is embedded makes new faces of `--portraits`, whose
+bias is taken away from then on; the rows of the labels whose split is `train` count. The bank's codes depend on none of
+these. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations
@@ -15,19 +17,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ficgan import Deidentifier
 from ficgan.cli.main import handle_errors
-from ficgan.data import open_faces
+from ficgan.data import FaceData, open_faces
 from ficgan.errors import UsageError
 from ficgan.faces import MediaPipeMesh
+from ficgan.faces.mesh import LEFT_EYE, LIPS_INNER, RIGHT_EYE
 from ficgan.files import file_digest
+from ficgan.frame.beards import hidden
+from ficgan.frame.bias import fit_bias
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
-from ficgan.frame.learn import lend
+from ficgan.frame.glasses import UNSURE
+from ficgan.frame.learn import images_of, lend
+from ficgan.frame.render import NewFace, Place, Row
 from ficgan.identity import IdentityBank
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
@@ -41,11 +54,19 @@ NETWORKS = {
     "glasses": "glasses.safetensors",
     "beards": "beards.safetensors",
 }
+# Of the draws whose bias is measured.
+_SEED = 77
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 
 def make(
-    model: Path, bank: Path, measured: Path | None = None, detail: Path | None = None, lenders: Sequence[Path] = ()
+    model: Path,
+    bank: Path,
+    measured: Path | None = None,
+    detail: Path | None = None,
+    lenders: Sequence[Path] = (),
+    portraits: Sequence[Path] = (),
+    labels: Path | None = None,
 ) -> int:
     """Copy the files into pretrained/, the manifest last; returns the bytes of all embedded files."""
     (appearance, _, info, network), people = load_appearance(model), IdentityBank.load(bank)
@@ -62,6 +83,10 @@ def make(
             lent, names = lend(appearance, faces, MediaPipeMesh())
             appearance = replace(lent, teeth=teeth, teeth_openings=appearance.teeth_openings)
             info = replace(info, training={**info.training, "lenders": names})
+        if portraits:
+            bias, count = measured_bias(open_faces(portraits, resolution=256, labels=labels, split=labels and "train"))
+            appearance = replace(appearance, bias=bias)
+            info = replace(info, training={**info.training, "bias": count})
         save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=LINEAR)
         people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
         people = people.save(stage / BANK, small=True)
@@ -85,15 +110,46 @@ def make(
     return sum(entry["bytes"] for entry in files.values())
 
 
+def measured_bias(faces: FaceData) -> tuple[NDArray[np.int8], int]:
+    """The bias of the embedded model's faces in the place of portraits, and how many took part."""
+    deidentifier = Deidentifier.from_pretrained(seed=_SEED, verify=False)
+    model, renderer = deidentifier.face_model.model, deidentifier.face_model.renderer
+    renderer.model = replace(model, bias=model.bias[:0])
+    make, drawn = renderer.made, []
+
+    def made(row: Row, place: Place) -> NewFace:
+        face = make(row, place)
+        drawn.append((row, place, face))
+        return face
+
+    renderer.made = made
+    inner = model.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
+    found = []
+    for number, image in enumerate(images_of(faces)):
+        drawn.clear()
+        deidentifier(image)
+        print(f"portraits: {number + 1} of {len(faces)}", end="\r", file=sys.stderr)
+        if len(drawn) != 1 or drawn[0][1].glasses[0] > UNSURE or drawn[0][1].cloth is not None:
+            continue
+        row, place, face = drawn[0]
+        small = cv2.resize(face.texture, place.texture.shape[1::-1], interpolation=cv2.INTER_AREA)
+        weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - hidden(place.beard, model.size))
+        bytes_ = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
+        found.append((bytes_[0], place.texture, row.kind, bytes_[1]))
+    return fit_bias(*(np.stack(column) for column in zip(*found, strict=True)), model.pixels), len(found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("bank", type=Path)
     parser.add_argument("--detail", type=Path, help="file of a run of configs/detail.yaml")
     parser.add_argument("--lenders", type=Path, nargs="+", default=[], help="aligned faces of nobody, 256²")
+    parser.add_argument("--portraits", type=Path, nargs="+", default=[], help="sharp aligned faces, 256²")
+    parser.add_argument("--labels", type=Path, help="of the portraits")
     parser.add_argument("--measured", type=Path, help="JSON: output of `ficgan measure`")
     options = parser.parse_args()
-    size = make(options.model, options.bank, options.measured, options.detail, options.lenders)
+    size = make(**vars(options))
     print(f"{size / 2**20:.1f} MiB in {FOLDER}")
 
 

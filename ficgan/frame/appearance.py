@@ -100,6 +100,7 @@ class AppearanceModel(FrameParts):
         lenders: float32 [S,9], readings of them by a `KindReader`.
         detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
+        bias: int8 [10,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
@@ -127,6 +128,7 @@ class AppearanceModel(FrameParts):
     teeth: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.uint8))
     teeth_openings: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
     telling: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    bias: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0, 3), np.int8))
 
     @property
     def num_layers(self) -> int:
@@ -394,6 +396,8 @@ class AppearanceModel(FrameParts):
             out |= {"teeth": self.teeth, "teeth_openings": self.teeth_openings.astype(np.float32)}
         if self.telling.size:
             out["telling"] = self.telling.astype(np.float16)
+        if self.bias.size:
+            out["bias"] = self.bias
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
         out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
@@ -429,6 +433,7 @@ class AppearanceModel(FrameParts):
             teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
             teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
             telling=np.asarray(arrays.get("telling", np.zeros((0, 0))), np.float32),
+            bias=arrays.get("bias", np.zeros((0, 0, 3), np.int8)),
         )
 
     @cached_property

@@ -33,14 +33,14 @@ _ODD_LIGHT, _ODD, _FOREIGN, _MOST_CAST = 0.8, 0.2, 0.12, 0.7
 # How often light is separated from what is not; what holds its surface where little is known, of the weight.
 _PASSES, _STIFF = 3, 0.01
 # Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
-_BLACK, _LOW, _SOFT = 0.03, 2.0, 0.7
+LOG_BLACK, _LOW, _SOFT = np.float32(0.03), 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
 # Steps of light by which a photo without colours is tinted.
 _TINTS = 16
 # Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; quantiles that
 # are matched; how much steps between them are narrowed, and widened, at most.
-_PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
+PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
 _SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, 3.0
 # The most for each step of light. Shade is not deepened: what hair and glasses leave is dark, too.
 _LIT = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5)
@@ -72,7 +72,7 @@ def read_lips(texture: Floats, skin: Indices, lips: Floats) -> Floats:
     import cv2
 
     mouth = cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7]
-    both = (np.log(np.maximum(part, 0) + np.float32(_BLACK)) for part in (mouth, texture.reshape(-1, 3)[skin]))
+    both = (np.log(np.maximum(part, 0) + LOG_BLACK) for part in (mouth, texture.reshape(-1, 3)[skin]))
     of_lips, of_skin = (np.median(logs, axis=0) for logs in both)
     return np.asarray(of_lips - of_skin, np.float32)
 
@@ -113,7 +113,7 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> 
     inside.ravel()[skin] = 1
     both = []
     for picture in (texture, photo.astype(np.float32) / np.float32(255)):
-        planes = np.log(np.maximum(picture, 0) + np.float32(_BLACK)) @ _PLANES
+        planes = np.log(np.maximum(picture, 0) + LOG_BLACK) @ PLANES
         both.append(planes - carried(planes, inside, _SHADE * len(planes)))
     change = np.zeros_like(both[0])
     for number, most in enumerate((_LIT, _WIDENED, _WIDENED)):
@@ -124,9 +124,9 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> 
         change[..., number] = np.interp(own, have, want[0] + wide - have)
     change -= np.median(change.reshape(-1, 3)[skin], axis=0)
     change[..., 1:] = flush * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
-    out = (texture + np.float32(_BLACK)) * np.exp(change @ np.linalg.inv(_PLANES)) - np.float32(_BLACK)
+    out = (texture + LOG_BLACK) * np.exp(change @ np.linalg.inv(PLANES)) - LOG_BLACK
     brightest_skin = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _LEVELS[-1]) / np.float32(255)
-    over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, np.float32(_BLACK)), 1)
+    over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, LOG_BLACK), 1)
     room = np.float32(1 / _SHOULDER - 1)
     limited: Floats = out * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
     return limited.astype(np.float32)
@@ -171,7 +171,7 @@ def _strengths(bands: Floats, parts: Floats) -> Floats:
 
 
 def _bands(texture: Floats) -> Floats:
-    light = np.log(np.maximum(texture @ LUMA, 0) + np.float32(_BLACK))
+    light = np.log(np.maximum(texture @ LUMA, 0) + LOG_BLACK)
     levels = [blurred(light, sigma) for sigma in _RELIEF]
     return np.stack([finer - coarser for finer, coarser in pairwise(levels)])
 
@@ -179,8 +179,8 @@ def _bands(texture: Floats) -> Floats:
 def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     """A texture whose brows do not meet, as those of a mean do; `between` [R,R] is 1 where they would."""
     beside = skin[between.ravel()[skin] < 0.05]
-    bare = np.maximum(np.exp(_skin_logs(texture, beside)) - np.float32(_BLACK), 0) * np.float32(_BETWEEN)
-    dark = 1 - (texture @ LUMA) / np.maximum(bare @ LUMA, np.float32(_BLACK))
+    bare = np.maximum(np.exp(_skin_logs(texture, beside)) - LOG_BLACK, 0) * np.float32(_BETWEEN)
+    dark = 1 - (texture @ LUMA) / np.maximum(bare @ LUMA, LOG_BLACK)
     share = between * np.clip(dark / np.float32(_HAIRY), 0, 1)
     out: Floats = texture + share[..., None] * (bare - texture)
     return out
@@ -188,11 +188,11 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
 
 def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
     """A change [R,R,3] of a texture that makes nothing lighter than the skin beside what is changed."""
-    light, logs = change @ LUMA, np.log(np.maximum(texture, 0) + np.float32(_BLACK))
+    light, logs = change @ LUMA, np.log(np.maximum(texture, 0) + LOG_BLACK)
     beside = np.zeros(light.shape, np.float32)
     beside.ravel()[skin] = np.abs(light).ravel()[skin] < np.float32(_UNTOUCHED)
     usual = np.median(logs[beside > 0], axis=0)
-    bare = np.exp(carried(logs - usual, beside, _LIGHT * len(light)) + usual) - np.float32(_BLACK)
+    bare = np.exp(carried(logs - usual, beside, _LIGHT * len(light)) + usual) - LOG_BLACK
     lighter = np.maximum(light, 0)
     allowed = np.clip((bare - texture) @ LUMA, 0, lighter)
     share = allowed.sum() / max(float(lighter.sum()), 1e-6)  # as much of what becomes darker
@@ -204,7 +204,7 @@ def _skin_logs(texture: Floats, skin: Indices) -> Floats:
     """Logarithms of skin's smooth colours [R,R,3], carried on where there is none."""
     weight = np.zeros(texture.shape[:2], np.float32)
     weight.ravel()[skin] = 1
-    return carried(np.log(np.maximum(texture, 0) + np.float32(_BLACK)), weight, _LOW)
+    return carried(np.log(np.maximum(texture, 0) + LOG_BLACK), weight, _LOW)
 
 
 def lifted(texture: Floats, skin: Floats) -> Floats:
@@ -216,7 +216,7 @@ def lifted(texture: Floats, skin: Floats) -> Floats:
 
 def shaded(texture: Floats, change: Floats) -> Floats:
     """A texture [n,n,3] with shares [n,n] of its light added: darker skin is not greyer."""
-    light = np.maximum(texture @ LUMA, np.float32(_BLACK))[..., None]
+    light = np.maximum(texture @ LUMA, LOG_BLACK)[..., None]
     tints = np.log(np.clip(texture / light, 0.4, 2.5))
     out: Floats = texture * (1 + change[..., None] * (1 - np.float32(_FLESH) * tints))
     return out
@@ -262,7 +262,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
         return cv2.resize(image, (half, half), interpolation=cv2.INTER_AREA)
 
     small, colours = reduced(mask), reduced(source.astype(np.float32) / 255)
-    difference = np.log(colours + np.float32(_BLACK)) - np.log(np.maximum(reduced(made), 0) + np.float32(_BLACK))
+    difference = np.log(colours + LOG_BLACK) - np.log(np.maximum(reduced(made), 0) + LOG_BLACK)
     bare = reduced(free_of_hair(np.zeros_like(mask) + np.float32(hair))) > 0.9
     skin = (small >= 0.85) & bare
     plain = skin & (reduced(not_skin) < 0.5)
@@ -301,7 +301,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
         fade -= within * (np.median(fade[plain], axis=0) / np.median(within[plain]))
     fade += cast + within * (grey_of(light) - grey_of(colour))[..., None] + within * colour
     gains = np.exp(cv2.resize(fade, mask.shape[::-1], interpolation=cv2.INTER_LINEAR))
-    return (made + np.float32(_BLACK)) * gains - np.float32(_BLACK)
+    return (made + LOG_BLACK) * gains - LOG_BLACK
 
 
 def free_of_hair(hair: Floats) -> Floats:

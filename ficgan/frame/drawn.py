@@ -35,18 +35,18 @@ TEETH_UNIT = 200
 _AGES, _RADII, _AHEAD, _MOST = (1, 10), (0.265, 0.217), 0.04, 0.2
 # Luminance of the white: at lids of luminance 1; its power of theirs, as the white is no darker in people with dark
 # skin, but in shadow; least and most, of theirs. Share of their colour that it has. Of 568 crisp training faces.
-_WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.44
+_WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.5
 # How much darker the rim of an iris is than its middle.
 _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
 _IRISES = np.array(
     [
-        [0.22, 0.185, 0.165],
-        [0.31, 0.245, 0.2],
-        [0.45, 0.40, 0.34],
-        [0.47, 0.49, 0.44],
-        [0.44, 0.55, 0.58],
-        [0.53, 0.57, 0.58],
+        [0.23, 0.18, 0.16],
+        [0.32, 0.24, 0.19],
+        [0.46, 0.40, 0.33],
+        [0.47, 0.49, 0.43],
+        [0.42, 0.56, 0.59],
+        [0.52, 0.57, 0.58],
     ]
 )
 # How frequent they are in each ethnic group, in the order of `ETHNICITIES`. Rough estimates: brown nearly everywhere,
@@ -63,10 +63,14 @@ _FREQUENT = np.array(
     ]
 )
 # The pupil: luminance, of the iris, and radius, of the iris's.
-_PUPIL, _PUPIL_RADIUS = 0.42, 0.36
-# How much darker the white is at the lids, and to which depth; the reflection of a lamp: share of white, size, place.
-_SHADOW, _SHADOW_DEPTH = 0.28, 0.09
-_GLINT, _GLINT_RADIUS, _GLINT_AT = 0.95, 0.12, (-0.3, -0.4)
+_PUPIL, _PUPIL_RADIUS = 0.42, 0.3
+# How much darker an eye is at the lids, to which depth, and how much more so below the upper one.
+_SHADOW, _SHADOW_DEPTH, _UPPER = 0.3, 0.1, 0.9
+# How much brighter the lower side of the ball is, and how much more so that of the iris.
+_DOWNWARDS, _LOWER = 0.14, 0.4
+# The reflection of a lamp: share, luminance, of the white, size; how far to the side that the light comes from, and how
+# high, in radii of the iris. In 92 photos it lay at ±.4, and the light's slope told on which side (r = .69).
+_GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.55, 0.12, (0.4, -0.25)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +112,7 @@ def with_eyes(
     points: Array,
     gaze: Floats,
     yaw: float,
+    slope: float,
     iris: NDArray[np.float64],
     age: float,
     front: Floats,
@@ -120,7 +125,7 @@ def with_eyes(
 
     Args:
         points: [468,3] of the published mesh, upright units; front: [468,2], places in the frame.
-        gaze: [2] of `read_gaze`; yaw: radians.
+        gaze: [2] of `read_gaze`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
@@ -144,19 +149,21 @@ def with_eyes(
         dx = ((place - ahead) @ eye.across - gaze[0] * eye.width) / width
         dy = ((place - ahead) @ eye.down - gaze[1] * eye.width) / height
         corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
-        shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) * (1 - 0.5 * np.clip(dy, -1, 1))
+        shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) * (1 - _UPPER * np.clip(dy, -1, 1))
+        shaded = 1 - shadow
         shadow += 0.18 * _smooth(corner, 0.5, 1)
         pixel = float(step.mean()) / width
         rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
-        fibres *= 1.05 + 0.35 * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
+        fibres *= 1.05 + _LOWER * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
         fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
+        white = white * (1 + _DOWNWARDS * np.clip(dy, -1, 1))[..., None]
         new = white * (1 - shadow)[..., None]
-        new += disc * (iris * white * fibres[..., None] - new)
-        apart = np.square(dx - _GLINT_AT[0]) + np.square(dy - _GLINT_AT[1])
+        new += disc * (iris * white * (fibres * shaded)[..., None] - new)
+        apart = np.square(dx - _GLINT_AT[0] * math.tanh(2 * slope)) + np.square(dy - _GLINT_AT[1])
         glint = _GLINT * np.exp(-apart / (2 * max(_GLINT_RADIUS, 0.45 * pixel) ** 2))
-        new += glint[..., None] * (1.3 * white - new)
+        new += glint[..., None] * (_SHINING * white - new)
         out[window] += (share * (new - out[window])).astype(np.float32)
     return out
 
@@ -221,9 +228,10 @@ _LEAST_REDNESS = 0.1
 # How dark gaps between teeth are, of the lender's, and at most: in a half-open mouth darker ones look like braces.
 _GAPS, _MOST_GAP = 1.5, 0.22
 # RGB of what lies behind the teeth, at luminance 1; share of their colour that the brightest pixels keep.
-_RED, _COLOUR = (1.35, 0.88, 0.85), 0.8
+_RED, _COLOUR = (1.5, 0.87, 0.72), 1.0
+_DARKEST, _BELOW = 0.7, 0.15
 # Depth in widths over which the lips' own line gives way to the drawing.
-_EDGE = 0.025
+_EDGE = 0.012
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +367,8 @@ def with_teeth(
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    dark = seen[3] * np.array(_RED, np.float32)
+    dark = _DARKEST * seen[3] * np.array(_RED, np.float32)
+    tooth = tooth * (1 - _BELOW * _smooth(v, 0.4, 1))  # the lower lip's side lies in shadow
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)
     return out
@@ -486,7 +495,7 @@ def lent_detail(
     gain *= np.float32(1 + old * _OLDER)
     skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
-    most_deep += places.around_eyes * np.float32(max(lash_deep - skin_deep, 0))
+    most_deep += places.on_lashes * np.float32(max(lash_deep - skin_deep, 0))
     out: Floats = most_deep * np.tanh(gain * added / most_deep)
     return out
 
@@ -512,7 +521,7 @@ def most_fitted(fine: float, places: FinePlaces) -> Floats:
 
     What lies deeper are scratches: a network draws lines where photos may have some, but not these.
     """
-    out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + np.float32(_FITTED_EYES) * places.around_eyes)
+    out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + np.float32(_FITTED_EYES) * places.on_lashes)
     return out
 
 

@@ -206,13 +206,12 @@ def save_appearance(
     }
     arrays = dict(model.to_arrays())
     if linear:
-        beside, detail = Path(path).parent / linear, {}
-        if "detail_network" in arrays:
-            detail["detail_network"] = arrays.pop("detail_network")
+        beside = Path(path).parent / linear
+        others: dict[str, Any] = {name: arrays.pop(name) for name in ("detail_network", "bias") if name in arrays}
         if not overwrite and Path(path).exists():
             raise TakenError(f"{path} exists already; choose another name")
         write_arrays(beside, arrays, {}, kind=LINEAR, overwrite=overwrite)
-        header["linear"], arrays = {"file": linear, "sha256": file_digest(beside)}, detail
+        header["linear"], arrays = {"file": linear, "sha256": file_digest(beside)}, others
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
@@ -283,6 +282,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
     if model.telling.size:
         wanted["telling"] = (code, code)
+    if model.bias.size:
+        wanted["bias"] = (READING + 1, len(model.pixels), 3)
     if model.usual.size:
         wanted["usual"] = (SMALL, SMALL)
     for name, sizes in wanted.items():

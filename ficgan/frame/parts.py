@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LIPS_INNER, RIGHT_BROW
+from ficgan.arrays import blurred
+from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LEFT_EYE, LIPS_INNER, RIGHT_BROW, RIGHT_EYE
 from ficgan.frame import HI, LO, FaceShape, Warp
 
 Floats = NDArray[np.float32]
-# Units from an eye's corners, points of a brow, and of the folds of a smile, within which lies what belongs to it; over
-# which that ends.
-_EYES, _BROWS, _FOLDS, FADE = 12.0, 6.0, 9.0, 4.0
+# Units from an eye's corners, the edges of its lids, points of a brow, and of the folds of a smile, within which lies
+# what belongs to it; over which that ends.
+_EYES, _LASHES, _BROWS, _FOLDS, FADE = 12.0, 2.5, 6.0, 9.0, 4.0
 # Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks along the
 # folds of a smile, and along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
@@ -27,6 +28,8 @@ _SKIN = (
     [193, 48, 64, 2, 294, 278, 417],
     [203, 423, 436, 432, 395, 152, 170, 212, 216],
 )
+# Blur by which what lies between the parts is shared among them, pixels.
+_BETWEEN_PARTS = 8.0
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 
@@ -34,7 +37,8 @@ _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on the forehead, and where smiles have folds.
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, and where smiles have
+    folds.
     """
 
     skin: NDArray[np.int64]
@@ -42,6 +46,7 @@ class FinePlaces(NamedTuple):
     forehead: NDArray[np.int64]
     on_lids: Floats
     around_eyes: Floats
+    on_lashes: Floats
     on_forehead: Floats
     on_folds: Floats
 
@@ -122,9 +127,11 @@ class FrameParts:
         """
         import cv2
 
-        parts = np.stack([self.drawn((outline, 1.0), soft=3.0) for outline in _SKIN]) * (1 - self.not_skin)
+        parts = np.stack([self.drawn((outline, 1.0), soft=3.0) for outline in _SKIN])
+        parts += np.float32(1e-3) + np.float32(0.02) * np.stack([blurred(part, _BETWEEN_PARTS) for part in parts])
         eyes = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        return np.concatenate([parts / np.maximum(parts.sum(0), 1), eyes[None]]).astype(np.float32)
+        skin = np.clip(2 * self.mask - 1, 0, 1) * (1 - self.not_skin)
+        return np.concatenate([skin * parts / parts.sum(0), eyes[None]]).astype(np.float32)
 
     @cached_property
     def between_brows(self) -> Floats:
@@ -164,8 +171,9 @@ class FrameParts:
         """Where fine detail is measured."""
         pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
+        lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
         folds = self._near(_FOLD_LINE, _FOLDS)
-        return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, on_forehead, folds)
+        return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds)
 
     @cached_property
     def places(self) -> Floats:

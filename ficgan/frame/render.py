@@ -13,6 +13,7 @@ from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import hidden, with_beard, worn
+from ficgan.frame.bias import without_bias
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
@@ -233,6 +234,8 @@ class FaceRenderer:
             made = colours.lit_as(texture, place.texture, bare, 1 - float(place.glasses[7]))
             made = colours.with_lips(made, place.lips, self.skin, model.lips)
             texture = texture + self._share(taken) * (made - texture)
+            if model.bias.size:
+                texture = without_bias(texture, model.bias, row.kind, model.pixels, float(self._share(taken)))
             if moment.grey[0]:
                 texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
@@ -323,7 +326,18 @@ class FaceRenderer:
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
         age = float(row.kind[AGE])
-        drawn = with_eyes(drawn, made.points, place.gaze, yaw, iris, age, model.shape.front, model.warp, made.grid)
+        drawn = with_eyes(
+            drawn,
+            made.points,
+            place.gaze,
+            yaw,
+            float(moment.light[0, SLOPES.start]),
+            iris,
+            age,
+            model.shape.front,
+            model.warp,
+            made.grid,
+        )
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             drawn = with_teeth(

@@ -116,9 +116,6 @@ def test_the_papers_attacker_can_be_made() -> None:
     assert shorter.way.schedule == SCHEDULES["palette-test"]  # type: ignore[attr-defined]
 
 
-# -- fine-tuning -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_fine_tuning_touches_the_attention_alone_and_repeats() -> None:
     before, other, state = weights(trained()), pairs(3, seed=9), torch.get_rng_state()
@@ -143,9 +140,6 @@ def test_fine_tuning_of_everything_adapts_to_a_defence() -> None:
     broken = psnr(trained(120).guess(defended), known.clear.images)
     tuned = fine_tune(trained(120), defended, known.clear, steps=25, lr=4e-3, which="all")
     assert psnr(tuned.guess(defended), known.clear.images) > broken + 6
-
-
-# -- retrieval ---------------------------------------------------------------------------------------------------------
 
 
 def distance(a: np.ndarray, b: np.ndarray, metric: str) -> float:
@@ -221,9 +215,6 @@ def test_the_chosen_threshold_is_the_best_and_between_distances() -> None:
     assert choose_threshold(np.array([1.0]), np.array([np.inf])) >= 1.0
 
 
-# -- parrots -----------------------------------------------------------------------------------------------------------
-
-
 def test_the_loss_is_arcfaces() -> None:
     rng = np.random.default_rng(0)
     x, w, people = rng.normal(size=(5, 8)), rng.normal(size=(3, 8)), np.array([0, 2, 1, 1, 0])
@@ -254,13 +245,7 @@ def test_a_network_trained_on_brings_a_persons_pictures_together(tmp_path: Path)
     assert right(reader.embed(training)) < 0.5 and right(codes[:20]) > 0.9
 
 
-# -- the diffusion -----------------------------------------------------------------------------------------------------
-
-
 LINEAR = Schedule(50, 1e-3, 0.2)
-
-
-# -- the schedule ------------------------------------------------------------------------------------------------------
 
 
 def test_schedules_are_those_of_the_papers() -> None:

@@ -31,6 +31,7 @@ from ficgan.identity.kind import ETHNICITIES
 
 Floats = NDArray[np.float32]
 
+BROWN = np.array([0.34, 0.23, 0.16])
 LIP, TOOTH, DARK, SKIN = [150, 60, 60], [240, 235, 225], [30, 12, 12], [200, 150, 130]
 
 
@@ -65,20 +66,19 @@ def test_a_gaze_is_read_whatever_the_size_and_the_tilt(shape: FaceShape, roll: f
         np.testing.assert_allclose(read_gaze(looking + np.float64(1e3) * (np.arange(478) > 467)[:, None]), 0.2)
 
 
-@pytest.mark.parametrize(("finer", "yaw"), [(1, 0.5), (2, 0.0)])
-def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: int, yaw: float) -> None:
-    warp = big
+@pytest.mark.parametrize(("finer", "yaw", "slope"), [(1, 0.5, 0.0), (2, 0.0, 2.0), (2, 0.0, -2.0)])
+def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: int, yaw: float, slope: float) -> None:
     points = shape.read((turned(shape.mean * 2.0, yaw) + np.array([130, 130, 0]))[None]).points[0]
     skin = np.full((finer * 128, finer * 128, 3), [0.7, 0.5, 0.4], np.float32)
-    grid = warp.to_upright(points[None])[0]
+    grid = big.to_upright(points[None])[0]
     places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
     for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, np.array([0.34, 0.23, 0.16]), 30.0, shape.front, warp)
+        made = with_eyes(skin, points, np.float32(gaze), yaw, slope, BROWN, 30.0, shape.front, big)
         assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
         changed = np.abs(made - skin).max(2) > 1e-6
         near = np.zeros(changed.shape, bool)
         for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
-            outline = (shape.front[contour] - LO) / warp.step * (len(skin) - 1) / 127
+            outline = (shape.front[contour] - LO) / big.step * (len(skin) - 1) / 127
             inside = np.zeros(changed.shape, np.uint8)
             cv2.fillPoly(inside, [np.rint(outline).astype(np.int32)], 1)
             inside = cv2.dilate(inside, np.ones((3, 3), np.uint8)) > 0
@@ -89,6 +89,9 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
             found = places[dark].mean(0)
             width = float(np.linalg.norm(across))
             assert abs((found - wanted) @ across) / width**2 < 0.05
+            apart = (places - wanted) @ across / width**2
+            glint = apart[(np.abs(apart) < 0.15) & inside][made[(np.abs(apart) < 0.15) & inside].mean(1).argmax()]
+            assert slope * glint > 0 or (slope == 0 and abs(glint) < 0.06), "it lies where the light comes from"
             red, _, blue = made[inside & (made.mean(2) > np.quantile(made[inside].mean(1), 0.75))].mean(0)
             assert dark.sum() > 0.1 * inside.sum() and red > 0.5 and red - blue < 0.2, "an iris, and white beside it"
         assert not changed[~near].any(), "nothing but the eyes"
@@ -104,7 +107,7 @@ def test_eyes_that_a_draw_made_black_are_seen(shape: FaceShape, big: Warp) -> No
     holes = black[..., 0] < 0
     assert lifted(black, skin).min() >= 0 and (lifted(black, skin)[~holes] == black[~holes]).all()
     points = np.c_[shape.front, np.zeros(len(shape.front))].astype(np.float64)
-    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, np.array([0.34, 0.23, 0.16]), 30.0, shape.front, big)
+    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, 0.0, BROWN, 30.0, shape.front, big)
     assert np.quantile(made[holes].mean(1), 0.8) > 0.3 * skin.mean() and (made[~holes] >= 0).all()
 
 

@@ -50,9 +50,6 @@ def motion(degrees: float, shift: float, rng: np.random.Generator) -> np.ndarray
     return move
 
 
-# -- registration -----------------------------------------------------------------------------------------------------
-
-
 def test_a_motion_is_undone_exactly(rng: np.random.Generator) -> None:
     face, move = face_of(0), motion(5, 0.004, rng)
     found = register(face, face.moved(move))
@@ -115,9 +112,6 @@ def test_a_shift_and_a_small_turn_are_no_identity(heads: list[Cloud]) -> None:
         describe(Cloud(heads[0].points + 1))
 
 
-# -- neighbours --------------------------------------------------------------------------------------------------------
-
-
 def surface(rng: np.random.Generator, count: int) -> np.ndarray:
     flat = rng.uniform(-0.1, 0.1, (count, 2))
     return np.column_stack([-(flat**2).sum(axis=1) * 5, flat])
@@ -175,9 +169,6 @@ def test_refusals(rng: np.random.Generator) -> None:
     ):
         with pytest.raises(error):
             call()
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 Image = np.ndarray
@@ -277,9 +268,6 @@ def test_what_cannot_be_drawn_is_refused(points: Image) -> None:
         project(Cloud(points))
 
 
-# -- the splat renderer -----------------------------------------------------------------------------------------------
-
-
 def looped(places: Image, colors: Image, radius: float, size: tuple[int, int], samples: int) -> Image:
     """Cell by cell, point by point; then the mean of each pixel's cells."""
     width, height = size
@@ -304,9 +292,6 @@ def test_a_picture_is_that_of_a_loop(count: int, radius: float, size: tuple[int,
     places = draw.uniform(-8, max(size) + 8, (count, 2))
     colors = draw.integers(0, 256, (count, 3), np.uint8)
     assert (splat(places, colors, radius, size, samples) == looped(places, colors, radius, size, samples)).all()
-
-
-# -- light ------------------------------------------------------------------------------------------------------------
 
 
 def relief(height: float) -> Cloud:
