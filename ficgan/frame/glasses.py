@@ -46,6 +46,9 @@ _SKY, _SKY_AT, _SKY_WIDE = 0.6, -0.45, 0.35
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
 _FORMS, _CLEAR = (2.2, 4.0), 0.08
+# Light that a rim facing up has more; how dark its shadow is, and how far below it lies, in distances of the eyes; how
+# much of the light clear lenses mirror.
+_LIT, _SHADE, _BELOW, _MIRRORED = 0.45, 0.2, 0.03, 0.08
 # Light of rims, of the face's, between which they begin to be of metal and are.
 _METAL = (0.4, 0.7)
 
@@ -199,7 +202,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     def line(distance: Floats, width: float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
 
-    drawn, shadow, tinted, sky = (np.zeros_like(xs) for _ in range(4))
+    drawn, shadow, tinted, sky, up = (np.zeros_like(xs) for _ in range(5))
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
         end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
@@ -209,19 +212,24 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         tinted = np.maximum(tinted, within * np.interp(ys, (y - high, y + high), _HIDES))
         across = ((xs - x) + (ys - y)) / half - _SKY_AT
         sky += within * np.exp(-np.square(across / _SKY_WIDE)) * np.interp(ys, (y - high, y + high), (1, 0))
+        up = np.where(distance < 3 * rim, (y - ys) / np.maximum(np.hypot(xs - x, ys - y), 1e-3), up)
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
         beside = np.hypot(xs - begin[0] - part * along[0], ys - begin[1] - part * along[1])
         drawn = np.maximum.reduce([drawn, line(distance, rim), line(beside, 1.2 * rim) * (part > 0)])
-        shadow = np.maximum(shadow, np.exp(-np.square(distance / (3 * rim))) * ((far > 1) & (ys > y)))
+        lower = ys - y - _BELOW * apart
+        cast = (np.abs((xs - x) / half) ** form + np.abs(lower / high) ** form) ** (1 / form)
+        apart_from = np.abs(cast - 1) * np.hypot(xs - x, lower) / np.maximum(cast, 1e-3)
+        shadow = np.maximum(shadow, np.exp(-np.square(apart_from / (2.5 * rim))))
     middle, gap = middles[:, 0].mean(), apart / 2 + _OUTSIDE * apart - half
     arch = middles[:, 1].mean() + _LOWER * apart - 0.3 * high - 0.06 * apart * (1 - np.square((xs - middle) / gap))
     drawn = np.maximum(drawn, line(np.abs(ys - arch), rim) * (np.abs(xs - middle) < gap))
     drawn *= share * min(1.0, 0.5 + 0.5 * contrast / _CLEAR)
-    gleam = 1 + 0.25 * np.sin(9 * xs / apart + 6 * chance)  # metal and plastic are nowhere evenly light
+    gleam = 1 + _LIT * up**3  # light comes from above
     out = texture.copy()
-    out[rows] *= 1 - 0.12 * share * shadow[..., None]
+    out[rows] *= 1 - _SHADE * share * (shadow * (1 - drawn))[..., None]
+    out[rows] += _MIRRORED * share * (1 - tint) * sky[..., None] * (1 - out[rows])
     glass = lens + (_SKY * sky)[..., None] * (np.median(texture[rows].reshape(-1, 3), axis=0) - lens)
     out[rows] += (share * tint * tinted)[..., None] * (glass - out[rows])
     out[rows] += drawn[..., None] * (np.clip(colour * gleam[..., None], 0, 1) - out[rows])
