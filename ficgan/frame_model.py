@@ -117,7 +117,7 @@ class FrameModel(FaceModel):
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
-            for name in ("mouth", "beard", "lips", "relief")
+            for name in ("mouth", "beard", "lips", "nostrils", "relief")
         }
         place = replace(
             place,
@@ -194,6 +194,7 @@ class FrameModel(FaceModel):
         pixels = bare.astype(np.float32) / np.float32(255)
         look = replace(look, blotches=read_blotches(pixels, self.renderer.skin))
         lips = colours.read_lips(pixels, self.renderer.skin, model.lips)
+        nostrils = colours.read_nostrils(pixels, model.nostrils)
         glasses = read_glasses(texture, model.shape.front, model.warp)
         relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(over_skin))
         inside, double = bare, texture
@@ -217,7 +218,9 @@ class FrameModel(FaceModel):
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
         gaze = read_gaze(mesh.points)
-        place = Place(moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, relief, forehead, hair)
+        place = Place(
+            moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, nostrils, relief, forehead, hair
+        )
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
             place = replace(place, cloth=np.dstack([double / np.float32(255), share]))

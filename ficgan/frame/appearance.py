@@ -100,7 +100,7 @@ class AppearanceModel(FrameParts):
         lenders: float32 [S,9], readings of them by a `KindReader`.
         detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
-        bias: int8 [10,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
+        bias: int8 [9,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.

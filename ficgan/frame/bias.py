@@ -25,15 +25,15 @@ _MOST, _RIDGE, _TAKEN = 0.6, 20.0, 0.8
 
 
 def bias_terms(kinds: Floats) -> Floats:
-    """Inputs [N,10] of the bias, of readings [N,9] by a `KindReader`."""
+    """Inputs [N,9] of the bias, of readings [N,9] by a `KindReader`: 1, ethnic groups, age."""
     ones = np.ones((len(kinds), 1), np.float32)
-    return np.column_stack([ones, kinds[:, :MALE], kinds[:, MALE] - 0.5, kinds[:, AGE] / 40 - 1]).astype(np.float32)
+    return np.column_stack([ones, kinds[:, :MALE], kinds[:, AGE] / 40 - 1]).astype(np.float32)
 
 
 def fit_bias(
     made: NDArray[np.uint8], photos: NDArray[np.uint8], kinds: Floats, weights: NDArray[np.uint8], pixels: Any
 ) -> NDArray[np.int8]:
-    """The bias of new faces in the place of those of photos: int8 [10,P,3], see `BIAS_UNIT`.
+    """The bias of new faces in the place of those of photos: int8 [9,P,3], see `BIAS_UNIT`.
 
     Args:
         made, photos: uint8 [N,R,R,3], textures in the frame.
@@ -43,7 +43,9 @@ def fit_bias(
     """
     import cv2
 
-    terms, found = bias_terms(kinds), np.zeros((len(made), len(pixels), 3), np.float32)
+    # Gender is shown more clearly on purpose: what men and women have too much of each stays.
+    terms = np.column_stack([bias_terms(kinds), kinds[:, MALE] - 0.5])
+    found = np.zeros((len(made), len(pixels), 3), np.float32)
     for row, (new, old, weight) in enumerate(zip(made, photos, weights, strict=True)):
         logs = [np.log(one.astype(np.float32) / 255 + LOG_BLACK) @ PLANES for one in (new, old)]
         difference, seen = logs[0] - logs[1], weight.astype(np.float32) / 255
@@ -51,7 +53,7 @@ def fit_bias(
         found[row] = (np.clip(difference, -_MOST, _MOST) * seen[..., None]).reshape(-1, 3)[pixels]
     held = np.full(terms.shape[1], _RIDGE, np.float32)
     held[0] = 1e-3
-    bias = np.linalg.solve(terms.T @ terms + np.diag(held), terms.T @ found.reshape(len(found), -1))
+    bias = np.linalg.solve(terms.T @ terms + np.diag(held), terms.T @ found.reshape(len(found), -1))[:-1]
     whole = np.zeros((len(bias), *made.shape[1:]), np.float32)
     whole.reshape(len(bias), -1, 3)[:, pixels] = bias.reshape(len(bias), -1, 3)
     smooth = np.stack([cv2.GaussianBlur(one, (0, 0), _FINEST * len(one)) for one in whole])

@@ -36,6 +36,8 @@ _PASSES, _STIFF = 3, 0.01
 LOG_BLACK, _LOW, _SOFT = np.float32(0.03), 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
+# Blur of what lies around nostrils, pixels; most that they are made darker; how much more so each colour is: red stays.
+_AROUND_NOSTRILS, _DARKEST_NOSTRIL, _INSIDE_NOSE = 4.0, 0.8, np.array([0.9, 1.05, 1.08], np.float32)
 # Steps of light by which a photo without colours is tinted.
 _TINTS = 16
 # Light, redness and yellowness, of logarithms of colours; blur of what is around a place, of the side; quantiles that
@@ -86,6 +88,23 @@ def with_lips(texture: Floats, wanted: Floats, skin: Indices, lips: Floats) -> F
     colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
     out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
     return out
+
+
+def read_nostrils(texture: Floats, nostrils: Floats) -> Floats:
+    """How dark the nostrils are beside the nose around them: float32 [2], logarithms; [2,R,R] is 1 on each."""
+    light = np.log(np.maximum(texture @ LUMA, 0) + LOG_BLACK)
+    around = blurred(nostrils.sum(0), _AROUND_NOSTRILS) * (1 - nostrils.sum(0))
+    inside = np.einsum("nhw,hw->n", nostrils, light) / nostrils.sum((1, 2))
+    return np.asarray(inside - (around * light).sum() / around.sum(), np.float32)
+
+
+def with_nostrils(texture: Floats, wanted: Floats, nostrils: Floats) -> Floats:
+    """A texture whose nostrils are as dark as `read_nostrils` says: a mean of many people has none."""
+    change = np.clip(wanted - read_nostrils(texture, nostrils), -_DARKEST_NOSTRIL, 0)
+    spread = nostrils / np.square(nostrils).sum((1, 2), keepdims=True) * nostrils.sum((1, 2), keepdims=True)
+    dark = np.einsum("n,nhw->hw", change, spread)
+    out: Floats = texture * np.exp(dark[..., None] * _INSIDE_NOSE)
+    return out.astype(np.float32)
 
 
 def tinted(texture: Floats, photo: Image) -> Floats:

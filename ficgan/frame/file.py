@@ -283,7 +283,7 @@ def _check_sizes(model: AppearanceModel) -> None:
     if model.telling.size:
         wanted["telling"] = (code, code)
     if model.bias.size:
-        wanted["bias"] = (READING + 1, len(model.pixels), 3)
+        wanted["bias"] = (READING, len(model.pixels), 3)
     if model.usual.size:
         wanted["usual"] = (SMALL, SMALL)
     for name, sizes in wanted.items():

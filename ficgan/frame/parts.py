@@ -30,6 +30,7 @@ _SKIN = (
 )
 # Blur by which what lies between the parts is shared among them, pixels.
 _BETWEEN_PARTS = 8.0
+_NOSTRILS = [240, 166, 239, 20, 99], [460, 392, 459, 250, 328]
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 
@@ -118,6 +119,11 @@ class FrameParts:
     def lips(self) -> Floats:
         """float32 [R,R], 1 on the lips, ending over a unit or two."""
         return self.drawn((_LIPS, 1.0), (LIPS_INNER, 0.0), soft=1.0)
+
+    @cached_property
+    def nostrils(self) -> Floats:
+        """float32 [2,R,R], 1 in the left and in the right nostril of the picture, ending over a unit or two."""
+        return np.stack([self.drawn((outline, 1.0), soft=1.0) for outline in _NOSTRILS])
 
     @cached_property
     def skin_parts(self) -> Floats:

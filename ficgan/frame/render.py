@@ -67,7 +67,7 @@ class Place:
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         beard: float32 [9] of `read_beard`.
-        lips, relief: float32 [3] of `read_lips`, [6,5] of `read_relief`.
+        lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
@@ -83,6 +83,7 @@ class Place:
     moustache: float
     beard: Floats
     lips: Floats
+    nostrils: Floats
     relief: Floats
     forehead: Forehead
     hair: Floats | float = 0.0
@@ -236,6 +237,8 @@ class FaceRenderer:
             texture = texture + self._share(taken) * (made - texture)
             if model.bias.size:
                 texture = without_bias(texture, model.bias, row.kind, model.pixels, float(self._share(taken)))
+            dark = colours.with_nostrils(texture, place.nostrils, model.nostrils) - texture
+            texture = texture + self._share(taken) * dark
             if moment.grey[0]:
                 texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
