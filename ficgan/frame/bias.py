@@ -20,14 +20,16 @@ Floats = NDArray[np.float32]
 BIAS_UNIT = 500
 # What is coarser than this follows the photo, and what is finer would draw lines, of the side.
 _COARSE, _FINEST = 0.125, 0.012
-# Most of a difference that counts; what holds a rare kind to the mean, in faces; share that is taken away.
-_MOST, _RIDGE, _TAKEN = 0.6, 20.0, 0.8
+# Most of a difference that counts; what holds a rare kind to the mean, in faces; share that is taken away; years between
+# which it changes.
+_MOST, _RIDGE, _TAKEN, _AGES = 0.6, 20.0, 0.8, (18, 75)
 
 
 def bias_terms(kinds: Floats) -> Floats:
     """Inputs [N,9] of the bias, of readings [N,9] by a `KindReader`: 1, ethnic groups, age."""
     ones = np.ones((len(kinds), 1), np.float32)
-    return np.column_stack([ones, kinds[:, :MALE], kinds[:, AGE] / 40 - 1]).astype(np.float32)
+    years = np.clip(kinds[:, AGE], *_AGES)  # there are few portraits of others
+    return np.column_stack([ones, kinds[:, :MALE], years / 40 - 1]).astype(np.float32)
 
 
 def fit_bias(
