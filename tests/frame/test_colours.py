@@ -7,7 +7,18 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, luminance
-from ficgan.frame.colours import lit_as, no_lighter, parted, read_lips, read_relief, tinted, with_lips, with_relief
+from ficgan.frame.colours import (
+    lit_as,
+    no_lighter,
+    parted,
+    read_lips,
+    read_nostrils,
+    read_relief,
+    tinted,
+    with_lips,
+    with_nostrils,
+    with_relief,
+)
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -35,6 +46,15 @@ def test_lips_become_the_photos() -> None:
     after = read_lips(with_lips(pale, wanted, SKIN, LIPS), SKIN, LIPS)
     np.testing.assert_allclose(after, wanted, atol=0.2)  # they follow by .8
     assert np.abs(before - wanted).max() > 0.4
+
+
+def test_nostrils_become_as_dark_as_the_photos_and_no_lighter() -> None:
+    holes = np.zeros((2, SIDE, SIDE), np.float32)
+    holes[0, 38:41, 24:29] = holes[1, 38:41, 36:41] = 1
+    plain = np.full((SIDE, SIDE, 3), (0.6, 0.45, 0.35), np.float32)
+    made = with_nostrils(plain, np.float32([-0.5, 0.2]), holes)
+    np.testing.assert_allclose(read_nostrils(made, holes), [-0.5, 0], atol=0.08)
+    assert (made[holes[0] == 0] == plain[holes[0] == 0]).all() and made[39, 26, 0] / made[39, 26, 2] > 1.75
 
 
 @pytest.mark.parametrize("tint", [(0, 0, 0), (0.1, 0, -0.15)])

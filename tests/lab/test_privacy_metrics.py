@@ -78,9 +78,6 @@ def scores_of(made: Any, **more: Any) -> Scores:
     return Scores.from_matrix(matrix, who, enrolled, acquired=acquired, **more)
 
 
-# -- verification -----------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 10**6), st.sampled_from([0, 1, 2, 5, 40]), st.sampled_from([-2.0, 0.0, 1.0, 8.0]))
 def test_rates_are_scikit_learns(seed: int, values: int, shift: float) -> None:
     made = case(seed, values=values, shift=shift)
@@ -126,9 +123,6 @@ def test_the_match_rates_are_counted_above_the_threshold() -> None:
     assert nobody.low == 0 and nobody.high == pytest.approx(wilson(0, people)[1])
 
 
-# -- within kind ------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 10**6), st.sampled_from([0, 3, 9]), st.booleans())
 def test_within_kind_is_scikit_learns_area_of_each_output(seed: int, values: int, known: bool) -> None:
     """The other photos of the person are its own, or the source itself; others of the kind are strangers."""
@@ -154,9 +148,6 @@ def test_within_kind_is_scikit_learns_area_of_each_output(seed: int, values: int
         assert (f"{24 - found.n} of 24 left out" in found.note) == (found.n < 24)
     else:
         assert found.value is None and "3 strangers" in found.note
-
-
-# -- identification ---------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0, 1, 3, 20]), st.sampled_from([1, 2, 5]))
@@ -192,9 +183,6 @@ def test_singling_out_is_one_match_and_the_right_one() -> None:
     assert privacy.singling_out(scores, 0.5).value == pytest.approx(1 / 6)
     many = Scores.from_matrix(np.array([[0.9, 0.8, 0.1], [0.1, 0.1, 0.2]]), np.array([0, 1]), np.array([0, 0, 1]))
     assert privacy.singling_out(many, 0.5).value == 0.5  # two images of one person are one match
-
-
-# -- linkability and reversibility ------------------------------------------------------------------------------------
 
 
 def d_sys(genuine: NDArray[Any], impostor: NDArray[Any], bins: int) -> float:
@@ -250,9 +238,6 @@ def test_reversibility_against_scipys_paired_bootstrap() -> None:
     assert figure.high == pytest.approx(reference.high, abs=0.02)
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
-
-
 def figures_of(scores: Scores, **more: Any) -> dict[str, Figure]:
     made = privacy_figures(scores, **{"threshold": 0.5, "resamples": 50, **more})
     assert len({figure.metric for figure in made}) == len(made)
@@ -283,9 +268,6 @@ def test_nothing_to_find_gives_no_value_and_says_so(kind: str) -> None:
     if kind == "failed":
         assert privacy.rank(group, failures=True).value == 0 and privacy.failures_to_acquire(group).value == 1
         assert made["rank-1"].note.startswith("None of")
-
-
-# -- scores ------------------------------------------------------------------------------------------------------------
 
 
 People = NDArray[np.int64]

@@ -124,9 +124,6 @@ def walking(frames: tuple[int, int] = (0, 10_000), **more: object) -> Actor:
     return Actor(lambda t: (50 + 12 * t, 48 + 3 * np.sin(3 * t), 36), frames, **more)  # type: ignore[arg-type]
 
 
-# -- coverage ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("stride", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 10))])
 def test_a_face_is_covered_from_its_first_frame_to_its_last_at_any_stride(stride: int) -> None:
     """It comes at the worst moment, right after a look, and is away right after another."""
@@ -166,9 +163,6 @@ def test_at_a_cut_nobody_shows_and_nobody_stays(look_ahead: int) -> None:
             assert (one.face.box[0] > 100) == (result.frame.index >= 43)
 
 
-# -- pace --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     """Slow for a while: the stride grows at once, up to the look-ahead, and falls again."""
@@ -182,9 +176,6 @@ def test_a_slow_detector_looks_less_often_and_nobody_shows() -> None:
     summary = flow.summary()
     assert summary["largest_stride"] == steps.max() and summary["late"] >= 10 and summary["frames"] == 220
     assert summary["stride"] == 1
-
-
-# -- order, memory, ends -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("look_ahead", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 12))])
@@ -221,9 +212,6 @@ def test_no_frames_and_no_picture() -> None:
             stream(tools, [], settings=settings, **bad)
 
 
-# -- people ------------------------------------------------------------------------------------------------------------
-
-
 def coming_and_going() -> World:
     """One on the left who goes and comes back, one on the right who stays."""
     left = [Actor(lambda t: (50, 48, 36), (0, 30)), Actor(lambda t: (60, 48, 36), (110, 200))]
@@ -241,9 +229,6 @@ def test_who_comes_back_has_the_same_identity_where_linked(link: str) -> None:
     at = {result.frame.index: {one.face.box[0] > 96: one.person for one in result.faces} for result in results}
     assert (at[0][False] == at[150][False]) == (link == "file")
     assert at[0][True] == at[150][True] != at[150][False]
-
-
-# -- recordings --------------------------------------------------------------------------------------------------------
 
 
 # A face at the top left of every picture, wherever one looks.

@@ -34,9 +34,6 @@ RED, BLUE, YELLOW = (230, 20, 20), (20, 20, 230), (230, 220, 20)
 SIDE = 40
 
 
-# -- a world of discs --------------------------------------------------------------------------------------------------
-
-
 def discs(places: dict[tuple[int, int, int], tuple[float, float]], width: int = 256, height: int = 144) -> Image:
     """A grey picture with discs of some colours, their middles at some places."""
     image = np.full((height, width, 3), 110, np.uint8)
@@ -173,9 +170,6 @@ def test_choosing_somebody_who_is_not_there_hides_nobody_and_is_an_error(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
 
 
-# -- the second look ---------------------------------------------------------------------------------------------------
-
-
 def other_detector(monkeypatch: pytest.MonkeyPatch, *blind: tuple[int, int, int]) -> None:
     monkeypatch.setattr("ficgan.video.film.independent_detector", lambda used, size: Discs(blind, "other"))
 
@@ -255,9 +249,6 @@ def test_a_check_that_sees_no_face_among_generated_ones_is_no_check(
     assert covered.reidentified == 0 and covered.to_dict()["check"]["checked"] is True
 
 
-# -- films that change -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_frames_that_nobody_searched_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Project, "check_source", lambda *_: None)  # as if both began and ended alike
@@ -286,9 +277,6 @@ def test_a_film_that_changes_meanwhile_has_no_result(tmp_path: Path, monkeypatch
     with pytest.raises(InputError, match="has changed while it was processed"):
         redact(source, out, progress=progress, settings={"verify": "full"})
     assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
-
-
-# -- progress and cancelling -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
