@@ -20,8 +20,8 @@ Floats = NDArray[np.float32]
 BIAS_UNIT = 500
 # What is coarser than this follows the photo, and what is finer would draw lines, of the side.
 _COARSE, _FINEST = 0.125, 0.012
-# Most of a difference that counts; what holds a rare kind to the mean, in faces; share that is taken away; years between
-# which it changes.
+# Most of a difference that counts; what holds a rare kind to the mean, in faces; share that is taken away; years
+# between which it changes.
 _MOST, _RIDGE, _TAKEN, _AGES = 0.6, 20.0, 0.8, (18, 75)
 
 

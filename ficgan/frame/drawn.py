@@ -227,9 +227,8 @@ _WIDE = (0.15, 0.4)
 _LEAST_REDNESS = 0.1
 # How dark gaps between teeth are, of the lender's, and at most: in a half-open mouth darker ones look like braces.
 _GAPS, _MOST_GAP = 1.5, 0.22
-# RGB of what lies behind the teeth, at luminance 1; share of their colour that the brightest pixels keep.
-_RED, _COLOUR = (1.5, 0.87, 0.72), 1.0
-_DARKEST, _BELOW = 0.7, 0.15
+# RGB of what lies behind the teeth, at luminance 1; its light, of the darkest pixels'; how much darker teeth are below.
+_RED, _DARKEST, _BELOW = (1.5, 0.87, 0.72), 0.7, 0.15
 # Depth in widths over which the lips' own line gives way to the drawing.
 _EDGE = 0.012
 
@@ -316,7 +315,6 @@ def read_teeth(texture: Image, points: Array, mask: Floats, front: Floats, warp:
     reddish = _redness(bright) / max(_redness(skin), _LEAST_REDNESS)
     hollow = float((grey < _HOLLOW[0] * (skin @ LUMA)).mean())
     # Among the brightest are pixels of the lips: what is red is no tooth, but warm light is.
-    bright = level + _COLOUR * (bright - level)
     sure = _smooth(
         np.array([*(np.array([level, dark]) / max(float(skin @ LUMA), 0.02)), reddish]),
         *np.transpose([_TEETH, _HOLLOW, _REDNESS]),
