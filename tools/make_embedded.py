@@ -36,7 +36,7 @@ from ficgan.faces import MediaPipeMesh
 from ficgan.faces.mesh import LEFT_EYE, LIPS_INNER, RIGHT_EYE
 from ficgan.files import file_digest
 from ficgan.frame.beards import hidden
-from ficgan.frame.bias import fit_bias
+from ficgan.frame.colours import fit_bias
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
 from ficgan.frame.glasses import UNSURE
 from ficgan.frame.learn import images_of, lend

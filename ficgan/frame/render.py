@@ -13,7 +13,6 @@ from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import hidden, with_beard, worn
-from ficgan.frame.bias import without_bias
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import (
     Fineness,
@@ -236,7 +235,7 @@ class FaceRenderer:
             made = colours.with_lips(made, place.lips, self.skin, model.lips)
             texture = texture + self._share(taken) * (made - texture)
             if model.bias.size:
-                texture = without_bias(texture, model.bias, row.kind, model.pixels, float(self._share(taken)))
+                texture = colours.without_bias(texture, model.bias, row.kind, model.pixels, float(self._share(taken)))
             dark = colours.with_nostrils(texture, place.nostrils, model.nostrils) - texture
             texture = texture + self._share(taken) * dark
             if moment.grey[0]:

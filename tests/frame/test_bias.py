@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ficgan.frame.bias import fit_bias, without_bias
-from ficgan.frame.colours import LOG_BLACK, PLANES
+from ficgan.frame.colours import LOG_BLACK, PLANES, fit_bias, without_bias
 from ficgan.identity.kind import ETHNICITIES, MALE
 
 SIDE, MANY = 32, 300
