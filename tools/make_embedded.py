@@ -7,9 +7,9 @@
 
 The numbers of making faces are those of the code. The detail network is taken from another file. Large faces get the
 detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that lend theirs:
-frontal ones, chosen by eye, without glasses, beards and paint. What is embedded makes new faces of `--portraits`, whose
-bias is taken away from then on; the rows of the labels whose split is `train` count. The bank's codes depend on none of
-these. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
+frontal ones, chosen by eye, without glasses, beards and paint. `--portraits` measures the bias of what is embedded now:
+the mean difference of its new faces to these photos. The bank's codes depend on none of these. The measured file is
+the output of `ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations
@@ -134,8 +134,10 @@ def measured_bias(faces: FaceData) -> tuple[NDArray[np.int8], int]:
         row, place, face = drawn[0]
         small = cv2.resize(face.texture, place.texture.shape[1::-1], interpolation=cv2.INTER_AREA)
         weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - hidden(place.beard, model.size))
-        bytes_ = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
-        found.append((bytes_[0], place.texture, row.kind, bytes_[1]))
+        new, seen = (np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight))
+        found.append((new, place.texture, row.kind, seen))
+    if not found:
+        raise UsageError("no portrait shows a face without glasses; give aligned ones of 256²")
     return fit_bias(*(np.stack(column) for column in zip(*found, strict=True)), model.pixels), len(found)
 
 
@@ -146,7 +148,7 @@ def main() -> None:
     parser.add_argument("--detail", type=Path, help="file of a run of configs/detail.yaml")
     parser.add_argument("--lenders", type=Path, nargs="+", default=[], help="aligned faces of nobody, 256²")
     parser.add_argument("--portraits", type=Path, nargs="+", default=[], help="sharp aligned faces, 256²")
-    parser.add_argument("--labels", type=Path, help="of the portraits")
+    parser.add_argument("--labels", type=Path, help="of the portraits; those of split `train` count")
     parser.add_argument("--measured", type=Path, help="JSON: output of `ficgan measure`")
     options = parser.parse_args()
     size = make(**vars(options))

@@ -37,7 +37,7 @@ _PASSES, _STIFF = 3, 0.01
 LOG_BLACK, _LOW, _SOFT = np.float32(0.03), 2.0, 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
-# Blur of what lies around nostrils, pixels; most that they are made darker; how much more so each colour is: red stays.
+# Blur of what lies around nostrils, pixels; most that they are made darker; how much of it each colour takes.
 _AROUND_NOSTRILS, _DARKEST_NOSTRIL, _INSIDE_NOSE = 4.0, 0.8, np.array([0.9, 1.05, 1.08], np.float32)
 # Steps of light by which a photo without colours is tinted.
 _TINTS = 16
@@ -92,7 +92,7 @@ def with_lips(texture: Floats, wanted: Floats, skin: Indices, lips: Floats) -> F
 
 
 def read_nostrils(texture: Floats, nostrils: Floats) -> Floats:
-    """How dark the nostrils are beside the nose around them: float32 [2], logarithms; [2,R,R] is 1 on each."""
+    """How dark the nostrils are, compared with the skin around them: float32 [2], logarithms; [2,R,R] is 1 on each."""
     light = np.log(np.maximum(texture @ LUMA, 0) + LOG_BLACK)
     around = blurred(nostrils.sum(0), _AROUND_NOSTRILS) * (1 - nostrils.sum(0))
     inside = np.einsum("nhw,hw->n", nostrils, light) / nostrils.sum((1, 2))

@@ -28,7 +28,7 @@ _SKIN = (
     [193, 48, 64, 2, 294, 278, 417],
     [203, 423, 436, 432, 395, 152, 170, 212, 216],
 )
-# Blur by which what lies between the parts is shared among them, pixels.
+# Blur, in pixels, by which skin between the parts is shared out among them.
 _BETWEEN_PARTS = 8.0
 _NOSTRILS = [240, 166, 239, 20, 99], [460, 392, 459, 250, 328]
 _FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
