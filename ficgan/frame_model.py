@@ -18,11 +18,12 @@ from ficgan.face_model import NO_FACE, FaceModel, FaceReading, Floats, Image
 from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshes, five_points
 from ficgan.faces.mesh import GOOD_PRESENCE, SmoothConfig, smooth_middle, with_blinks
 from ficgan.frame import LO, NUMBERS, Readings, colours, compose
-from ficgan.frame.appearance import COVERED, AppearanceModel, Moment
+from ficgan.frame.appearance import COVERED, SHAVED, AppearanceModel, Moment
 from ficgan.frame.beards import read_beard
-from ficgan.frame.drawn import fineness, lenders_of, read_gaze, read_teeth
+from ficgan.frame.drawn import read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.glasses import read_glasses
+from ficgan.frame.lent import ASKED, fineness, lender_of
 from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
 from ficgan.identity import IdentityBank, KSameCode
@@ -36,12 +37,14 @@ DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
-# Of `AppearanceModel.moustache`: up to the first there is one, from the second on none.
-_MOUSTACHE, _SHAVED = -0.9, -0.6
+# Of `AppearanceModel.moustache`: up to this there is one, from `SHAVED` on none.
+_MOUSTACHE = -0.9
 # Blur of the skin that goes on below cloth, of the side.
 _UNDER = 0.12
 # Share of a pixel that is hair from which on a face has some before its forehead.
 _SOME_HAIR = 0.5
+# Share of a part of skin below which what is seen of it, between hair and brows, tells no relief.
+_SHOWN = 0.6
 # How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
 # glasses a forehead is expected too dark, so nothing lighter is.
 _PASSES, _DARK_HAIR = 2, (*SKIN_LIGHT[:2], 99.0, 100.0)
@@ -196,7 +199,9 @@ class FrameModel(FaceModel):
         lips = colours.read_lips(pixels, self.renderer.skin, model.lips)
         nostrils = colours.read_nostrils(pixels, model.nostrils)
         glasses = read_glasses(texture, model.shape.front, model.warp)
-        relief = colours.read_relief(pixels, model.skin_parts * colours.free_of_hair(over_skin))
+        shown = model.skin_parts * colours.free_of_hair(over_skin)
+        relief = colours.read_relief(pixels, shown)
+        relief[shown.sum((1, 2)) < _SHOWN * model.skin_parts.sum((1, 2))] = 0
         inside, double = bare, texture
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > 1.1:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
@@ -215,7 +220,7 @@ class FrameModel(FaceModel):
         mouth = read_teeth(inside, read.points[0], model.mask, model.shape.front, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
-        moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, _SHAVED), (0, CLEAN - _MOUSTACHE)))
+        moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
         gaze = read_gaze(mesh.points)
         place = Place(
@@ -287,9 +292,12 @@ class FrameModel(FaceModel):
         # Keyed as the draw is: who does not know the seed cannot take the noise off.
         rng = keyed_generator(self.seed, self.bank.digest, self.key(key, attempt), self.k, "numbers")
         noise = rng.standard_normal(len(NUMBERS)) * self.config.jitter
-        record = None if code.kind is None else {**code.kind, "choices_bits": round(math.log2(count), 1)}
+        bits = 0.0 if z_id is None else math.log2(count * ASKED)
+        record = None if code.kind is None else {**code.kind, "choices_bits": round(bits, 1)}
         shown = UNKNOWN if group is None else group.reading
-        return replace(code, w=np.concatenate([w, noise, shown, rng.random(1)]).astype(np.float32), kind=record)
+        lot, own = rng.random(), None if z_id is None else z_id[: self.model.code_size]
+        lender = lender_of(self.model, shown, own, lot) if len(self.model.lenders) else 0
+        return replace(code, w=np.concatenate([w, noise, shown, [lot, lender]]).astype(np.float32), kind=record)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
         record = super().account(layer=layer, psi=psi)
@@ -303,8 +311,8 @@ class FrameModel(FaceModel):
             "there is a beard, where, of which colour and how clear its hairs are, how bright and of which colour the "
             f"inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth "
             "colours. Hair before it, and cloth over nose and mouth, stay. "
-            f"Of {self.config.choices} k-same draws the one least like the source was taken, which tells whoever "
-            "knows the seed a little about it."
+            f"Of {self.config.choices} k-same draws the one least like the source was taken, and of some synthetic "
+            "faces of the kind the one that lends light and shade. That tells whoever knows the seed a little about it."
         )
         return record
 
@@ -337,14 +345,15 @@ class FrameModel(FaceModel):
             "bare": attempt.bare,
         }
         if (extra := w_new[:, code_size:]).size:  # of `draw`
-            parts |= {"noise": extra[:, : len(NUMBERS)], "kind": extra[:, len(NUMBERS) : -1], "lot": extra[:, -1:]}
+            noise, shown, lot, lender = np.split(extra, np.cumsum([len(NUMBERS), READING, 1]), axis=1)
+            parts |= {"noise": noise, "kind": shown, "lot": lot, "lender": lender}
         return self._packed(len(w_new), parts)
 
     @cached_property
     def _widths(self) -> dict[str, int]:
         """How many numbers of a row of styles each field of `Row` takes, in order."""
         widths = {"code": self.model.code_size, "given": len(self.model.names), "own": self._w_dim, "new": self._w_dim}
-        return widths | {"noise": len(NUMBERS), "kind": READING, "lot": 1, "layers": 2, "bare": 1}
+        return widths | {"noise": len(NUMBERS), "kind": READING, "lot": 1, "lender": 1, "layers": 2, "bare": 1}
 
     def _packed(self, count: int, parts: Mapping[str, Any]) -> Floats:
         """Rows of styles [count,S] of the fields of `Row`: [count,n], or the same [n] for all; 0 where not given."""
@@ -354,8 +363,9 @@ class FrameModel(FaceModel):
 
     def _unpacked(self, row: Floats) -> Row:
         fields = np.split(row, np.cumsum(list(self._widths.values()))[:-1])
-        code, given, own, new, noise, kind, lot, layers, bare = fields
-        return Row(code, given, own, new, noise, kind, float(lot[0]), int(layers[0]), int(layers[1]), bool(bare[0]))
+        code, given, own, new, noise, kind, lot, lender, layers, bare = fields
+        (first, last), number = layers.astype(int), int(lender[0])
+        return Row(code, given, own, new, noise, kind, float(lot[0]), number, int(first), int(last), bool(bare[0]))
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
         return [
@@ -363,12 +373,10 @@ class FrameModel(FaceModel):
             for row, reading in zip(styles, readings, strict=True)
         ]
 
-    def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, list[int]]]:
-        """Of the faces of `render` what a detail network is given: textures [R,R,3], and numbers of who may lend."""
+    def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, int]]:
+        """Of the faces of `render` what a detail network is given: textures [R,R,3], and the number of who lends."""
         rows = zip(map(self._unpacked, styles), [reading.place for reading in readings], strict=True)
-        return [
-            (self.renderer.plain(row, place).texture, lenders_of(self.model, row.code, row.kind)) for row, place in rows
-        ]
+        return [(self.renderer.plain(row, place).texture, row.lender) for row, place in rows]
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
         place, renderer = reading.place, self.renderer
@@ -400,7 +408,9 @@ class FrameModel(FaceModel):
         """Rows of styles that leave the sources as they are."""
         z_id = np.stack([reading.z_id for reading in readings])
         code, given, w = np.split(z_id, np.cumsum([self.model.code_size, len(self.model.names)]), axis=1)
-        parts = {"code": code, "given": given, "own": w, "new": w, "layers": [1, 0]}  # layers 1 … 0 are none
+        parts: dict[str, Any] = {"code": code, "given": given, "own": w, "new": w, "layers": [1, 0]}  # 1 … 0 are none
+        if len(self.model.lenders):
+            parts["lender"] = [[lender_of(self.model, UNKNOWN, one, like=True)] for one in code]
         return self._packed(len(readings), parts)
 
     def moment(self, reading: FaceReading) -> Floats:

@@ -5,11 +5,11 @@
                                   [--detail runs/detail/network.safetensors]
     python tools/make_embedded.py model.safetensors bank.safetensors --portraits crisp.tar --labels crisp.csv
 
-The numbers of making faces are those of the code. The detail network is taken from another file. Large faces get the
-detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that lend theirs:
-frontal ones, chosen by eye, without glasses, beards and paint. `--portraits` measures the bias of what is embedded now:
-the mean difference of its new faces to these photos. The bank's codes depend on none of these. The measured file is
-the output of `ficgan measure` on faces and photos that took no part in the fit.
+The numbers of making faces are those of the code. The detail network is taken from another file. New faces get light,
+shade and fine detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that
+lend: frontal ones in soft light, chosen by eye, without glasses, beards, frowns and paint. `--portraits` measures the
+bias of what is embedded now: the mean difference of its new faces to these photos. The bank's codes depend on none of
+these. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
 def _read(spec: str, side: int, device: str, changed: int) -> Verifier:
     import torch
 
-    from ficgan.verification import load_verifier
+    from ficgan.verification.sphereface import load_verifier
 
     with torch.inference_mode(False):
         return load_verifier(spec, alignment=Alignment(), resolution=side, device=device)

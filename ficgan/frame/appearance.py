@@ -41,6 +41,10 @@ _ABOVE_BROWS = (69, 104, 108, 151, 337, 333, 299)
 _USUAL_SHARPNESS = 0.02
 # Steps of a lender's tone in a file, in one.
 TONE_UNIT = 60
+# Of `AppearanceModel.moustache`: there is none.
+SHAVED = -0.6
+# Of a lender's light and shade of middle size, in one of the contrast.
+MIDDLE_UNIT = 30
 # Side of the texture that attributes, and what covers a face, are read from.
 SMALL = 32
 # Times of what the model usually misses at a place; beyond that it is no face.
@@ -51,10 +55,11 @@ COVERED = 0.05
 
 
 class Lender(NamedTuple):
-    """A lender's `relief_of`, float32 [n,n], and its `tone_of`, [h,h]."""
+    """A lender's `relief_of`, float32 [2R,2R], its `tone_of`, [h,h], and its `middle_of`, [R,R]."""
 
     relief: Floats
     tone: Floats
+    middle: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +103,7 @@ class AppearanceModel(FrameParts):
         details: int8 [S,Q], `relief_of` faces that lend theirs, at twice the size: pores, lashes, wrinkles.
         detail_tones: int8 [S,h,h], `tone_of` them, see `TONE_UNIT`.
         lenders: float32 [S,9], readings of them by a `KindReader`.
+        middles: int8 [S,P], `middle_of` them, see `MIDDLE_UNIT`; empty: it is not known.
         detail_network: the ONNX file of the network that fits such detail to a face; empty where there is none.
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
         bias: int8 [9,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
@@ -122,6 +128,7 @@ class AppearanceModel(FrameParts):
     details: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
     detail_tones: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
     lenders: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    middles: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0), np.int8))
     detail_scale: float = 0.0
     detail_network: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     usual: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
@@ -152,10 +159,12 @@ class AppearanceModel(FrameParts):
         return replace(self, bands=bands)
 
     def lent(self, number: int) -> Lender:
-        """One lender's relief [2R,2R] and tone."""
-        out = np.zeros(4 * self.size * self.size, np.float32)
-        out[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
-        return Lender(out.reshape(2 * self.size, 2 * self.size), self.detail_tones[number] * np.float32(1 / TONE_UNIT))
+        """What one lender has."""
+        relief, middle = (np.zeros((side, side), np.float32) for side in (2 * self.size, self.size))
+        relief.ravel()[self.fine_pixels] = self.details[number].astype(np.float32) * np.float32(self.detail_scale)
+        if len(self.middles):
+            middle.ravel()[self.pixels] = self.middles[number] * np.float32(1 / MIDDLE_UNIT)
+        return Lender(relief, self.detail_tones[number] * np.float32(1 / TONE_UNIT), middle)
 
     def encode(self, textures: NDArray[np.uint8], read: Readings) -> tuple[Floats, Moment]:
         """Identity codes [B,D] and the moment of faces, of textures uint8 [B,R,R,3] and readings of their meshes."""
@@ -308,10 +317,11 @@ class AppearanceModel(FrameParts):
     def _attenuated(self, textures: Floats) -> Floats:
         """Textures [B,P,3] of components as they are written for another one: less colourful, the forehead calm."""
         grey = grey_of(textures)[..., None]
-        return self._calm * (grey + np.float32(_COLOUR) * (textures - grey))
+        return self.calm * (grey + np.float32(_COLOUR) * (textures - grey))
 
     @cached_property
-    def _calm(self) -> Floats:
+    def calm(self) -> Floats:
+        """float32 [P,1], 1 below the brows and less up to the top of the forehead, over which there may be hair."""
         row = np.divmod(self.pixels, self.size)[0] * self.warp.step[1] + LO[1]
         brow, top = float(self.shape.front[[105, 334], 1].min()), float(self.shape.front[:, 1].min())
         calm = np.clip((row - top) / (brow - 3 - top), 0, 1)[:, None]
@@ -389,6 +399,8 @@ class AppearanceModel(FrameParts):
         out |= {"details": self.details, "lenders": self.lenders.astype(np.float32), "usual": self.usual}
         if len(self.details):
             out["detail_tones"] = self.detail_tones
+        if len(self.middles):
+            out["middles"] = self.middles
         out["detail_scale"] = np.array([self.detail_scale], np.float32)
         if self.detail_network.size:
             out["detail_network"] = self.detail_network
@@ -426,6 +438,7 @@ class AppearanceModel(FrameParts):
             details=arrays["details"][: None if "detail_tones" in arrays else 0],
             detail_tones=arrays.get("detail_tones", np.zeros((0, 1, 1), np.int8)),
             lenders=np.asarray(arrays["lenders"], np.float32)[: None if "detail_tones" in arrays else 0],
+            middles=arrays.get("middles", np.zeros((0, 0), np.int8)),
             detail_scale=float(arrays["detail_scale"][0]),
             **rest,
             detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),

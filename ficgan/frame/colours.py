@@ -120,14 +120,15 @@ def tinted(texture: Floats, photo: Image) -> Floats:
     return out.astype(np.float32)
 
 
-def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> Floats:
+def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float = 1.0) -> Floats:
     """A texture whose skin varies in light, redness and yellowness as a photo's does: a mean is dull.
 
     Quantiles of the differences to the skin around are matched. Nothing becomes much brighter than the brightest skin
     of the photo: light that is guessed may burn out.
 
     Args:
-        flush: how far colours follow, 0 … 1; those of a photo with tinted glasses are not all of skin.
+        flush: how far colours follow, 0 … 1, everywhere or at each place [R,R]; brows have other ones, and those of a
+            photo with tinted glasses are not all of skin.
     """
     inside = np.zeros(texture.shape[:2], np.float32)
     inside.ravel()[skin] = 1
@@ -143,7 +144,7 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: float = 1.0) -> 
         wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, steps * most)))
         change[..., number] = np.interp(own, have, want[0] + wide - have)
     change -= np.median(change.reshape(-1, 3)[skin], axis=0)
-    change[..., 1:] = flush * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
+    change[..., 1:] = np.asarray(flush, np.float32)[..., None] * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
     out = (texture + LOG_BLACK) * np.exp(change @ np.linalg.inv(PLANES)) - LOG_BLACK
     brightest_skin = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _LEVELS[-1]) / np.float32(255)
     over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, LOG_BLACK), 1)

@@ -1,26 +1,21 @@
-"""Drawn into a new face: eyes that look where the source looks, teeth, and the fine detail of skin.
+"""Drawn into a new face: eyes that look where the source looks, and teeth.
 
-The mean of many people has none of them. Light and colours are those of the photo; irises are everybody's, teeth and
-detail are those of synthetic faces. Relief is fine detail as a share of the light around; there pictures are luminances
-[n,n] in [0,1], and a fine one has twice the side of the frame.
+The mean of many people has none of them. Light and colours are those of the photo; irises are everybody's, teeth are
+those of synthetic faces.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, blurred, luminance
+from ficgan.arrays import LUMA, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Warp
-from ficgan.frame.appearance import AppearanceModel, Lender
-from ficgan.frame.colours import shaded
-from ficgan.frame.parts import FinePlaces
-from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -45,8 +40,8 @@ _IRISES = np.array(
         [0.32, 0.24, 0.19],
         [0.46, 0.40, 0.33],
         [0.47, 0.49, 0.43],
-        [0.42, 0.56, 0.59],
-        [0.52, 0.57, 0.58],
+        [0.43, 0.53, 0.59],
+        [0.52, 0.56, 0.59],
     ]
 )
 # How frequent they are in each ethnic group, in the order of `ETHNICITIES`. Rough estimates: brown nearly everywhere,
@@ -370,219 +365,3 @@ def with_teeth(
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)
     return out
-
-
-# -- fine detail -------------------------------------------------------------------------------------------------------
-
-# Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
-_FINE = 2.2
-# Blur along a forehead that leaves its wrinkles; the deepest of the young and of the old, and the most of what lies
-# beside them, of the strength of the skin's detail.
-_ACROSS, _WRINKLES, _BESIDE = 6.0, (1.5, 9.5), 0.8
-# The same of the blur whose colours detail has.
-_TINT = 4.0
-# Luminance that is added to light: what is nearly black has no relief.
-_BLACK = 0.03
-# Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
-_AROUND, _DARKER = 0.055, 0.22
-# Depth of the deepest wrinkles, of the strength of the skin's detail, of the young and the old, lashes may be twice as
-# dark; how much less deep those beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
-# stronger than the photo's detail of the old is: a median knows little of wrinkles.
-_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.6, 4.0, 0.5
-# Years from which on people begin to be old, and are.
-_OLD = (40.0, 65.0)
-# Most detail of a forehead, of that of all skin.
-_WRINKLED = 1.4
-
-
-class Fineness(NamedTuple):
-    """Strength of the fine detail of skin, of eyes and of the forehead: standard deviations in [0,1]."""
-
-    skin: float
-    eyes: float
-    forehead: float
-
-
-def fineness(grey: Floats, places: FinePlaces) -> Fineness:
-    """How strong the fine detail of a picture [n,n] is."""
-    return _strength(_fine(grey), places)
-
-
-def _strength(fine: Floats, places: FinePlaces) -> Fineness:
-    # Of skin by the median: brows and nostrils do not count.
-    skin, forehead = (float(np.median(np.abs(fine.ravel()[part]))) / 0.6745 for part in (places.skin, places.forehead))
-    return Fineness(skin, float(np.quantile(np.abs(fine.ravel()[places.eyes]), 0.75)) / 1.15, forehead)
-
-
-def _fine(grey: Floats) -> Floats:
-    import cv2
-
-    out: Any = grey - cv2.GaussianBlur(grey, (0, 0), _FINE)
-    return out
-
-
-def relief_of(grey: Floats) -> Floats:
-    """Fine detail of a picture [n,n] as a share of the light around: float32 [n,n]."""
-    out: Floats = _fine(grey) / _resized(_light(_resized(grey, len(grey) // 4)), len(grey))
-    return out
-
-
-def tone_of(grey: Floats, side: int) -> Floats:
-    """Logarithm of the light at each place of a picture [n,n] over that around: float32 [side,side]."""
-    small = _resized(grey, side)
-    return _tone(small, _light(small))
-
-
-def _tone(grey: Floats, light: Floats) -> Floats:
-    return np.log((np.maximum(grey, 0) + np.float32(_BLACK)) / light)
-
-
-def _light(grey: Floats) -> Floats:
-    """Luminance around each place, never quite black."""
-    import cv2
-
-    return np.maximum(cv2.GaussianBlur(grey, (0, 0), _AROUND * len(grey)), 0) + np.float32(_BLACK)
-
-
-def _resized(picture: Floats, side: int) -> Floats:
-    import cv2
-
-    how = cv2.INTER_AREA if side < len(picture) else cv2.INTER_LINEAR
-    out: Any = cv2.resize(picture, (side, side), interpolation=how)
-    return out
-
-
-def agedness(years: float) -> float:
-    """How old a face of some years is, 0 … 1."""
-    return float(np.interp(years, _OLD, (0, 1)))
-
-
-def lent_detail(
-    texture: Floats, lender: Lender, wanted: Fineness, places: FinePlaces, most: float, old: float = 0.0
-) -> Floats:
-    """The relief of another face as detail of a texture [n,n,3] in [0,1]: luminances [n,n] to be added.
-
-    Where the lender is darker than the new face it has hair, a shadow or a frame of glasses there: nothing is lent.
-    Lids and lashes are lent always.
-
-    Args:
-        wanted: `fineness` that the result shall have; that of a forehead with hair over it counts for no more than that
-            of a wrinkled one.
-        most: largest gain of the relief.
-        old: 0 … 1; the old have deep wrinkles.
-    """
-    import cv2
-
-    grey = luminance(texture)
-    small = _resized(grey, len(lender.tone))
-    light = _light(small)
-    darker = np.maximum(_tone(small, light) - lender.tone, 0)
-    trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
-    fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
-    added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
-    fine = _fine(grey)
-    none, full = _strength(fine, places), _strength(fine + _fine(added), places)
-    limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)
-    skin, around, above = (
-        min(math.sqrt(max(want**2 - a**2, 0) / max(b**2 - a**2, 1e-8)), most)
-        for want, a, b in zip(limited, none, full, strict=True)
-    )
-    gain = skin + np.float32(around - skin) * places.around_eyes + np.float32(above - skin) * places.on_forehead
-    # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
-    deep, lash = _DEEP[0] + old * (_DEEP[1] - _DEEP[0]), 2 * _DEEP[0] * wanted.skin
-    gain *= np.float32(1 + old * _OLDER)
-    skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
-    most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
-    most_deep += places.on_lashes * np.float32(max(lash_deep - skin_deep, 0))
-    out: Floats = most_deep * np.tanh(gain * added / most_deep)
-    return out
-
-
-def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
-    """A lender's relief [n,n] without hair over its forehead: wrinkles lie across it, and strands do not."""
-    import cv2
-
-    usual = np.float32(np.median(np.abs(relief.ravel()[places.skin])) / 0.6745) + np.float32(1e-6)
-    across: Any = cv2.GaussianBlur(relief, (0, 0), _ACROSS, sigmaY=_FINE / 4)
-    deep, rest = (usual * np.float32(part) for part in (_WRINKLES[0] + old * np.diff(_WRINKLES)[0], _BESIDE))
-    plain = deep * np.tanh(across / deep) + rest * np.tanh((relief - across) / rest)
-    out: Floats = relief + places.on_forehead * (plain - relief)
-    return out
-
-
-# Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
-_FITTED, _FITTED_EYES = 4.0, 3.0
-
-
-def most_fitted(fine: float, places: FinePlaces) -> Floats:
-    """Most that a network may change lent detail by, luminances [n,n]; `fine` is that of the photo's skin.
-
-    What lies deeper are scratches: a network draws lines where photos may have some, but not these.
-    """
-    out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + np.float32(_FITTED_EYES) * places.on_lashes)
-    return out
-
-
-def with_detail(texture: Floats, detail: Floats) -> Floats:
-    """A texture [n,n,3] in [0,1] with detail [n,n]: darker and lighter skin, not grey."""
-    around = blurred(texture, _TINT)
-    change: Any = detail / np.maximum(luminance(around), np.float32(_BLACK))
-    out: Floats = texture + shaded(around, change) - around
-    return out
-
-
-# Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how
-# dark: least and most; and their colour, of the skin's, when they are wholly dark.
-_SPOTS, _MORE_SPOTS, _SPOT_RADIUS, _SPOT_DEPTH = 2.0, 1.5, (0.7, 1.6), (0.1, 0.5)
-_SPOT = np.array([0.7, 0.5, 0.45], np.float32)
-
-
-def with_spots(texture: Floats, skin: NDArray[np.int64], age: float, chance: float) -> Floats:
-    """A texture with a few small spots and moles by chance, which make skin real.
-
-    Args:
-        texture: float32 [n,n,3] in [0,1], twice the frame's size.
-        skin: flat indices of places where there may be some.
-        age: years; the old have more.
-        chance: in [0,1), draws them.
-    """
-    rng, out = np.random.default_rng([int(chance * 2**31), 2]), texture.copy()
-    for y, x in zip(
-        *np.divmod(rng.choice(skin, rng.poisson(_SPOTS + _MORE_SPOTS * age / 10)), len(texture)), strict=True
-    ):
-        radius, depth = rng.uniform(*_SPOT_RADIUS), rng.uniform(*_SPOT_DEPTH) ** 2 / _SPOT_DEPTH[1]
-        window = np.s_[max(y - 6, 0) : y + 7, max(x - 6, 0) : x + 7]
-        ys, xs = np.ogrid[window]
-        weight = depth * np.exp(-(np.square(ys - y) + np.square(xs - x)) / (2 * radius**2))
-        out[window] *= 1 + weight[..., None].astype(np.float32) * (_SPOT - 1)
-    return out
-
-
-# Lenders of the nearest kinds, and how many of these are taken, those that fit best. What a wholly different
-# ethnic group and gender weigh beside a visible difference of age.
-_NEAREST, FITTING, _ETHNICITY, _GENDER = 7, 3, 1.5, 3.0
-
-
-def lenders_of(model: AppearanceModel, code: Floats, kind: Floats) -> list[int]:
-    """Numbers of the faces that may lend their detail to another one.
-
-    Of those of much the same kind they are those whose brows, eyes and lips lie most where the new face's do.
-
-    Args:
-        code: [D] of the new face; kind: [9], its kind as a reading.
-    """
-    import cv2
-
-    parts, lenders = len(ETHNICITIES), model.lenders
-    alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
-    older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
-    # Wrinkles on the young are worse than none on the old.
-    apart = np.abs(older) * np.where(older > 0, 1.3, 1)
-    apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
-    near = np.argsort(apart, kind="stable")[:_NEAREST]
-    tones = model.detail_tones[near].reshape(len(near), -1)
-    side = model.detail_tones.shape[1]
-    wanted = tone_of(luminance(model.neutral_texture(code)), side).ravel()
-    known = cv2.resize(model.mask, (side, side), interpolation=cv2.INTER_AREA).ravel() > 0.9
-    fits = [np.corrcoef(wanted[known], tone[known])[0, 1] for tone in tones]
-    return [int(number) for number in near[np.argsort(fits)[::-1][:FITTING]]]

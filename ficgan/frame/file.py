@@ -278,6 +278,8 @@ def _check_sizes(model: AppearanceModel) -> None:
     if details:
         wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, READING)}
         wanted["detail_tones"] = (details, None, None)
+    if len(model.middles):
+        wanted["middles"] = (details, len(model.pixels))
     if len(model.teeth):
         wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
     if model.telling.size:

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import luminance
+from ficgan.arrays import blurred, luminance
 from ficgan.device import cpus
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.faces.mesh import GOOD_PRESENCE
 from ficgan.frame import Readings, Warp
-from ficgan.frame.appearance import COVERED, TONE_UNIT, AppearanceModel
+from ficgan.frame.appearance import COVERED, MIDDLE_UNIT, SHAVED, TONE_UNIT, AppearanceModel
+from ficgan.frame.beards import UNSURE as PERHAPS_A_BEARD
+from ficgan.frame.beards import read_beard
 from ficgan.frame.compose import read_texture
-from ficgan.frame.drawn import TEETH_UNIT, read_teeth, relief_of, teeth_of, tone_of
+from ficgan.frame.drawn import TEETH_UNIT, read_teeth, teeth_of
 from ficgan.frame.file import FrameNetwork
 from ficgan.frame.glasses import UNSURE, read_glasses
+from ficgan.frame.lent import middle_of, relief_of, tone_of
 from ficgan.identity.kind import AGE, Kind, kind_reader
 
 if TYPE_CHECKING:
@@ -197,7 +200,9 @@ def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
 
 # Faces that lend their detail; share of those that may, by how ordinary it is; share of a face that may be unlike the
 # model: wrinkles are, as are glasses.
-LENDERS, _ODDEST, _UNLIKE = 96, 0.9, 3 * COVERED
+LENDERS, _ODDEST, _UNLIKE = 128, 0.9, 3 * COVERED
+# Deviations of other lenders' light and shade beyond which one's is a scar or a shadow; blur of them, pixels.
+_MOST_ODD, _AROUND = 1.5, 2.0
 # Most turn of a face that lends anything, radians.
 _FRONTAL = 0.3
 # Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent.
@@ -217,7 +222,7 @@ def lend(
         number: how many lend detail, at most.
     """
     gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
-    details, tones, embeddings, mouths, names = [], [], [], [], []
+    details, tones, middles, embeddings, mouths, names = [], [], [], [], [], []
     for name, image in zip(data.names, images_of(data), strict=True):
         found = find_meshes(mesh, image, corners[None])[0]
         if found.presence < GOOD_PRESENCE:
@@ -228,8 +233,13 @@ def lend(
         small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
         seen = read_teeth(small, found.points, model.mask, model.shape.front, model.warp)
         mouths.append((*teeth_of(image, found.points), seen))
-        if model.uncovered(small, read)[1] > _UNLIKE:
+        _, covered, (_, moment) = model.uncovered(small, read)
+        pixels = model.seen(small[None])[0]
+        hairy = read_beard(small, model.shape.front)[0] > PERHAPS_A_BEARD
+        hairy |= model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED
+        if covered > _UNLIKE or hairy or read_glasses(small, model.shape.front, model.warp)[0] > UNSURE:
             continue
+        middles.append(middle_of(pixels, model, moment).ravel()[model.pixels])
         grey = luminance(double) / np.float32(255)
         details.append(relief_of(grey).ravel()[model.fine_pixels])
         tones.append(tone_of(grey, model.size // 2))
@@ -238,13 +248,14 @@ def lend(
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table, kinds = np.stack(details), kind_reader().read(np.stack(embeddings).astype(np.float32))
-    rows = _typical(table, kinds, number)
+    rows = _typical((table, np.stack(middles)), kinds, number)
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     teeth, openings = _open_mouths(mouths)
     lent = replace(
         model,
         details=_steps(table[rows] / scale),
         detail_tones=_steps(TONE_UNIT * np.stack(tones)[rows]),
+        middles=_steps(MIDDLE_UNIT * _ordinary(np.stack(middles), model)[rows]),
         lenders=kinds[rows],
         detail_scale=scale,
         teeth=teeth,
@@ -257,21 +268,27 @@ def _steps(values: Floats) -> NDArray[np.int8]:
     return np.clip(np.rint(values), -127, 127).astype(np.int8)
 
 
-def _typical(table: Floats, kinds: Floats, number: int) -> NDArray[np.int64]:
-    """Rows of the faces that lend their detail: of each kind those with the most typical one.
+def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
+    """Light and shade [N,P] of lenders without what the others have not, or less of it."""
+    usual = np.median(middles, axis=0)
+    spread = np.zeros((model.size, model.size), np.float32)
+    spread.ravel()[model.pixels] = np.median(np.abs(middles - usual), axis=0) / 0.6745
+    most = np.float32(_MOST_ODD) * blurred(spread, _AROUND).ravel()[model.pixels] + np.float32(1 / MIDDLE_UNIT)
+    out: Floats = usual + most * np.tanh((middles - usual) / most)
+    return out
+
+
+def _typical(tables: Sequence[Floats], kinds: Floats, number: int) -> NDArray[np.int64]:
+    """Rows of the faces that lend: of each kind those with the most typical light and shade.
 
     Args:
-        table: float32 [N,Q], relief of the faces; kinds: float32 [N,9], readings of a `KindReader`.
+        tables: float32 [N,Q] each, fine and middle light and shade of the faces.
+        kinds: float32 [N,9], readings of a `KindReader`.
 
     Returns:
         int64 [≤ number], ascending.
     """
-    spread = np.log(table.std(1))
-    if len(table) > 2:  # the old have more detail than the young
-        spread = spread - np.polyval(np.polyfit(kinds[:, AGE], spread, 1), kinds[:, AGE])
-    deviation = np.abs(table - np.median(table, axis=0))
-    lines = np.log(np.quantile(deviation, 0.995, axis=1) / table.std(1))  # lines and dots that others have not
-    oddness = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
+    oddness = np.sum([_oddness(table, kinds) for table in tables], axis=0)
     kept = np.flatnonzero(oddness <= np.quantile(oddness, _ODDEST))
     cells = [Kind.of(kinds[row]).cells.argmax() for row in kept]
     rank, count = np.empty(len(kept), int), Counter[int]()
@@ -279,6 +296,17 @@ def _typical(table: Floats, kinds: Floats, number: int) -> NDArray[np.int64]:
         rank[place] = count[cells[place]]
         count[cells[place]] += 1
     return np.sort(kept[np.lexsort([oddness[kept], rank])[:number]])
+
+
+def _oddness(table: Floats, kinds: Floats) -> Floats:
+    """How far each of [N,Q] is from the usual strength, and how many lines and dots it has that others have not."""
+    spread = np.log(table.std(1))
+    if len(table) > 2:  # the old have more detail than the young
+        spread = spread - np.polyval(np.polyfit(kinds[:, AGE], spread, 1), kinds[:, AGE])
+    deviation = np.abs(table - np.median(table, axis=0))
+    lines = np.log(np.quantile(deviation, 0.995, axis=1) / table.std(1))
+    out: Floats = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
+    return out
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:

@@ -31,15 +31,15 @@ _SKIN = (
 # Blur, in pixels, by which skin between the parts is shared out among them.
 _BETWEEN_PARTS = 8.0
 _NOSTRILS = [240, 166, 239, 20, 99], [460, 392, 459, 250, 328]
-_FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434]
+_FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434, 102, 331, 129, 358, 64, 294]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 
 
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, and where smiles have
-    folds.
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, and beside the nose and
+    where smiles have folds.
     """
 
     skin: NDArray[np.int64]
@@ -114,6 +114,13 @@ class FrameParts:
         lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
         cv2.fillPoly(out, [lips], 1.0, shift=4)
         return np.asarray(out, np.float32)
+
+    @cached_property
+    def lendable(self) -> Floats:
+        """float32 [R,R], 1 well within the outline; 0 in the openings of eyes and mouth, and where a frown lies."""
+        inside = np.clip(2 * self.mask - 1, 0, 1)
+        drawn = self.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
+        return np.asarray(inside * blurred(inside, 2.0) * (1 - drawn) * (1 - self.between_brows), np.float32)
 
     @cached_property
     def lips(self) -> Floats:

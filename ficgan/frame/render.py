@@ -14,20 +14,10 @@ from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
-from ficgan.frame.drawn import (
-    Fineness,
-    agedness,
-    iris_colour,
-    lenders_of,
-    lent_detail,
-    most_fitted,
-    with_detail,
-    with_eyes,
-    with_spots,
-    with_teeth,
-)
+from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
+from ficgan.frame.lent import Fineness, agedness, lent_detail, most_fitted, with_detail, with_middle, with_spots
 from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, soft_shapes, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
@@ -48,8 +38,6 @@ _AGES = (1, 6, 15, 35, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (0.05, -0.1, -0.6, -0.45, -0.1, 0.0), (0.6, 0.4, 0.3, 0.35, 0.5, 0.6)
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
-# New faces whose lenders are remembered: more than a film shows at once.
-REMEMBERED = 256
 # Share of a pixel that is hair or a beard from which on it is not compared as skin.
 _SOME = 0.3
 # Units inside the outline at which half of a new face is seen.
@@ -70,7 +58,7 @@ class Place:
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
-        still: whether lent detail is fitted by the network; in films, which hardly show it, that takes too long.
+        still: whether light and shade are lent, and a network fits lent detail; films hardly show them.
     """
 
     moment: Moment
@@ -98,7 +86,8 @@ class Row:
         code, given: float32 [D] of the linear model, mixed; [A], attributes that the new face shall have.
         own, new: float32 [W], the network's w of the source and of the draw.
         noise, kind: float32 [6] on the numbers of expression; [9], the group of the new face, as a reading.
-        lot: in [0,1), by which a lender of detail is drawn.
+        lot: in [0,1), by which eyes, beards, spots and frames of glasses are drawn.
+        lender: number of the face that lends to the new one.
         first, last: layers that are new; none where last < first.
         bare: whether hair before the forehead, and cloth, are drawn over.
     """
@@ -110,6 +99,7 @@ class Row:
     noise: Floats
     kind: Floats
     lot: float
+    lender: int
     first: int
     last: int
     bare: bool
@@ -144,14 +134,14 @@ class FaceRenderer:
         self, model: AppearanceModel, config: FrameConfig, network: FrameNetwork | None = None, device: str = "cpu"
     ) -> None:
         self.model, self.config, self.network, self._device = model, config, network, device
-        self._masks, self._lenders = dict[float, Floats](), dict[bytes, int]()
+        self._masks: dict[float, Floats] = {}
 
     def made(self, row: Row, place: Place) -> NewFace:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, model, look = self.plain(row, place), self.model, place.look
         if not look.fine:
             return self._drawn(row, place, made)
-        lender, texture = model.lent(self._lender(row)), compose.stretched(made.texture, 2)
+        lender, texture = model.lent(row.lender), compose.stretched(made.texture, 2)
         wanted = Fineness(look.fine, look.lashes, look.forehead)
         detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail, agedness(row.kind[AGE]))
         if self.detail_writer is not None and place.still:
@@ -165,18 +155,6 @@ class FaceRenderer:
             spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
             texture = texture + self._share(taken) * _greyed(spots, place.moment)
         return self._drawn(row, place, replace(made, texture=texture))
-
-    def _lender(self, row: Row) -> int:
-        """Who lends the face of a row its detail; in a film it is asked for in every frame."""
-        key = row.code.tobytes() + row.kind.tobytes() + bytes(str(row.lot), "ascii")
-        lender = self._lenders.get(key)
-        if lender is None:
-            fitting = lenders_of(self.model, row.code, row.kind)
-            lender = fitting[int(row.lot * len(fitting)) % len(fitting)]
-            if len(self._lenders) >= REMEMBERED:
-                self._lenders.clear()
-            self._lenders[key] = lender
-        return lender
 
     def plain(self, row: Row, place: Place) -> NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -215,6 +193,9 @@ class FaceRenderer:
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         texture = colours.sharpened(texture, np.power(config.gains, power).tolist())
+        if taken is not None and len(model.middles) and place.still:
+            lent = with_middle(texture, model.lent(row.lender).middle, model, moment)
+            texture = texture + self._share(taken) * (lent - texture)
         texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
         if taken is not None:
             texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
@@ -231,7 +212,7 @@ class FaceRenderer:
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         if taken is not None:
             bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
-            made = colours.lit_as(texture, place.texture, bare, 1 - float(place.glasses[7]))
+            made = colours.lit_as(texture, place.texture, bare, (1 - place.glasses[7]) * (1 - self._brows))
             made = colours.with_lips(made, place.lips, self.skin, model.lips)
             texture = texture + self._share(taken) * (made - texture)
             if model.bias.size:

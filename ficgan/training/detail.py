@@ -23,9 +23,9 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
-from ficgan.frame.drawn import FITTING, agedness, fineness, lenders_of, lent_detail, most_fitted, with_detail
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
+from ficgan.frame.lent import agedness, fineness, lender_of, lent_detail, most_fitted, with_detail
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import AGE, UNKNOWN, kind_reader
@@ -52,7 +52,7 @@ class DetailFaces:
     Args:
         photos: rows uint8 [2R,2R,3], the faces in the frame.
         made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
-        lenders: rows int16 [1+D,L], who may lend each of them detail.
+        lenders: rows int16 [1+D], who lends each of them detail.
         seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
         kinds: float32 [N,9], readings of `KindReader`.
     """
@@ -78,7 +78,7 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
     size, count, first = model.resolution, len(data), Attempt(0)
     shapes = {"photos": (2 * size, 2 * size, 3), "made": (1 + draws, size, size, 3), "seen": (size, size)}
     kept = {name: pictures(folder / f"{name}.npy", (count, *shape)) for name, shape in shapes.items()}
-    lenders = np.zeros((count, 1 + draws, FITTING), np.int16)
+    lenders = np.zeros((count, 1 + draws), np.int16)
     points = Alignment().points(data.resolution).astype(np.float32)
     face = Face(np.array([0, 0, data.resolution, data.resolution], np.float32), points, 1.0)
     gate, embeddings, clear = get_recognizer("dlib"), [], []
@@ -103,8 +103,8 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
         kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
         # Styles that leave a source as it is have no kind; its lenders are those of the kind that it has.
-        own = lenders_of(model.model, rows[0, : model.model.code_size], kind)
-        lenders[number] = [np.resize(one, FITTING) for one in (own, *(drawn_lenders for _, drawn_lenders in made[1:]))]
+        own = lender_of(model.model, kind, rows[0, : model.model.code_size], like=True)
+        lenders[number] = [own, *(lender for _, lender in made[1:])]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)
     if not clear:
@@ -282,7 +282,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             pair = [photo.astype(np.float32) / np.float32(255), small.astype(np.float32) / np.float32(255)]
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            lit, fine, lent = self._lent(pair[0], pair[1], int(rng.choice(self.set.lenders[row][made])), row)
+            lit, fine, lent = self._lent(pair[0], pair[1], int(self.set.lenders[row][made]), row)
             maps = [pair[0], pair[1], lit, lent, self.set.seen[row]]
             if rng.random() < 0.5:
                 maps = [np.ascontiguousarray(one[:, ::-1]) for one in maps]
@@ -296,7 +296,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
             photo, small = (
                 image.astype(np.float32) / np.float32(255) for image in (self.set.photos[row], self.set.made[row][made])
             )
-            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made][0]), row)
+            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made]), row)
             pictures.append((photo, small, base, lent, self.set.seen[row], self.set.kinds[row], fine, False, False))
         return self._of(pictures)
 

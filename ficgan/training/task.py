@@ -23,7 +23,8 @@ from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.training.state import D, M, TrainingState
-from ficgan.verification import AlignedInput, Verifier, load_verifier
+from ficgan.verification import AlignedInput, Verifier
+from ficgan.verification.sphereface import load_verifier
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from ficgan.data import FaceData, Labels, ResumableSampler
 from ficgan.errors import FicganError, InputError, UsageError
-from ficgan.faces.crops import Alignment
+from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.models import load_tensors, save_tensors
-from ficgan.verification.verifier import AlignedInput
+from ficgan.verification import AlignedInput, Verifier, load_onnx
 
 Sizes = tuple[int, ...]
 MARGIN = 4
@@ -320,3 +320,23 @@ def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor,
 
 def _mix(seed: int, step: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:8], "big") >> 1
+
+
+def load_verifier(spec: str, *, alignment: Alignment, resolution: int, device: str = "cpu") -> Verifier:
+    """Load a verification network: "sphereface20:PATH", or "onnx:PATH" (ArcFace's template, 112×112)."""
+    kind, _, file = spec.partition(":")
+    if kind not in ("sphereface20", "onnx") or not file:
+        raise UsageError(f"Verifier {spec!r} is not known; write sphereface20:PATH or onnx:PATH.")
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"Verifier file {path} does not exist; give the path of a recogniser.")
+    if kind == "onnx":
+        network, size, mean, scale = load_onnx(path)
+        # Recognisers of another input size were trained on the same template, scaled.
+        points = (ARCFACE_POINTS + 0.5) * (size[0] / 112) - 0.5
+    else:
+        network = load_sphereface(path)
+        size, points, mean, scale = SPHEREFACE_SIZE, SPHEREFACE_POINTS, 127.5, 128.0
+    aligned = AlignedInput(alignment, resolution, points, size)
+    verifier = Verifier(network, aligned, mean=mean, scale=scale, name=f"{kind}:{path.name}")
+    return verifier.to(device).to(memory_format=torch.channels_last)

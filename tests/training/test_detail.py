@@ -24,9 +24,9 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture
-from ficgan.frame.drawn import relief_of
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.frame.learn import lend
+from ficgan.frame.lent import relief_of
 from ficgan.identity import IdentityBank
 from ficgan.models import DetailNetwork
 from ficgan.models.frame import local_mean
@@ -170,6 +170,7 @@ def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
     lent, names = lend(model, open_faces([given], resolution=256), mesh, 4)
     assert len(names) == 4 and names == sorted(names) and not {"painted.png", "blurred.png"} & set(names)
     assert lent.details.shape == (4, len(model.fine_pixels)) and lent.lenders.shape == (4, 9)
+    assert lent.middles.shape == (4, len(model.pixels)) and lent.middles.any()
     for number, name in enumerate(names):
         image = np.asarray(Image.open(given / name))
         read = model.shape.read(find_meshes(mesh, image, Alignment().points(256)[None])[0].points[None])

@@ -23,8 +23,13 @@ from ficgan.cli.train import train_verifier
 from ficgan.data import open_faces
 from ficgan.errors import FicganError, InputError
 from ficgan.faces.crops import Alignment
-from ficgan.verification import load_verifier
-from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining, angular_margin_loss, verification_accuracy
+from ficgan.verification.sphereface import (
+    VerifierTrainer,
+    VerifierTraining,
+    angular_margin_loss,
+    load_verifier,
+    verification_accuracy,
+)
 
 
 def psi(theta: np.ndarray) -> np.ndarray:

@@ -15,9 +15,8 @@ from torch import nn
 
 from ficgan.errors import FicganError, UsageError
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment, similarity, transform_points
-from ficgan.verification import AlignedInput, Verifier, load_verifier
-from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20, save_sphereface
-from ficgan.verification.verifier import load_onnx
+from ficgan.verification import AlignedInput, Verifier, load_onnx
+from ficgan.verification.sphereface import SPHEREFACE_POINTS, SphereFace20, load_verifier, save_sphereface
 
 
 class Recogniser(nn.Module):

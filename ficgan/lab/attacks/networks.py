@@ -21,7 +21,7 @@ from ficgan.faces import ARCFACE_POINTS, crop, similarity
 from ficgan.lab.attacks.base import people_of
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, minimise
-from ficgan.verification.verifier import load_onnx
+from ficgan.verification import load_onnx
 
 
 class AutoEncoderNetwork(nn.Module):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ficgan.arrays import luminance
-from ficgan.frame.drawn import (
+from ficgan.frame.lent import (
     Fineness,
     FinePlaces,
     Floats,
@@ -32,7 +32,7 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     face = np.clip(0.5 + rng.normal(0, 0.08, (side, side)), 0, 1).astype(np.float32)
     strands = (rows >= 200) & (rows < 230) & (np.arange(side) % 16 < 4)
     face[strands] = 0.12
-    lender = Lender(relief_of(face), tone_of(face, side // 2))
+    lender = Lender(relief_of(face), tone_of(face, side // 2), face)
 
     def lent(texture: Floats, wanted: Fineness, most: float) -> Floats:
         return with_detail(texture, lent_detail(texture, lender, wanted, places, most))
