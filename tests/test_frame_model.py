@@ -348,10 +348,10 @@ def test_somebody_of_the_kind_lends_who_is_unlike_the_source(model: FrameModel, 
     own = middle_of(appearance.seen(reading.place.texture[None])[0], appearance, moment).ravel()[appearance.pixels]
     likeness = np.array([np.corrcoef(own, one)[0, 1] for one in appearance.middles])
     lots, kind = np.linspace(0, 0.99, 40), appearance.lenders[0]
-    unlike, any_ = ([lender_of(appearance, kind, of, lot) for lot in lots] for of in (code, None))
+    unlike, random = ([lender_of(appearance, kind, of, lot) for lot in lots] for of in (code, None))
     alike = lender_of(appearance, kind, code, like=True)
-    assert likeness[unlike].mean() + 0.05 < likeness[any_].mean() < likeness[alike]
-    assert len(set(any_)) > 8
+    assert likeness[unlike].mean() + 0.05 < likeness[random].mean() < likeness[alike]
+    assert len(set(random)) > 8
 
 
 def test_light_and_shade_of_a_lender_are_drawn_in_the_light_of_the_source(

@@ -257,6 +257,10 @@ class AppearanceModel(FrameParts):
             sides.append((weight * place * 8).astype(np.float32))
         return weight.astype(np.float32), sides[0], sides[1]
 
+    def contrast(self, moment: Moment) -> np.float32:
+        """Contrast of the light of one moment, in [0,1]."""
+        return np.exp((moment.light * self.light_sd + self.light_mean)[0, 3], dtype=np.float32)
+
     def moment_vector(self, moment: Moment, sharpness: NDArray[Any]) -> Floats:
         """The moment as input of a network: float32 [B,18] of about unit spread; `sharpness` [B] of `sharpness_of`."""
         sharp: NDArray[Any] = np.log(np.maximum(sharpness, 1e-3) / _USUAL_SHARPNESS) / 0.5

@@ -198,7 +198,7 @@ def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
 
 # -- faces that lend new ones their detail and their teeth -------------------------------------------------------------
 
-# Faces that lend their detail; share of those that may, by how ordinary it is; share of a face that may be unlike the
+# Faces that lend; share of those that may, by how ordinary it is; share of a face that may be unlike the
 # model: wrinkles are, as are glasses.
 LENDERS, _ODDEST, _UNLIKE = 128, 0.9, 3 * COVERED
 # Deviations of other lenders' light and shade beyond which one's is a scar or a shadow; blur of them, pixels.
@@ -219,7 +219,7 @@ def lend(
 
     Args:
         data: faces of at least twice the frame's size.
-        number: how many lend detail, at most.
+        number: how many lend, at most.
     """
     gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
     details, tones, middles, embeddings, mouths, names = [], [], [], [], [], []

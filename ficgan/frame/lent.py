@@ -39,18 +39,25 @@ def middle_of(pixels: Floats, model: AppearanceModel, moment: Moment) -> Floats:
 def _middle(pixels: Floats, model: AppearanceModel) -> Floats:
     whole = np.zeros((model.size, model.size), np.float32)
     whole.ravel()[model.pixels] = luminance(pixels)
-    inside = np.clip(2 * model.mask - 1, 0, 1)
-    out: Floats = model.lendable * (whole - carried(whole[..., None], inside, _MIDDLE * model.size)[..., 0])
+    wide = carried(whole[..., None], model.well_inside, _MIDDLE * model.size)[..., 0]
+    out: Floats = model.lendable * (whole - wide)
     return out
 
 
 def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: Moment) -> Floats:
-    """A texture [R,R,3] in [0,1] whose light and shade of middle size are partly a lender's, of `middle_of`."""
+    """A texture whose light and shade of middle size are partly a lender's.
+
+    Args:
+        texture: float32 [R,R,3] in [0,1], of a new face.
+        lent: float32 [R,R], `middle_of` the lender.
+        moment: that the new face is drawn for.
+    """
     own = middle_of(texture.reshape(-1, 3)[model.pixels], model, moment)
-    contrast = np.float32(np.exp((moment.light * model.light_sd + model.light_mean)[0, 3]))
     around = np.maximum(blurred(luminance(texture), _AROUND_MIDDLE), np.float32(_NEARLY_BLACK))
     change = np.zeros_like(own)
-    change.ravel()[model.pixels] = np.float32(_LENT) * contrast * model.calm[:, 0] * (lent - own).ravel()[model.pixels]
+    change.ravel()[model.pixels] = (
+        np.float32(_LENT) * model.contrast(moment) * model.calm[:, 0] * (lent - own).ravel()[model.pixels]
+    )
     return shaded(texture, np.divide(change, around, dtype=np.float32))
 
 

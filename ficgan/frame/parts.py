@@ -116,11 +116,17 @@ class FrameParts:
         return np.asarray(out, np.float32)
 
     @cached_property
+    def well_inside(self) -> Floats:
+        """float32 [R,R], 1 where all is replaced, 0 from where half is."""
+        return np.clip(2 * self.mask - 1, 0, 1)
+
+    @cached_property
     def lendable(self) -> Floats:
         """float32 [R,R], 1 well within the outline; 0 in the openings of eyes and mouth, and where a frown lies."""
-        inside = np.clip(2 * self.mask - 1, 0, 1)
         drawn = self.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
-        return np.asarray(inside * blurred(inside, 2.0) * (1 - drawn) * (1 - self.between_brows), np.float32)
+        return np.asarray(
+            self.well_inside * blurred(self.well_inside, 2.0) * (1 - drawn) * (1 - self.between_brows), np.float32
+        )
 
     @cached_property
     def lips(self) -> Floats:
@@ -143,7 +149,7 @@ class FrameParts:
         parts = np.stack([self.drawn((outline, 1.0), soft=3.0) for outline in _SKIN])
         parts += np.float32(1e-3) + np.float32(0.02) * np.stack([blurred(part, _BETWEEN_PARTS) for part in parts])
         eyes = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        skin = np.clip(2 * self.mask - 1, 0, 1) * (1 - self.not_skin)
+        skin = self.well_inside * (1 - self.not_skin)
         return np.concatenate([skin * parts / parts.sum(0), eyes[None]]).astype(np.float32)
 
     @cached_property

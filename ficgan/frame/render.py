@@ -176,7 +176,7 @@ class FaceRenderer:
                 share = self._share(taken) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
                 plain = share * model.skin_parts[:-1].sum(0)[..., None]
                 added = added + plain * (colours.smoothed(added) - added)
-            contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+            contrast = model.contrast(moment)
             # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
             texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
             if taken is not None:
@@ -228,7 +228,7 @@ class FaceRenderer:
         model, out = self.model, texture.copy()
         rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
         reads, gives = model.moustache
-        contrast = np.exp((moment.light * model.light_sd + model.light_mean)[0, 3])
+        contrast = model.contrast(moment)
         wanted = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED)
         change = np.zeros_like(out)
         change.reshape(-1, 3)[model.pixels] = wanted * contrast * gives.reshape(-1, 3)
