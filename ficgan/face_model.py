@@ -63,11 +63,11 @@ class FaceReading:
 def read_kinds(
     images: Sequence[Image], landmarks: Sequence[NDArray[Any]], known: NDArray[np.float32] | None = None
 ) -> list[Floats | None]:
-    """Readings [9] of the kinds of faces at landmarks [5,2], one an image; `known` [N,128] are dlib's embeddings."""
+    """Readings [9+128] of faces at landmarks [5,2], one an image: kinds, then dlib's embeddings, `known` [N,128]."""
     if not len(images):
         return []
     embeddings = _dlib().embed_each(images, np.stack(landmarks)) if known is None else known
-    return list(kind_reader().read(embeddings))
+    return list(np.concatenate([kind_reader().read(embeddings), embeddings], 1))
 
 
 @lru_cache(maxsize=1)
@@ -235,7 +235,7 @@ class FaceModel(ABC):
         Args:
             attempt, psi: the attempt's diversity is the least.
             z_id: [D], the source's code, for models that take the least like of several draws.
-            kind: [9], reading of the source's kind, see `KindReader`; None: nothing of it is kept.
+            kind: [9] or [9+E], of `read_kinds`, the source's; None: nothing of its kind is kept.
         """
         return self._draws([key], attempt, psi, self.kind_of(kind, attempt))[0]
 

@@ -19,11 +19,11 @@ from ficgan.faces import Alignment, Face, MediaPipeMesh, Mesh, Paste, find_meshe
 from ficgan.faces.mesh import GOOD_PRESENCE, SmoothConfig, smooth_middle, with_blinks
 from ficgan.frame import LO, NUMBERS, Readings, colours, compose
 from ficgan.frame.appearance import COVERED, SHAVED, AppearanceModel, Moment
-from ficgan.frame.beards import read_beard
+from ficgan.frame.beards import Beard, read_beard
 from ficgan.frame.drawn import read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.glasses import read_glasses
-from ficgan.frame.lent import ASKED, fineness, lender_of
+from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
 from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
 from ficgan.identity import IdentityBank, KSameCode
@@ -48,6 +48,8 @@ _SHOWN = 0.6
 # How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
 # glasses a forehead is expected too dark, so nothing lighter is.
 _PASSES, _DARK_HAIR = 2, (*SKIN_LIGHT[:2], 99.0, 100.0)
+# What the likeness that the gate sees weighs beside that of codes.
+_SEEN = 2.0
 
 
 class FrameModel(FaceModel):
@@ -120,8 +122,9 @@ class FrameModel(FaceModel):
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
-            for name in ("mouth", "beard", "lips", "nostrils", "relief")
+            for name in ("mouth", "lips", "nostrils", "relief")
         }
+        means["beard"] = Beard(*(np.mean(part, 0) for part in zip(*(near.beard for near in places), strict=True)))
         place = replace(
             place,
             moment=replace(place.moment, light=light[None]),
@@ -279,12 +282,14 @@ class FrameModel(FaceModel):
         self, key: str, attempt: Attempt, psi: float, z_id: Floats | None = None, kind: Floats | None = None
     ) -> KSameCode:
         config, group = self.config, self.kind_of(kind, attempt)
-        count = 1 if z_id is None else config.choices
+        count = 1 if z_id is None else config.choices * (config.again if attempt.draw else 1)
         drawn = self._draws([f"{key}/{n}" if n else key for n in range(count)], attempt, psi, group)
         code = drawn[0]
+        seen = None if z_id is None or kind is None or len(kind) == READING else kind[READING:]
         if z_id is not None:  # what they have in common, the kind, is no likeness
             usual = 0.0 if group is None or self.bank.kinds is None else self.bank.usual(group)
-            code = min(drawn, key=lambda made: self._likeness(made.w - usual, self._telling(z_id) - usual))
+            source = self._telling(z_id) - usual
+            code = drawn[np.argmin(self._likeness(np.stack([made.w for made in drawn]) - usual, source, seen))]
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
             asked = self.shift[kept]  # `wanted` adds it
@@ -295,8 +300,8 @@ class FrameModel(FaceModel):
         bits = 0.0 if z_id is None else math.log2(count * ASKED)
         record = None if code.kind is None else {**code.kind, "choices_bits": round(bits, 1)}
         shown = UNKNOWN if group is None else group.reading
-        lot, own = rng.random(), None if z_id is None else z_id[: self.model.code_size]
-        lender = lender_of(self.model, shown, own, lot) if len(self.model.lenders) else 0
+        lot = rng.random()
+        lender = lender_of(self.model, shown, seen, lot) if len(self.model.lenders) else 0
         return replace(code, w=np.concatenate([w, noise, shown, [lot, lender]]).astype(np.float32), kind=record)
 
     def account(self, *, layer: int, psi: Sequence[float]) -> dict[str, Any]:
@@ -308,11 +313,12 @@ class FrameModel(FaceModel):
             "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
             "shine, wrinkles, lashes, pores and blotches are, where, how clearly and in which colour glasses meet the "
             "face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
-            "there is a beard, where, of which colour and how clear its hairs are, how bright and of which colour the "
-            f"inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps its smooth "
-            "colours. Hair before it, and cloth over nose and mouth, stay. "
-            f"Of {self.config.choices} k-same draws the one least like the source was taken, and of some synthetic "
-            "faces of the kind the one that lends light and shade. That tells whoever knows the seed a little about it."
+            "there is a beard, coarsely where and of which colours, and how clear its hairs are, how bright and of "
+            f"which colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps "
+            "its smooth colours. Hair before it, and cloth over nose and mouth, stay. "
+            f"Of {self.config.choices} k-same draws, and of {self.config.again} times as many where a face was drawn "
+            "again, the one least like the source was taken, and of some synthetic faces of the kind the one that "
+            "lends light and shade. That tells whoever knows the seed a little about it."
         )
         return record
 
@@ -320,11 +326,14 @@ class FrameModel(FaceModel):
         size = self.model.code_size
         return np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
 
-    def _likeness(self, w: Floats, z_id: Floats) -> float:
-        """Cosine of two codes, light left out."""
-        size, shape = self.model.code_size, len(self.model.shape.basis)
-        a, b = (np.delete(code[:size], np.s_[shape : shape + self.model.lights]) for code in (w, z_id))
-        return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-9))
+    def _likeness(self, drawn: Floats, source: Floats, seen: Floats | None) -> Floats:
+        """How like their source draws [N,D] are: cosine of codes, light left out, and that of what the gate sees."""
+        size, shape, gate = self.model.code_size, len(self.model.shape.basis), self.model.gate
+        parts = np.delete(np.arange(size), np.s_[shape : shape + self.model.lights])
+        likeness = _cosines(drawn[:, parts], source[parts])
+        if seen is None or not gate.size:
+            return likeness
+        return likeness + _SEEN * _cosines(drawn[:, :size] @ gate[1:], seen - gate[0])
 
     def wanted(self, w: Floats) -> Floats:
         size = self.code_size
@@ -410,7 +419,7 @@ class FrameModel(FaceModel):
         code, given, w = np.split(z_id, np.cumsum([self.model.code_size, len(self.model.names)]), axis=1)
         parts: dict[str, Any] = {"code": code, "given": given, "own": w, "new": w, "layers": [1, 0]}  # 1 … 0 are none
         if len(self.model.lenders):
-            parts["lender"] = [[lender_of(self.model, UNKNOWN, one, like=True)] for one in code]
+            parts["lender"] = [[lender_like(self.model, UNKNOWN, one)] for one in code]
         return self._packed(len(readings), parts)
 
     def moment(self, reading: FaceReading) -> Floats:
@@ -433,6 +442,11 @@ def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:
 
     hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
     return hull[:, 0], five_points(mesh.points), mesh.presence >= GOOD_PRESENCE
+
+
+def _cosines(rows: Floats, other: Floats) -> Floats:
+    out: Floats = rows @ other / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(other), 1e-9)
+    return out
 
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:

@@ -7,9 +7,10 @@
 
 The numbers of making faces are those of the code. The detail network is taken from another file. New faces get light,
 shade and fine detail of the faces of `--lenders`, aligned, 256². The manifest names those of SFHQ and SFHQ-T2I that
-lend: frontal ones in soft light, chosen by eye, without glasses, beards, frowns and paint. `--portraits` measures the
-bias of what is embedded now: the mean difference of its new faces to these photos. The bank's codes depend on none of
-these. The measured file is the output of `ficgan measure` on faces and photos that took no part in the fit.
+lend: frontal ones in soft light, chosen by eye, without glasses, beards, frowns and paint. `--portraits` measures what
+is embedded now: the bias of its new faces, which is their mean difference to these photos, and what the gate sees of
+its draws. The bank's codes depend on none of these. The measured file is the output of `ficgan measure` on faces and
+photos that took no part in the fit.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ from ficgan import Deidentifier
 from ficgan.cli.main import handle_errors
 from ficgan.data import FaceData, open_faces
 from ficgan.errors import UsageError
-from ficgan.faces import MediaPipeMesh
+from ficgan.face_model import read_kinds
+from ficgan.faces import DlibRecognizer, MediaPipeMesh
 from ficgan.faces.mesh import LEFT_EYE, LIPS_INNER, RIGHT_EYE
 from ficgan.files import file_digest
 from ficgan.frame.beards import hidden
 from ficgan.frame.colours import fit_bias
 from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.frame.fit import gate_map
 from ficgan.frame.glasses import UNSURE
 from ficgan.frame.learn import images_of, lend
-from ficgan.frame.render import NewFace, Place, Row
 from ficgan.identity import IdentityBank
+from ficgan.policy import Attempt
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
 MODEL, LINEAR, BANK = "appearance.safetensors", "linear.safetensors", "bank.safetensors"
@@ -54,8 +57,8 @@ NETWORKS = {
     "glasses": "glasses.safetensors",
     "beards": "beards.safetensors",
 }
-# Of the draws whose bias is measured.
-_SEED = 77
+# Of the draws that are measured, and how many a portrait.
+_SEED, _DRAWS = 77, 6
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 
 
@@ -72,6 +75,10 @@ def make(
     (appearance, _, info, network), people = load_appearance(model), IdentityBank.load(bank)
     if people.provenance.get("checkpoint") != file_digest(model):
         raise UsageError(f"{bank} was not built with {model}; build it anew")
+    if lenders and portraits:
+        raise UsageError(
+            "--portraits measures what is embedded now: embed the lenders first, and measure in a second run"
+        )
     with tempfile.TemporaryDirectory(prefix=".making-", dir=FOLDER) as folder:
         stage = Path(folder)
         if detail is not None:
@@ -81,11 +88,14 @@ def make(
         if lenders:
             faces, teeth = open_faces(lenders, resolution=2 * appearance.size), appearance.teeth
             lent, names = lend(appearance, faces, MediaPipeMesh())
-            appearance = replace(lent, teeth=teeth, teeth_openings=appearance.teeth_openings)
+            none = np.zeros((0, 0), np.float32)
+            openings = appearance.teeth_openings
+            appearance = replace(lent, teeth=teeth, teeth_openings=openings, gate=none, lent_gate=none)
             info = replace(info, training={**info.training, "lenders": names})
         if portraits:
-            bias, count = measured_bias(open_faces(portraits, resolution=256, labels=labels, split=labels and "train"))
-            appearance = replace(appearance, bias=bias)
+            of_train = open_faces(portraits, resolution=256, labels=labels, split=labels and "train")
+            (bias, gate, lent_gate), count = measured_on(of_train)
+            appearance = replace(appearance, bias=bias, gate=gate, lent_gate=lent_gate)
             info = replace(info, training={**info.training, "bias": count})
         save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=LINEAR)
         people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
@@ -110,35 +120,40 @@ def make(
     return sum(entry["bytes"] for entry in files.values())
 
 
-def measured_bias(faces: FaceData) -> tuple[NDArray[np.int8], int]:
-    """The bias of the embedded model's faces in the place of portraits, and how many took part."""
-    deidentifier = Deidentifier.from_pretrained(seed=_SEED, verify=False)
-    model, renderer = deidentifier.face_model.model, deidentifier.face_model.renderer
-    renderer.model = replace(model, bias=model.bias[:0])
-    make, drawn = renderer.made, []
-
-    def made(row: Row, place: Place) -> NewFace:
-        face = make(row, place)
-        drawn.append((row, place, face))
-        return face
-
-    renderer.made = made
+def measured_on(faces: FaceData) -> tuple[tuple[NDArray[Any], ...], int]:
+    """`fit_bias` and `gate_map` of the embedded model's faces in the place of portraits, and how many took part."""
+    deidentifier, recognizer = Deidentifier.from_pretrained(seed=_SEED, verify=False), DlibRecognizer()
+    whole, attempt = deidentifier.face_model, Attempt(0)
+    model, size = whole.model, whole.model.code_size
+    whole.renderer.model = replace(model, bias=model.bias[:0])
     inner = model.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
-    found = []
+    biased, seen = [], []
     for number, image in enumerate(images_of(faces)):
-        drawn.clear()
-        deidentifier(image)
         print(f"portraits: {number + 1} of {len(faces)}", end="\r", file=sys.stderr)
-        if len(drawn) != 1 or drawn[0][1].glasses[0] > UNSURE or drawn[0][1].cloth is not None:
+        found = deidentifier.detector.detect(image)
+        readings = whole.see([(image, face) for face in found])
+        if len(readings) != 1 or readings[0].problem:
             continue
-        row, place, face = drawn[0]
-        small = cv2.resize(face.texture, place.texture.shape[1::-1], interpolation=cv2.INTER_AREA)
+        (reading,), marks = readings, [found[0].landmarks] * (1 + _DRAWS)
+        (kind,), place = read_kinds([image], marks[:1]), reading.place
+        draws = [whole.draw(f"{number}/{n}", attempt, 1.0, None, kind) for n in range(_DRAWS)]
+        new = whole.render(whole.styles(np.stack([reading.z_id] * _DRAWS), draws, attempt), [reading] * _DRAWS)
+        finished = [whole.paste(image, reading, one).image for one in new]
+        codes, lenders = np.split(np.stack([draw.w for draw in draws]), [size], axis=1)
+        embeddings = recognizer.embed_each([image, *finished], marks)
+        seen.append((codes, lenders[:, -1].astype(np.int64), embeddings[1:], embeddings[0]))
+        if place.glasses[0] > UNSURE or place.cloth is not None:
+            continue
+        small = cv2.resize(new[0].texture, place.texture.shape[1::-1], interpolation=cv2.INTER_AREA)
         weight = model.mask * (1 - inner) * (1 - place.hair) * (1 - hidden(place.beard, model.size))
-        new, seen = (np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight))
-        found.append((new, place.texture, row.kind, seen))
-    if not found:
+        textures = [np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8) for one in (small, weight)]
+        biased.append((textures[0], place.texture, whole.kind_of(kind).reading, textures[1]))
+    if not biased:
         raise UsageError("no portrait shows a face without glasses; give aligned ones of 256²")
-    return fit_bias(*(np.stack(column) for column in zip(*found, strict=True)), model.pixels), len(found)
+    bias = fit_bias(*(np.stack(column) for column in zip(*biased, strict=True)), model.pixels)
+    lights = np.s_[len(model.shape.basis) : len(model.shape.basis) + model.lights]
+    columns = (np.stack(column) for column in zip(*seen, strict=True))
+    return (bias, *gate_map(*columns, lights, len(model.lenders))), len(biased)
 
 
 def main() -> None:

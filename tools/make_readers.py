@@ -236,8 +236,9 @@ def make_beards(options: argparse.Namespace) -> None:
     x, y = np.stack(tones), np.array(worn)
     machine = SVC(C=PENALTY, gamma=WIDTH / x.shape[1], class_weight="balanced")
     scaler, machine = fitted(machine, x, y, (beards.UNSURE, beards.SURE))
-    first = int(min(np.flatnonzero(cover.max(1) > 0.01).min() for cover, _ in lent))
-    cover, hairs = (np.stack(parts)[:, first:] for parts in zip(*lent, strict=True))
+    cover, hairs, levels = (np.stack(parts) for parts in zip(*lent, strict=True))
+    first = int(np.flatnonzero(cover.max((0, 2)) > 0.01).min())
+    cover, hairs = cover[:, first:], hairs[:, first:]
     arrays = beards.BeardReader(
         scaler.mean_.astype(np.float16),
         scaler.scale_.astype(np.float16),
@@ -245,14 +246,15 @@ def make_beards(options: argparse.Namespace) -> None:
         machine.dual_coef_[0].astype(np.float32),
         machine.intercept_.astype(np.float32),
         np.array([machine.gamma], np.float32),
-        np.rint(255 * cover).astype(np.uint8),
+        np.rint(255 * cover.mean(0)).astype(np.uint8),
         np.rint(np.clip(beards.HAIR_UNIT * hairs, -127, 127)).astype(np.int8),
+        levels.astype(np.float32),
     )
     write_arrays(options.out, arrays._asdict(), {}, kind="beard-reader")
 
 
-def layer_of(texture: NDArray[np.float32], model: AppearanceModel) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """How much of a texture [n,n,3] a beard covers, and how light it is beside its mean, logarithms: [n,n] each."""
+def layer_of(texture: NDArray[np.float32], model: AppearanceModel) -> tuple[NDArray[np.float32], ...]:
+    """Of the beard in a texture [n,n,3]: cover [n,n], how much lighter than its mean it is [n,n], and it than skin."""
     front, side = model.shape.front, len(texture)
     logs = np.log(texture + np.float32(BLACK))
     beside = logs - beards.skin_of(logs, front)
@@ -283,7 +285,8 @@ def layer_of(texture: NDArray[np.float32], model: AppearanceModel) -> tuple[NDAr
     inside = cv2.erode(cover, np.ones((BORDER, BORDER))) + np.float32(1e-4) * cover
     shade = cv2.GaussianBlur(grey * inside, (0, 0), SHADE) / (cv2.GaussianBlur(inside, (0, 0), SHADE) + 1e-9)
     least, most = np.quantile((grey - shade)[inside > 0.9], (0.02, 0.98))
-    return cover, shade - np.average(shade, weights=cover) + np.clip(grey - shade, least, most)
+    level = np.average(shade, weights=cover)
+    return cover, shade - level + np.clip(grey - shade, least, most), np.float32(level)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
 
 
 class NewIdentity(NamedTuple):
-    """How a person's new face was drawn: z_id [D] of the face it was chosen for, kind [9] that was kept, attempt."""
+    """How a new face was drawn: z_id [D] of the face it was chosen for, its `read_kinds` that was kept, attempt."""
 
     code: NDArray[np.float32]
     kind: NDArray[np.float32] | None
@@ -90,7 +90,7 @@ class FaceJob:
     by_hand: bool = False  # whether a person chose its fallback in place of a new face
     reading: FaceReading | None = None  # of the source face by the model
     source: NDArray[np.float32] | None = None  # embedding of the source face by the gate
-    # float32 [9], reading of the source's kind; None where nothing of it is kept.
+    # of `read_kinds`, the source's; None where nothing of it is kept.
     kind: NDArray[np.float32] | None = None
     generated: Any = None  # new face, as the model made it
     step: int = 0  # index of the policy's attempt that is tried

@@ -108,6 +108,8 @@ class AppearanceModel(FrameParts):
         teeth, teeth_openings: uint8 [M,rows,columns] of `teeth_of`, of synthetic faces, see `TEETH_UNIT`; float32 [M].
         bias: int8 [9,P,3] of `fit_bias`, see `BIAS_UNIT`; empty: it is not known.
         telling: float32 [D,D] of `telling_map`, makes of a code what a bank holds of it; empty: all.
+        gate, lent_gate: float32 [1+D,E], [S,E] of `gate_map`, a usual embedding, and what a draw and each lender add
+            to it; empty: it is not known.
         usual: float32 [32,32], how far a small texture usually is from what the model makes of it, in units of the
             contrast; what is much farther is no face: glasses, a hand, paint.
     """
@@ -135,6 +137,8 @@ class AppearanceModel(FrameParts):
     teeth: NDArray[np.uint8] = field(default_factory=lambda: np.zeros((0, 1, 1), np.uint8))
     teeth_openings: Floats = field(default_factory=lambda: np.zeros(0, np.float32))
     telling: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    gate: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    lent_gate: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     bias: NDArray[np.int8] = field(default_factory=lambda: np.zeros((0, 0, 3), np.int8))
 
     @property
@@ -412,6 +416,8 @@ class AppearanceModel(FrameParts):
             out |= {"teeth": self.teeth, "teeth_openings": self.teeth_openings.astype(np.float32)}
         if self.telling.size:
             out["telling"] = self.telling.astype(np.float16)
+        if self.gate.size:
+            out |= {"gate": self.gate.astype(np.float16), "lent_gate": self.lent_gate.astype(np.float16)}
         if self.bias.size:
             out["bias"] = self.bias
         # The first row is the mean face: 8 bits would show.
@@ -450,6 +456,8 @@ class AppearanceModel(FrameParts):
             teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
             teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
             telling=np.asarray(arrays.get("telling", np.zeros((0, 0))), np.float32),
+            gate=np.asarray(arrays.get("gate", np.zeros((0, 0))), np.float32),
+            lent_gate=np.asarray(arrays.get("lent_gate", np.zeros((0, 0))), np.float32),
             bias=arrays.get("bias", np.zeros((0, 0, 3), np.int8)),
         )
 

@@ -1,8 +1,8 @@
-"""Beards: whether a face has one, and another one that is drawn in its place.
+"""Beards: whether a face has one, and hairs of somebody else's that are drawn in its place.
 
 A new face covers the beard, but what lies below the chin and beside the ears stays, and skin with a beard around it is
-no face. So a bearded man gets the beard of a synthetic face, drawn by chance, in the colour of his own and with hairs
-as clear.
+no face. So a bearded man gets a beard again: where his was and of its colours, both so blurred that no feature is left,
+with the hairs of a synthetic face, drawn by chance.
 """
 
 from __future__ import annotations
@@ -33,19 +33,26 @@ _BLACK, _BALD = 0.03, 0.004
 CHEEKS, _WINDOW = [50, 280], 4.0
 # Evidence from which on a beard begins to be drawn, and is drawn wholly.
 UNSURE, SURE = -0.45, -0.15
-# Half of the mouth's width and what lies between it and the jaw, of half the side; cover from which on all is beard.
-_MOUTH, _FADE, _ALL = 0.3, 0.17, 0.6
-# Square of the difference to skin at which a beard is hardly seen; how much of it the jaw has of a goatee, and of a
-# full beard.
-_FAINT, _GOATEE = 0.02, (0.25, 0.6)
-# The clearest hairs, of the lender's; share of its light and shade that is lent; the darkest and the lightest.
-_MOST_HAIRS, _SHADED, _SHADES = 1.4, 0.6, (-0.8, 0.6)
+# Side of the small pictures of a beard's place and colours: with 32 beards look hardly better, and tell who it is.
+SMALL = 8
+# Half of the mouth's width, of half the side, and share of the lenders who have a beard at a place that is amid one.
+_MOUTH, _AMID = 0.3, 0.8
+# How a beard is told from skin: length of the difference of its colours to skin's at which they begin to count, and
+# count; how much of it a place must have; the least strength of hairs, of the cheeks', of the beard's and at all, and
+# how much more than it is surely hair.
+_COLOURED, _FAR, _HAIRY, _MORE = (0.15, 0.5), (0.35, 0.7), (1.6, 0.35, 0.02), (0.4, 0.02)
+# Blurs of what was found, pixels of SIDE; shares of it, and of lenders, from which on there is a beard, and all of it.
+_BLURS, _FOUND, _PLACES = (1.0, 3.0, 1.2), (0.3, 0.65), (0.05, 0.3)
+# Of so many lenders whose beards are as light beside skin one is drawn.
+_ALIKE = 5
+# The clearest hairs, of the lender's; the darkest and the lightest.
+_MOST_HAIRS, _SHADES = 1.4, (-0.8, 0.6)
 # Directions of hairs on the left and on the right, degrees.
 _DIRECTIONS = (60, 120)
 # Evidence from which on there is stubble, and all of it; how dark it may be, and how clear its hairs, of a beard's.
 _STUBBLE, _DARKEST, _FINE = (-1.4, -0.9), 0.3, 0.5
-# The lightest hairs, of a beard's colour, where skin is darker; how strong lighter ones of stubble are, of the darker.
-_LIGHTEST, _LIT = np.float32(1.2), 0.3
+# How strong lighter hairs of stubble are, of the darker.
+_LIT = 0.3
 # Steps of `BeardReader.hairs` in a logarithm.
 HAIR_UNIT = 64.0
 
@@ -56,8 +63,9 @@ class BeardReader(NamedTuple):
     Args:
         mean, scale: float32 [F] of the features of `tones_of`.
         vectors, weights, bias: [V,F], [V] and [1]; width: [1], of the kernel.
-        cover: uint8 [L,2S-Y,2S], how much of the skin a beard hides, of twice SIDE, from row Y on.
-        hairs: int8 of the same shape, how much lighter it is than its mean, in 1/64 of a logarithm.
+        usual: uint8 [2S-Y,2S], how much of the skin a beard hides on average, of twice SIDE, from row Y on.
+        hairs: int8 [L,2S-Y,2S], how much lighter a beard is than its mean, in 1/64 of a logarithm.
+        levels: float32 [L], logarithms of how light this mean is beside skin.
     """
 
     mean: Floats
@@ -66,8 +74,9 @@ class BeardReader(NamedTuple):
     weights: Floats
     bias: Floats
     width: Floats
-    cover: NDArray[np.uint8]
+    usual: NDArray[np.uint8]
     hairs: NDArray[np.int8]
+    levels: Floats
 
     def evidence(self, texture: Image, front: Floats) -> float:
         """Of a beard in a texture uint8 [R,R,3]; `UNSURE` and `SURE` are values of it."""
@@ -80,7 +89,7 @@ class BeardReader(NamedTuple):
 def beard_reader() -> BeardReader:
     """The embedded one."""
     arrays, _ = read_arrays(embedded_file("beards.safetensors"), kind="beard-reader")
-    whole = {"cover", "hairs"}
+    whole = {"usual", "hairs"}
     return BeardReader(
         *(arrays[name] if name in whole else arrays[name].astype(np.float32) for name in BeardReader._fields)
     )
@@ -127,18 +136,27 @@ def skin_of(logs: Floats, front: Floats) -> Floats:
     return np.asarray(colours[0] + (colours[1] - colours[0]) * share, np.float32)
 
 
-@cache
-def _zones(side: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """How much of the jaw each column is, float32 [side]; where all lenders have a beard: mouth, jaw [2,side,side]."""
-    usual = _sized(beard_reader().cover.min(0) / np.float32(255), side) > _ALL
-    jaw: Floats = np.clip((np.abs(np.linspace(-1, 1, side, dtype=np.float32)) - _MOUTH) / _FADE, 0, 1)
-    return jaw, np.stack([usual & (jaw < 0.1), usual & (jaw > 0.9)])
+class Beard(NamedTuple):
+    """How a beard looks.
+
+    Args:
+        evidence: of one; `UNSURE` and `SURE` are values of it.
+        clear: strength of its hairs.
+        cover: float32 [8,8], where it is, of a texture.
+        colours: float32 [8,8,3], logarithms of its colours; where there is none, those of the skin.
+    """
+
+    evidence: float
+    clear: float
+    cover: Floats
+    colours: Floats
 
 
 @cache
-def _usual(side: int) -> Floats:
-    """How much of the skin [side,side] beards hide on average."""
-    return _sized(beard_reader().cover.mean(0) / np.float32(255), side)
+def _usual(side: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """How much of the skin [side,side] beards hide on average; where nearly everybody's is, around the mouth."""
+    usual = _sized(beard_reader().usual.astype(np.float32) / np.float32(255), side)
+    return usual, (usual > _AMID) & (np.abs(np.linspace(-1, 1, side)) < _MOUTH)
 
 
 def _sized(rows: Floats, side: int) -> Floats:
@@ -150,80 +168,91 @@ def _sized(rows: Floats, side: int) -> Floats:
     return np.asarray(cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA))
 
 
-def read_beard(texture: Image, front: Floats) -> Floats:
+def _ramp(values: Floats, ends: tuple[float, float]) -> Floats:
+    return np.clip((values - np.float32(ends[0])) / np.float32(ends[1] - ends[0]), 0, 1)
+
+
+def read_beard(texture: Image, front: Floats) -> Beard:
     """Evidence of a beard, and how it looks.
 
     Args:
         texture: uint8 [R,R,3] of a face in the frame.
         front: float32 [468,2], the mesh in the frame.
-
-    Returns:
-        float32 [9]: evidence; logarithms of red, green and blue around the mouth, and what the jaw's are more than
-        these; strength of hairs; whether the jaw has a beard, too, 0 … 1.
     """
-    evidence = beard_reader().evidence(texture, front)
+    import cv2
+
+    def blurred(picture: Floats, number: int) -> Floats:
+        return np.asarray(cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE))
+
+    side = len(texture)
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
-    zones, beside = _zones(len(logs))[1], logs - skin_of(logs, front)
-    mouth, jaw = (np.median(beside[zone], axis=0) for zone in zones)
-    colours = [np.median(logs[zone], axis=0) for zone in zones]
-    clear = float(np.median(_strength(logs @ LUMA)[zones.any(0)]))
-    full = float(np.interp(mouth @ jaw / max(mouth @ mouth, _FAINT), _GOATEE, (0, 1)))
-    return np.array([evidence, *colours[0], *colours[1] - colours[0], clear, full], np.float32)
+    (usual, amid), beside, strength = _usual(side), logs - skin_of(logs, front), blurred(_strength(logs @ LUMA), 0)
+    typical, clear = np.median(beside[amid], axis=0), float(np.median(strength[amid]))
+    length, half = float(np.linalg.norm(typical)), round(_WINDOW * side / SIDE)
+    cheeks = [strength[y - half : y + half + 1, x - half : x + half + 1] for x, y in places(CHEEKS, front, side)]
+    least = max(_HAIRY[0] * float(np.median(cheeks)), _HAIRY[1] * clear, _HAIRY[2])
+    hairy = _ramp(strength, (least, least + max(_MORE[0] * clear, _MORE[1])))
+    far = np.interp(length, _COLOURED, (0, 1)) * _ramp(blurred(beside, 0) @ typical / max(length**2, 1e-4), _FAR)
+    found = _ramp(blurred(np.maximum(hairy, far.astype(np.float32)), 1), _FOUND)
+    cover = blurred(found, 2) * _ramp(usual, _PLACES)
+    weight = cover[..., None] + np.float32(1e-3)
+    small, colours, count = (_small(part) for part in (cover, weight * logs, weight))
+    return Beard(beard_reader().evidence(texture, front), clear, small, colours / count[..., None])
 
 
-def worn(beard: Floats) -> float:
+def worn(beard: Beard) -> float:
     """How much of a beard is drawn for what `read_beard` read."""
-    return float(np.interp(beard[0], (UNSURE, SURE), (0, 1)))
+    return float(np.interp(beard.evidence, (UNSURE, SURE), (0, 1)))
 
 
-def hidden(beard: Floats, side: int) -> Floats:
-    """How much of the skin [side,side] a beard as of `read_beard` usually hides."""
-    jaw, _ = _zones(side)
-    return np.float32(worn(beard)) * _usual(side) * (1 - jaw * (1 - beard[8]))
+def hidden(beard: Beard, side: int) -> Floats:
+    """How much of the skin [side,side] a beard hides."""
+    return np.float32(worn(beard)) * _large(beard.cover, side) * _ramp(_usual(side)[0], _PLACES)
 
 
-def with_beard(texture: Floats, beard: Floats, chance: float, front: Floats) -> Floats:
+def _small(large: Floats) -> Floats:
+    import cv2
+
+    return np.asarray(cv2.resize(large, (SMALL, SMALL), interpolation=cv2.INTER_AREA))
+
+
+def _large(small: Floats, side: int) -> Floats:
+    import cv2
+
+    return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR))
+
+
+def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> Floats:
     """A texture with a beard or stubble, as far as there is evidence of some.
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
-        beard: float32 [9] of `read_beard`.
-        chance: in [0,1), draws whose beard it is.
+        chance: in [0,1), draws whose hairs it has.
         front: as of `read_beard`.
     """
     import cv2
 
     share = worn(beard)
-    stubble = (1 - share) * float(np.interp(beard[0], _STUBBLE, (0, 1)))
+    stubble = (1 - share) * float(np.interp(beard.evidence, _STUBBLE, (0, 1)))
     if not share and not stubble:
         return texture
     reader, side = beard_reader(), len(texture)
-    (colour, lighter), (clear, full) = beard[1:7].reshape(2, 3), beard[7:]
-    jaw, zones = _zones(side)[0], _zones(SIDE)[1]
-    number = int(chance * len(reader.cover)) % len(reader.cover)
-    lent = reader.hairs[number] / np.float32(HAIR_UNIT)
-    hairs, coarse = _sized(lent, side), _sized(lent, SIDE)
-    gain = min(float(clear) / max(float(np.median(_strength(coarse)[zones.any(0)])), 1e-3), _MOST_HAIRS)
-    soft = cv2.GaussianBlur(hairs, (0, 0), _HAIRS * side / SIDE)
-    levels = [np.median(coarse[zone]) for zone in zones]
-    shade = np.float32(_SHADED) * (soft - levels[0] - jaw * (levels[1] - levels[0]))
-    fine = gain * (hairs - soft)
+    (usual, _), (_, amid), cover, colours = _usual(side), _usual(SIDE), hidden(beard, side), _large(beard.colours, side)
+    own = np.log(np.maximum(texture, 0) + np.float32(_BLACK))
+    level = np.average((colours - skin_of(own, front)) @ LUMA, weights=cover + np.float32(1e-3) * usual)
+    alike = np.argsort(np.abs(reader.levels - level), kind="stable")[:_ALIKE]
+    hairs = reader.hairs[alike[int(chance * len(alike))]] / np.float32(HAIR_UNIT)
+    hairs, coarse = _sized(hairs, side), _sized(hairs, SIDE)
+    gain = min(beard.clear / max(float(np.median(_strength(coarse)[amid])), 1e-3), _MOST_HAIRS)
+    fine = gain * (hairs - cv2.GaussianBlur(hairs, (0, 0), _HAIRS * side / SIDE))
     more = strands(side, _DIRECTIONS, np.linspace(0, 1, side, dtype=np.float32))
     small = [cv2.resize(one, (SIDE, SIDE), interpolation=cv2.INTER_AREA) for one in (fine, more)]
-    got, most = (float(np.median(_strength(one)[zones.any(0)])) for one in small)
-    fine = fine + np.float32(math.sqrt(max(float(clear) ** 2 - got**2, 0)) / most) * more
-    light = np.clip(shade + fine, *_SHADES)
+    got, most = (float(np.median(_strength(one)[amid])) for one in small)
+    fine = np.clip(fine + np.float32(math.sqrt(max(beard.clear**2 - got**2, 0)) / most) * more, *_SHADES)
     if stubble:  # skin as dark as the photo's, with hairs as clear
-        own = np.log(cv2.resize(texture, (SIDE, SIDE), interpolation=cv2.INTER_AREA).clip(0) + np.float32(_BLACK))
-        wanted = (colour, colour + lighter)
-        beside = [goal - np.median(own[zone], axis=0) for goal, zone in zip(wanted, zones, strict=True)]
-        darker = np.clip(beside, -_DARKEST, 0)
-        dark = np.minimum(fine, np.float32(_LIT) * fine)
-        change = darker[0] + jaw[:, None] * (darker[1] - darker[0]) + (_FINE * dark)[..., None]
-        texture = texture * np.exp((stubble * _usual(side))[..., None] * change).astype(np.float32)
-    cover = share * _sized(reader.cover[number] / np.float32(255), side) * (1 - jaw * (1 - full))
-    usual = np.exp(colour + jaw[:, None] * lighter) - np.float32(_BLACK)
-    most = np.maximum(np.minimum(texture, 1), _LIGHTEST * usual)  # hairs that shine are no lighter than skin
-    new = (usual + np.float32(_BLACK)) * np.exp(light[..., None]) - np.float32(_BLACK)
-    out: Floats = texture + cover[..., None] * (np.clip(new, 0, most) - texture)
+        darker = np.clip(colours - cv2.GaussianBlur(own, (0, 0), side / SMALL / 2), -_DARKEST, 0)
+        change = darker + (_FINE * np.minimum(fine, np.float32(_LIT) * fine))[..., None]
+        texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)
+    new = np.exp(colours + fine[..., None]) - np.float32(_BLACK)
+    out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
     return out

@@ -56,6 +56,7 @@ class FrameConfig:
         slopes, shapes: share of the slopes of light, and of a drawn shape, that is published: all would bend faces.
         rim: how far the outline of the face stays the source's own; it meets the head, and tells people apart.
         choices: of so many k-same draws the one least like the source's is taken.
+        again: of so many times as many, where a face is recognised and drawn again.
         limit: numbers of expression beyond it are cut: the model has not seen them.
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
@@ -79,6 +80,7 @@ class FrameConfig:
     shapes: float = 0.8
     rim: float = 0.2
     choices: int = 96
+    again: int = 4
     limit: float = 2.5
     kept: tuple[float, ...] = (1.6, 2.8)
     sided: tuple[float, ...] = (1.4, 0.0)
@@ -284,6 +286,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
     if model.telling.size:
         wanted["telling"] = (code, code)
+    if model.gate.size:
+        wanted |= {"gate": (1 + code, None), "lent_gate": (details, model.gate.shape[1])}
     if model.bias.size:
         wanted["bias"] = (READING, len(model.pixels), 3)
     if model.usual.size:

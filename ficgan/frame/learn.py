@@ -235,8 +235,8 @@ def lend(
         mouths.append((*teeth_of(image, found.points), seen))
         _, covered, (_, moment) = model.uncovered(small, read)
         pixels = model.seen(small[None])[0]
-        hairy = read_beard(small, model.shape.front)[0] > PERHAPS_A_BEARD
-        hairy |= model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED
+        hairy = bool(read_beard(small, model.shape.front).evidence > PERHAPS_A_BEARD)
+        hairy |= bool(model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED)
         if covered > _UNLIKE or hairy or read_glasses(small, model.shape.front, model.warp)[0] > UNSURE:
             continue
         middles.append(middle_of(pixels, model, moment).ravel()[model.pixels])

@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 
 # Blur that leaves light and shade of middle size behind, of the side; share of it that is a lender's; blur of the light
 # that it is a share of, pixels.
-_MIDDLE, _LENT, _AROUND_MIDDLE = 1 / 16, 0.3, 3.0
+_MIDDLE, _LENT, _AROUND_MIDDLE = 1 / 16, 0.45, 3.0
 # Luminance that is nearly black.
 _NEARLY_BLACK = 0.05
 
@@ -66,33 +66,41 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
 _NEAREST, ASKED, _ETHNICITY, _GENDER = 12, 8, 1.5, 3.0
 
 
-def lender_of(
-    model: AppearanceModel, kind: Floats, code: Floats | None = None, chance: float = 0.0, *, like: bool = False
-) -> int:
+def lender_of(model: AppearanceModel, kind: Floats, seen: Floats | None = None, chance: float = 0.0) -> int:
     """Number of the face that lends to another one: of some of much the same kind the one least like the source.
 
     A mean of many people is like nobody; a face that is like somebody by chance must not be like the source.
 
     Args:
         kind: float32 [9], of the new face, as a reading.
-        code: float32 [D] of the source; None: the first of those that are asked lends.
+        seen: float32 [E], the gate's embedding of the source; None: the first of those that are asked lends.
         chance: in [0,1), draws which are asked.
-        like: the one most like the source lends.
     """
+    near = _nearest(model, kind)
+    asked = np.random.default_rng([int(chance * 2**31), 4]).permutation(near)[:ASKED]
+    if seen is None or not model.lent_gate.size:
+        return int(asked[0])
+    return int(asked[np.argmin(model.lent_gate[asked] @ (seen - model.gate[0]))])
+
+
+def lender_like(model: AppearanceModel, kind: Floats, code: Floats) -> int:
+    """Number of the face of much the same kind whose light and shade are most like those of a code [D]."""
+    near = _nearest(model, kind)
+    if not len(model.middles):
+        return int(near[0])
+    drawn = code[len(model.shape.basis) + model.lights :] @ model.components[model.lights :]
+    own = _middle(drawn.reshape(-1, 3), model).ravel()[model.pixels]
+    return int(near[np.argmax([np.corrcoef(own, model.middles[number])[0, 1] for number in near])])
+
+
+def _nearest(model: AppearanceModel, kind: Floats) -> NDArray[np.int64]:
     parts, lenders = len(ETHNICITIES), model.lenders
     alike = np.sqrt(lenders[:, :parts] * kind[:parts]).sum(1)  # Bhattacharyya's coefficient
     older = (lenders[:, AGE] - kind[AGE]) / (4 + 0.1 * kind[AGE])  # in differences that one sees
     # Wrinkles on the young are worse than none on the old.
     apart = np.abs(older) * np.where(older > 0, 1.3, 1)
     apart += _ETHNICITY * (1 - alike) + _GENDER * np.abs(lenders[:, MALE] - kind[MALE])
-    near = np.argsort(apart, kind="stable")[:_NEAREST]
-    asked = near if like else np.random.default_rng([int(chance * 2**31), 4]).permutation(near)[:ASKED]
-    if code is None or not len(model.middles):
-        return int(asked[0])
-    drawn = code[len(model.shape.basis) + model.lights :] @ model.components[model.lights :]
-    own = _middle(drawn.reshape(-1, 3), model).ravel()[model.pixels]
-    likeness = [np.corrcoef(own, model.middles[number])[0, 1] for number in asked]
-    return int(asked[np.argmax(likeness) if like else np.argmin(likeness)])
+    return np.argsort(apart, kind="stable")[:_NEAREST]
 
 
 # -- fine detail -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ficgan.arrays import LUMA, carried, grey_of, luminance
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
-from ficgan.frame.beards import hidden, with_beard, worn
+from ficgan.frame.beards import Beard, hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
@@ -53,7 +53,6 @@ class Place:
         gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
-        beard: float32 [9] of `read_beard`.
         lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
@@ -68,7 +67,7 @@ class Place:
     mouth: Floats
     glasses: Floats
     moustache: float
-    beard: Floats
+    beard: Beard
     lips: Floats
     nostrils: Floats
     relief: Floats

@@ -254,19 +254,20 @@ class IdentityBank:
             rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
             chosen = ksame.draw_members(group.size, k, rng)
             draws.append(chosen if group.index is None else group.index[chosen])
-        promise, found = ksame.commitment(seed, self.digest), []
-        shown = None if kind is None or self.showing is None else self.kind_within(kind, attributes)
+        promise, codes = ksame.commitment(seed, self.digest), []
         for w_m, chosen in zip(means_of(self._at_hand, draws), draws, strict=True):
             if group.of_kind is not None:
                 w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
-            w = ksame.restore_variance(w_m, centre, k, psi, cap, group.size)
-            if shown is not None and self.showing is not None:
-                w = self.showing.moved(w, shown)
-            members = ksame.members_digest(self.digest, chosen)
-            record = None if group.of_kind is None else group.of_kind.record
-            found.append(KSameCode(w, int(k), psi, promise, members, attributes or None, record))
-        return found
+            codes.append(ksame.restore_variance(w_m, centre, k, psi, cap, group.size))
+        if kind is not None and self.showing is not None:
+            codes = [*self.showing.moved(np.stack(codes), self.kind_within(kind, attributes))]
+        record = None if group.of_kind is None else group.of_kind.record
+        members = [ksame.members_digest(self.digest, chosen) for chosen in draws]
+        return [
+            KSameCode(w, int(k), psi, promise, digest, attributes or None, record)
+            for w, digest in zip(codes, members, strict=True)
+        ]
 
     def _group(self, attributes: str | None) -> _DrawGroup:
         wanted = self._wanted(attributes or "")

@@ -44,7 +44,7 @@ CELLS = int(np.prod(_SHAPE))
 # Numbers of a reading: the share of each ethnic group, P(male), age in years.
 READING = len(ETHNICITIES) + 2
 # Columns of a reading that are no ethnic group's.
-MALE, AGE = -2, -1
+MALE, AGE = READING - 2, READING - 1
 # The reading of somebody of no known kind.
 UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
 # Numbers by which a kind predicts how its people are read.
@@ -97,7 +97,7 @@ class Kind:
     @classmethod
     def of(cls, reading: Floats, parts: Sequence[str] = PARTS) -> Kind:
         """The group of a reading [9] of `KindReader`: two ethnic groups, or both genders, where it is unsure."""
-        shares, male, years = reading[: len(ETHNICITIES)], float(reading[-2]), float(reading[-1])
+        shares, male, years = reading[: len(ETHNICITIES)], float(reading[MALE]), float(reading[AGE])
         first, second = np.argsort(shares)[::-1][:2]
         ethnicity = np.arange(len(ETHNICITIES)) == first
         if shares[first] < _UNSURE_ETHNICITY:
@@ -379,15 +379,15 @@ class Showing:
                 raise ValueError(f"its {name} {list(array.shape)} should be {list(shape)}, and finite")
 
     def moved(self, w: Array, kind: Kind) -> Floats:
-        """The code [D] of a face that shows its kind. What is not kept of a kind stays as it was drawn."""
+        """Codes [N,D] or [D] of faces that show their kind. What is not kept of a kind stays as it was drawn."""
         reading = kind.reading
-        missing = self.wanted @ _terms(reading[None])[0] - self.reads @ w
-        missing[AGE] += np.interp(reading[AGE], *_AGED)
+        missing = self.wanted @ _terms(reading[None])[0] - w @ self.reads.T
+        missing[..., AGE] += np.interp(reading[AGE], *_AGED)
         kept = [not part.all() for part in (kind.ethnicity, kind.gender, kind.age)]
         missing = missing * np.repeat(kept, (len(ETHNICITIES), 1, 1))
-        male, grown = float(reading[-2]), float(reading[-1]) >= _GROWN
+        male, grown = float(reading[MALE]), float(reading[AGE]) >= _GROWN
         gain = np.tensordot((0.0, 1 - male, male) if grown else (1.0, 0.0, 0.0), self.gains, 1)
-        return np.asarray(w + gain @ missing, np.float32)
+        return np.asarray(w + missing @ gain.T, np.float32)
 
     @classmethod
     def fit(

@@ -25,7 +25,7 @@ from ficgan.files import file_digest
 from ficgan.frame.compose import read_texture, stretched
 from ficgan.frame.file import detail_conditions, load_appearance, save_appearance
 from ficgan.frame.learn import images_of
-from ficgan.frame.lent import agedness, fineness, lender_of, lent_detail, most_fitted, with_detail
+from ficgan.frame.lent import agedness, fineness, lender_like, lent_detail, most_fitted, with_detail
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import AGE, UNKNOWN, kind_reader
@@ -103,7 +103,7 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         kept["photos"][number] = read_texture(image, upright, mesh, model.model.warp, finer=2)
         kept["made"][number] = np.rint(np.clip([texture for texture, _ in made], 0, 1) * 255)
         # Styles that leave a source as it is have no kind; its lenders are those of the kind that it has.
-        own = lender_of(model.model, kind, rows[0, : model.model.code_size], like=True)
+        own = lender_like(model.model, kind, rows[0, : model.model.code_size])
         lenders[number] = [own, *(lender for _, lender in made[1:])]
         kept["seen"][number] = np.rint(255 * (1 - reading.place.hair) * (bare < COVERED))
         clear.append(number)

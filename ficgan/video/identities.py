@@ -41,8 +41,9 @@ OFTEN = 0.25
 APART = 0.6
 # Bytes of pictures on which faces are tried that are kept meanwhile.
 KEPT = 1 << 26
-# Numbers of the draws that films have beyond those of photos: a face is seen on many frames.
-DRAWS = range(8, 14)
+# Numbers of the draws that films have beyond those of photos, and how many are tried at once: a face is seen on many
+# frames.
+DRAWS, AT_ONCE = range(8, 26), 6
 
 
 @dataclass(eq=False)
@@ -51,7 +52,7 @@ class FilmIdentity:
 
     Args:
         styles: [1,S]; None where no setting hides the person: always the fallback.
-        z_id, kind: [1,id_dim] and [9], of the source; kind None where nothing of it is kept.
+        z_id, kind: [1,id_dim], and of `read_kinds`, of the source; kind None where nothing of it is kept.
         attempt: its number in the attempts of the person's `_DrawPlan`.
         checked: track → second of its last reading by the gate.
         distance: smallest between source and result that the gate read and that is shown.
@@ -132,7 +133,7 @@ class _TrialFaces:
 class _DrawPlan:
     """How the new faces of some people are drawn, and the attempts at it.
 
-    `stages` are the attempts after the first: those of photos, those that films have beyond, and the loosest.
+    `stages` are the attempts after the first: those of photos, some and more that films have beyond, and the loosest.
     """
 
     def __init__(self, tools: VideoTools) -> None:
@@ -147,7 +148,7 @@ class _DrawPlan:
             self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
         of_kind = len(self.attempts)
         self.attempts += [attempt for attempt in attempts if model.is_loosest(attempt)]
-        ends = (1, of_photos, of_kind, len(self.attempts))
+        ends = (1, *range(of_photos, of_kind, AT_ONCE), of_kind, len(self.attempts))
         self.stages = [range(begin, end) for begin, end in pairwise(ends)]
 
     @property
@@ -271,10 +272,12 @@ class Identities:
             tried[person] = []
         if other:
             read(other, range(1))
-        for stage, share in enumerate((0.0, 0.0, OFTEN)):
+        plans = {person: self._plan_of(person) for person in tried}
+        for stage in range(max((len(plan.stages) for plan in plans.values()), default=0)):
             near: dict[range, list[str]] = {}
             for person, trials in tried.items():
-                attempts = self._plan_of(person).stages[stage]
+                attempts, *later = plans[person].stages[stage:] or [range(0)]
+                share = 0.0 if later else OFTEN
                 if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
@@ -288,7 +291,7 @@ class Identities:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
-            kind = trials[0].identity.kind if trials else _mean(kinds)
+            kind = _mean(kinds)  # of the first frame at first, then of all
             trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
         for trial in _in_play(trials):
             if trial.identity.attempt in attempts:
@@ -309,7 +312,7 @@ class Identities:
         return chosen
 
     def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
-        """Mean reading [9] of the kind of one person's faces; None where nothing of it is kept."""
+        """Mean of `read_kinds` of one person's faces; None where nothing of it is kept."""
         if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
         images, marks = [face.frame.image for face in faces], [face.appearance.face.landmarks for face in faces]

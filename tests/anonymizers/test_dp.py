@@ -147,9 +147,6 @@ def test_the_whole_against_the_steps_of_the_paper(rng: np.random.Generator, vari
         assert (nearest == found[y, x]).all(axis=1).any()
 
 
-# -- k-same ------------------------------------------------------------------------------------------------------------
-
-
 SIDE = 12
 METHODS = (KSamePixel, KSameEigen)
 

@@ -151,9 +151,6 @@ def test_a_folder_is_matched_by_name(folder: Path, faces: Faces) -> None:
         External(folder=str(folder / "none"))(faces)
 
 
-# -- defences ----------------------------------------------------------------------------------------------------------
-
-
 def blurred(faces: Faces) -> np.ndarray:
     return GaussianBlur(kernel=9)(faces)
 

@@ -52,9 +52,6 @@ def stop_at(step: int) -> Any:
     return progress
 
 
-# -- the loop ----------------------------------------------------------------------------------------------------------
-
-
 def test_it_learns_to_undo_a_negative() -> None:
     told: list[tuple[int, int, str]] = []
     attacker = replace(SMALL, epochs=8, batch=20).fit(negatives(200), progress=lambda *step: told.append(step))
@@ -149,9 +146,6 @@ def test_held_out_are_whole_people() -> None:
     assert not held_out(people, 0.0, 0).any() and not held_out(np.zeros(9, int), 0.5, 0).any()
 
 
-# -- the auto-encoder --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("size", "linear", "millions"), [(64, "full", 5.3), (112, "full", 49.8), (224, "full", 796.6), (64, "none", 0.0)]
 )
@@ -168,9 +162,6 @@ def test_without_its_linear_layer_it_sees_neighbours_only() -> None:
         network = AutoEncoder(size=32, linear=linear).network()
         (gradient,) = torch.autograd.grad(network(x)[0, :, 0, 0].sum(), x)
         assert bool(gradient[0, :, -8:, -8:].abs().sum() > 0) is whole
-
-
-# -- Pix2Pix -----------------------------------------------------------------------------------------------------------
 
 
 def tiny(**more: object) -> Pix2Pix:

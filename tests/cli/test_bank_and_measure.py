@@ -121,9 +121,6 @@ def test_bank_of_an_appearance_model(portraits: Path, tmp_path: Path) -> None:
     assert again.exit_code == 2 and "--overwrite" in again.output
 
 
-# -- measure ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def files(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Options that name a small model, its bank and eight faces."""

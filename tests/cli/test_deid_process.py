@@ -98,9 +98,6 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     process.stderr.close()
 
 
-# -- films -------------------------------------------------------------------------------------------------------------
-
-
 RUN = "import sys; from ficgan.cli.main import main; main()"
 
 

@@ -81,9 +81,6 @@ def test_presets_need_data_and_others_take_none(tmp_path: Path) -> None:
     assert code == 2 and "its own sets" in err
 
 
-# -- ficgan-attack -----------------------------------------------------------------------------------------------------
-
-
 PEOPLE, EACH, SIDE = 24, 4, 32
 CONFIG = {
     "title": "made",

@@ -36,9 +36,6 @@ def pairs(tmp_path: Path, *names: str, out: str | None = None) -> dict[str, str]
     return {job.source.name: str(job.output.relative_to(tmp_path)) for job in plan.jobs}
 
 
-# -- what becomes which file ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("suffix", "moving"), [("gif", ".gif"), ("webp", ".mp4"), ("png", ".mp4")])
 def test_animations_are_films_and_stills_are_not(tmp_path: Path, suffix: str, moving: str) -> None:
     animation(tmp_path / f"a.{suffix}", 3)
@@ -92,9 +89,6 @@ def test_impossible_results(tmp_path: Path, sources: list[str], out: str) -> Non
     film(tmp_path / "a.mp4")
     with pytest.raises(UsageError):
         pairs(tmp_path, *sources, out=out)
-
-
-# -- what became of a film --------------------------------------------------------------------------------------------
 
 
 def test_sidecar(tmp_path: Path, engine: StandIn) -> None:
@@ -155,9 +149,6 @@ def test_what_somebody_must_look_at_is_named_with_its_times(tmp_path: Path, engi
     assert json.loads((tmp_path / "a_anonymized.mp4.json").read_text())["review"] == places
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
-
-
 def test_options_reach_the_film(tmp_path: Path, engine: StandIn) -> None:
     star = photo(tmp_path / "star.png", GREEN)
     words = "--mode mosaic --stride 3 --pad 0.7 --link job --fallback blur --mask-scale 1.3 --verify full --start 1:30"
@@ -189,9 +180,6 @@ def test_usage_errors(tmp_path: Path, engine: StandIn, words: str, monkeypatch: 
     _, said = call("a.mp4", option, value, code=2)
     assert said.splitlines()[-1].startswith("Error: ") and option in said and engine.loaded == 0
     assert files(tmp_path) == {"a.mp4", "broken.jpg"}
-
-
-# -- analyse and render -----------------------------------------------------------------------------------------------
 
 
 def project(folder: Path, settings: dict[str, Any] | None = None) -> Path:
@@ -245,9 +233,6 @@ def test_render_refuses_a_damaged_project(tmp_path: Path, engine: StandIn) -> No
     assert "are damaged" in said
     call(project(tmp_path / "q", {"stride": 0}), source, "-o", tmp_path / "out.mp4", of=render, code=2)
     assert not (tmp_path / "out.mp4").exists() and engine.loaded == 0
-
-
-# -- progress ---------------------------------------------------------------------------------------------------------
 
 
 def test_jsonl_lines(tmp_path: Path, engine: StandIn) -> None:

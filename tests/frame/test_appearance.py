@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ficgan.frame import FaceShape, Readings
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment
-from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, telling_map
+from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, gate_map, telling_map
 from ficgan.frame.parts import frame_mask, model_pixels
 
 Floats = NDArray[np.float32]
@@ -326,3 +326,15 @@ def test_draws_vary_in_what_a_recogniser_sees_and_in_nothing_else() -> None:
     np.testing.assert_allclose(np.cov(drawn[:, kept].T), wanted, atol=0.05 * np.abs(wanted).max())
     deaf = telling_map(codes.astype(np.float32), rng.normal(0, 1, (len(people), 20)).astype(np.float32), lights, 2.0)
     assert np.square((codes @ deaf.T)[:, kept]).mean() < 0.02 * np.square(codes[:, kept]).mean()
+
+
+def test_what_the_gate_sees_of_draws_is_their_own_and_no_light() -> None:
+    rng = np.random.default_rng(12)
+    effect, lend, lights = rng.normal(0, 1, (10, 6)), rng.normal(0, 1, (5, 6)), np.s_[4:6]
+    kinds, sources, lenders = rng.normal(3, 9, (900, 1, 10)), rng.normal(0, 9, (900, 6)), rng.integers(5, size=(900, 3))
+    codes = kinds + rng.normal(0, 1, (900, 3, 10))
+    effect[lights] = 0
+    embeddings = codes @ effect + lend[lenders] + sources[:, None] + rng.normal(0, 0.1, (900, 3, 6))
+    made, lent = gate_map(codes, lenders, embeddings, sources, lights, 5)
+    np.testing.assert_allclose(made, np.vstack([sources.mean(0), effect / 1.1]), atol=0.15)
+    np.testing.assert_allclose(lent, (lend - lend.mean(0)) / 1.3, atol=0.3)

@@ -1,4 +1,4 @@
-"""Beards that are drawn: in the colour of the source's, below the nose, and only where there is evidence of one."""
+"""Beards that are drawn: where the source's is and in its colours, and only where there is evidence of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.frame import FaceShape
-from ficgan.frame.beards import CHEEKS, SURE, UNSURE, beard_reader, places, read_beard, skin_of, with_beard
+from ficgan.frame.beards import CHEEKS, SMALL, SURE, UNSURE, Beard, hidden, places, read_beard, skin_of, with_beard
 
 Floats = NDArray[np.float32]
 BLACK = 0.03
@@ -18,30 +18,34 @@ def skin() -> Floats:
     return np.full((256, 256, 3), (0.6, 0.45, 0.35), np.float32)
 
 
-def beard(evidence: float, colour: tuple[float, ...], full: float = 1.0) -> Floats:
-    return np.float32([evidence, *np.log(np.array(colour) + BLACK), 0, 0, 0, 0.1, full])
+def beard(evidence: float, colour: tuple[float, ...], cover: Floats | float = 1.0) -> Beard:
+    colours = np.broadcast_to(np.log(np.float32(colour) + BLACK), (SMALL, SMALL, 3))
+    return Beard(evidence, 0.1, np.float32(cover) * np.ones((SMALL, SMALL), np.float32), colours)
 
 
 @pytest.mark.parametrize("side", [128, 256])
-@pytest.mark.parametrize("colour", [(0.1, 0.07, 0.05), (0.45, 0.45, 0.47)])
+@pytest.mark.parametrize("colour", [(0.1, 0.07, 0.05), (0.45, 0.45, 0.47), (0.85, 0.85, 0.85)])
 def test_every_beard_has_the_colour_of_the_source_and_lies_below_the_nose(
     shape: FaceShape, skin: Floats, side: int, colour: tuple[float, ...]
 ) -> None:
-    lenders = len(beard_reader().cover)
-    for number in range(lenders):
-        made = with_beard(skin[:side, :side], beard(SURE, colour), (number + 0.5) / lenders, shape.front)
+    found = set()
+    for chance in (0.1, 0.5, 0.9):
+        made = with_beard(skin[:side, :side], beard(SURE, colour), chance, shape.front)
         drawn = np.abs(made - skin[:side, :side]).max(2) > 0.02
-        assert (made <= np.maximum(skin[:side, :side], 1.3 * np.float32(colour))).all(), "no hair is lighter than skin"
-        nose, chin = (places([point], shape.front, side)[0, 1] for point in (2, 199))
+        nose, chin, lip = (places([point], shape.front, side)[0, 1] for point in (2, 199, 14))
         middle = slice(side // 2 - side // 10, side // 2 + side // 10)
-        assert drawn[chin - 4 : chin + 4, middle].mean() > 0.4 and not drawn[: nose - side // 40, middle].any()
-        hidden = np.zeros((256, 256))
-        hidden[-beard_reader().cover.shape[1] :] = beard_reader().cover[number] / 255
-        found = np.median(made[hidden[:: 256 // side, :: 256 // side] > 0.97], axis=0)
-        assert np.log((found + BLACK) / (np.array(colour) + BLACK)) == pytest.approx(0, abs=0.45)
-    whole, goatee = (with_beard(skin, beard(SURE, colour, full), 0.1, shape.front) for full in (1.0, 0.0))
+        assert drawn[chin - 4 : chin + 4, middle].mean() > 0.6 and not drawn[: nose - side // 40, middle].any()
+        assert not drawn[lip, middle].any() and made.max() <= 1
+        whole = hidden(beard(SURE, colour), side) > 0.97
+        logs = np.log((np.median(made[whole], axis=0) + BLACK) / (np.array(colour) + BLACK))
+        assert logs == pytest.approx(0, abs=0.12)
+        found.add(made.tobytes())
+    assert len(found) == 3, "whose hairs it has is drawn"
+    chin_alone = np.zeros((SMALL, SMALL))
+    chin_alone[-2:, 3:5] = 1
+    full, goatee = (with_beard(skin, beard(SURE, colour, cover), 0.1, shape.front) for cover in (1.0, chin_alone))
     column = places([136], shape.front, 256)[0, 0]
-    assert np.abs(whole - skin)[:, column].max() > 0.1 > 0.01 > np.abs(goatee - skin)[:, column].max()
+    assert np.abs(full - skin)[:, column].max() > 0.1 > 0.01 > np.abs(goatee - skin)[:, column].max()
 
 
 def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin: Floats) -> None:
@@ -50,9 +54,11 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     colour = (0.12, 0.09, 0.07)
     made = with_beard(face, beard(SURE, colour), 0.1, shape.front)
     bare, worn = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made))
-    assert worn[0] > bare[0] + 0.5 and bare[0] < SURE
-    assert worn[1:4] == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25) and worn[8] == 1
-    assert worn[7] == pytest.approx(0.1, rel=0.35), "hairs as clear"
+    assert worn.evidence > bare.evidence + 0.5 and bare.evidence < SURE
+    assert bare.cover.max() < 0.1 and hidden(worn, 128)[hidden(beard(SURE, colour), 128) > 0.97].mean() > 0.8
+    inside = worn.cover > 0.9
+    assert np.median(worn.colours[inside], axis=0) == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25)
+    assert worn.clear == pytest.approx(0.1, rel=0.35), "hairs as clear"
 
 
 def test_without_evidence_there_is_none_with_some_stubble_then_a_beard(shape: FaceShape, skin: Floats) -> None:
