@@ -47,7 +47,9 @@ PLANES = np.column_stack([LUMA, (1, -1, 0), (0, 1, -1)]).astype(np.float32)
 _SHADE, _LEVELS, _NARROWED, _WIDENED = 0.125, (0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 0.995), 0.7, 3.0
 # The most for each step of light. Shade is not deepened: what hair and glasses leave is dark, too.
 _LIT = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5)
-# Most that redness and yellowness change, logarithms: what is farther apart is no skin.
+# Blur of what redness and yellowness change, of the side: lines beside nostrils and brows are not reddened. The most,
+# logarithms: what is farther apart is no skin.
+_BROAD = 0.03
 _FLUSH = np.float32(0.25)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
 _SHOULDER = 0.85
@@ -144,7 +146,8 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
         wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, steps * most)))
         change[..., number] = np.interp(own, have, want[0] + wide - have)
     change -= np.median(change.reshape(-1, 3)[skin], axis=0)
-    change[..., 1:] = np.asarray(flush, np.float32)[..., None] * _FLUSH * np.tanh(change[..., 1:] / _FLUSH)
+    broad = carried(change[..., 1:], inside, _BROAD * len(change))
+    change[..., 1:] = np.asarray(flush, np.float32)[..., None] * _FLUSH * np.tanh(broad / _FLUSH)
     out = (texture + LOG_BLACK) * np.exp(change @ np.linalg.inv(PLANES)) - LOG_BLACK
     brightest_skin = np.quantile(luminance(photo.reshape(-1, 3)[skin]), _LEVELS[-1]) / np.float32(255)
     over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, LOG_BLACK), 1)

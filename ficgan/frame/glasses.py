@@ -36,7 +36,7 @@ _TEMPLE, _ARM = 0.62, (-0.32, 0.18)
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
 _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
-_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.012, 0.018, 0.03)
+_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.011, 0.016, 0.024)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
 # dark, light of theirs, of the cheek's, between which they are tinted and clear; how much a tint hides above and below.
 _BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.99, 0.9)
@@ -44,11 +44,17 @@ _BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0
 _SKY, _SKY_AT, _SKY_WIDE = 0.6, -0.45, 0.35
 # How much larger dark lenses are, and colour of their rims, of theirs.
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
-# Exponents of their outline, a superellipse; contrast of an arm from which on rims are wide and opaque.
-_FORMS, _CLEAR = (2.2, 4.0), 0.08
+# Exponents of their outline, a superellipse, and how much narrower it is below; how much thicker rims are above;
+# contrast of an arm from which on rims are wide and opaque.
+_FORMS, _NARROWER, _THICKER, _CLEAR = (2.2, 4.0), (0.02, 0.14), 0.3, 0.08
 # Light that a rim facing up has more; how dark its shadow is, and how far below it lies, in distances of the eyes; how
 # much of the light clear lenses mirror.
-_LIT, _SHADE, _BELOW, _MIRRORED = 0.45, 0.2, 0.03, 0.08
+_LIT, _SHADE, _BELOW, _MIRRORED = 0.2, 0.2, 0.03, 0.08
+# How much further from skin a rim's colour is than read, and the darkest; how much of the faintest rims is seen.
+_PURE, _DARKEST, _OPAQUE = 1.6, 0.03, 0.7
+# Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
+# the eyes, and how much of them, and of their wires, is seen.
+_PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
 # Light of rims, of the face's, between which they begin to be of metal and are.
 _METAL = (0.4, 0.7)
 
@@ -183,8 +189,11 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         return texture
     arms, colour, contrast, tint, lens = glasses[1:3], glasses[3:6], float(glasses[6]), float(glasses[7]), glasses[8:]
     rng = np.random.default_rng([int(chance * 2**31), 1])
-    form, half, high = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS))
+    form, half, high, narrower = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS, _NARROWER))
     half, high = half + tint * _LARGER, high + tint * _LARGER
+    # A thin arm is read with the skin beside it.
+    skin = np.median(texture.reshape(-1, 3), axis=0)
+    colour = np.clip(skin + _PURE * (colour - skin), _DARKEST, 1)
     # Beside dark lenses what is most unlike the rest is skin.
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     # Light rims are of metal, and thin.
@@ -199,33 +208,49 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     ys, xs = np.mgrid[rows, : len(texture)].astype(np.float32)
     ys, xs = ys * step[1] + LO[1], xs * step[0] + LO[0]
 
-    def line(distance: Floats, width: float) -> Floats:
+    def line(distance: Floats, width: Floats | float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
 
-    drawn, shadow, tinted, sky, up = (np.zeros_like(xs) for _ in range(5))
+    def outline(x: float, y: float) -> tuple[Floats, Floats]:
+        """How far each place is from the middle of a lens, 1 on its outline, and its distance to that."""
+        below = (ys - y) / high
+        across = (xs - x) / (half * (1 - narrower * np.clip(below, -1, 1)))
+        far = (np.abs(across) ** form + np.abs(below) ** form) ** (1 / form)
+        return far, np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
+
+    drawn, shadow, tinted, sky, up, pads = (np.zeros_like(xs) for _ in range(6))
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
         end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
-        far = (np.abs((xs - x) / half) ** form + np.abs((ys - y) / high) ** form) ** (1 / form)  # 1 on the outline
-        distance = np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
+        far, distance = outline(x, y)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
         tinted = np.maximum(tinted, within * np.interp(ys, (y - high, y + high), _HIDES))
         across = ((xs - x) + (ys - y)) / half - _SKY_AT
         sky += within * np.exp(-np.square(across / _SKY_WIDE)) * np.interp(ys, (y - high, y + high), (1, 0))
-        up = np.where(distance < 3 * rim, (y - ys) / np.maximum(np.hypot(xs - x, ys - y), 1e-3), up)
+        above = (y - ys) / np.maximum(np.hypot(xs - x, ys - y), 1e-3)
+        up = np.where(distance < 3 * rim, above, up)
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
         beside = np.hypot(xs - begin[0] - part * along[0], ys - begin[1] - part * along[1])
-        drawn = np.maximum.reduce([drawn, line(distance, rim), line(beside, 1.2 * rim) * (part > 0)])
-        lower = ys - y - _BELOW * apart
-        cast = (np.abs((xs - x) / half) ** form + np.abs(lower / high) ** form) ** (1 / form)
-        apart_from = np.abs(cast - 1) * np.hypot(xs - x, lower) / np.maximum(cast, 1e-3)
-        shadow = np.maximum(shadow, np.exp(-np.square(apart_from / (2.5 * rim))))
+        drawn = np.maximum.reduce(
+            [drawn, line(distance, rim * (1 + _THICKER * above)), line(beside, 1.2 * rim) * (part > 0)]
+        )
+        # Thin rims rest on pads, each on a wire from the inner side of the lens.
+        pad = np.array([x - side * (half + _PAD[0] * apart), y + _PAD[1] * apart])
+        wire = np.array([x - side * half, y - 0.1 * high]) - pad
+        part = np.clip(((xs - pad[0]) * wire[0] + (ys - pad[1]) * wire[1]) / (wire @ wire), 0, 1)
+        pads = np.maximum(
+            pads, _WIRE * line(np.hypot(xs - pad[0] - part * wire[0], ys - pad[1] - part * wire[1]), 0.7 * rim)
+        )
+        oval = np.hypot((xs - pad[0]) / _PAD[2], (ys - pad[1]) / _PAD[3]) / apart
+        pads = np.maximum(pads, _PAD[4] * np.exp(-np.square(np.square(oval))))
+        shadow = np.maximum(shadow, np.exp(-np.square(outline(x, y + _BELOW * apart)[1] / (2.5 * rim))))
     middle, gap = middles[:, 0].mean(), apart / 2 + _OUTSIDE * apart - half
     arch = middles[:, 1].mean() + _LOWER * apart - 0.3 * high - 0.06 * apart * (1 - np.square((xs - middle) / gap))
     drawn = np.maximum(drawn, line(np.abs(ys - arch), rim) * (np.abs(xs - middle) < gap))
-    drawn *= share * min(1.0, 0.5 + 0.5 * contrast / _CLEAR)
+    drawn = np.maximum(drawn, pads * (rim < 1.6 * _RIMS[0] * apart))
+    drawn *= share * min(1.0, _OPAQUE + (1 - _OPAQUE) * contrast / _CLEAR)
     gleam = 1 + _LIT * up**3  # light comes from above
     out = texture.copy()
     out[rows] *= 1 - _SHADE * share * (shadow * (1 - drawn))[..., None]

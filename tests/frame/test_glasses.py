@@ -33,16 +33,17 @@ def test_rims_meet_the_arms_where_they_leave_the_face(
     shape: FaceShape, skin: Floats, chance: float, rise: float
 ) -> None:
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
-    colour = np.array([0.1, 0.2, 0.3])
+    colour = np.array([0.4, 0.35, 0.3])
     arms = eyes[:, 1] + rise * apart
     made = with_glasses(skin, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, shape.front, warp)
     drawn = np.abs(made - skin).max(2)
     step = warp.step * 127 / 255
     for eye, side, arm in zip(eyes, (-1, 1), arms, strict=True):
         column, row = np.rint((np.array([eye[0] + side * 0.62 * apart, arm]) - LO) / step).astype(int)
-        found = np.flatnonzero(drawn[:, column] > 0.2)
+        found = np.flatnonzero(drawn[:, column] > 0.1)
         assert len(found) and abs(found.mean() - row) <= 3
-        assert np.abs(made[row, column] - colour).max() < 0.15
+        pure = skin[0, 0] + 1.6 * (colour - skin[0, 0])  # a thin arm is read with the skin beside it
+        assert np.abs(made[row, column] - pure).max() < 0.1
     below = int((eyes[:, 1].max() + 0.6 * apart - LO[1]) / step[1])
     assert not drawn[below:].any() and 0.005 < (drawn > 0.1).mean() < 0.1
 
