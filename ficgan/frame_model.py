@@ -327,7 +327,7 @@ class FrameModel(FaceModel):
         return np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, drawn: Floats, source: Floats, seen: Floats | None) -> Floats:
-        """How like their source draws [N,D] are: cosine of codes, light left out, and that of what the gate sees."""
+        """How like their source draws [N,D] are: the cosine of codes without light, and that of what the gate sees."""
         size, shape, gate = self.model.code_size, len(self.model.shape.basis), self.model.gate
         parts = np.delete(np.arange(size), np.s_[shape : shape + self.model.lights])
         likeness = _cosines(drawn[:, parts], source[parts])

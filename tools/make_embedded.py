@@ -57,7 +57,7 @@ NETWORKS = {
     "glasses": "glasses.safetensors",
     "beards": "beards.safetensors",
 }
-# Of the draws that are measured, and how many a portrait.
+# Seed of the draws that are measured, and how many there are for each portrait.
 _SEED, _DRAWS = 77, 6
 LICENCE = "Apache-2.0; made from FairFace (Kärkkäinen & Joo 2021, CC BY 4.0), see NOTICE"
 

@@ -33,7 +33,7 @@ _BLACK, _BALD = 0.03, 0.004
 CHEEKS, _WINDOW = [50, 280], 4.0
 # Evidence from which on a beard begins to be drawn, and is drawn wholly.
 UNSURE, SURE = -0.45, -0.15
-# Side of the small pictures of a beard's place and colours: with 32 beards look hardly better, and tell who it is.
+# Side of the small pictures of a beard's place and colours. With 32 beards look hardly better, and hide much less.
 SMALL = 8
 # Half of the mouth's width, of half the side, and share of the lenders who have a beard at a place that is amid one.
 _MOUTH, _AMID = 0.3, 0.8

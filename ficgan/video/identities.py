@@ -133,7 +133,8 @@ class _TrialFaces:
 class _DrawPlan:
     """How the new faces of some people are drawn, and the attempts at it.
 
-    `stages` are the attempts after the first: those of photos, some and more that films have beyond, and the loosest.
+    `stages` are the attempts after the first: those of photos, the further ones of films, a few at once, and the
+    loosest.
     """
 
     def __init__(self, tools: VideoTools) -> None:
