@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -127,42 +127,26 @@ def denoised(planes: Float) -> Float:
     rest = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
     bands = []
     for _ in range(levels):
-        rest, *details = analyse(rest)
-        bands.append(details)
-    noise = (np.median(np.abs(bands[0][2]), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
-    for details in reversed(bands):
-        rest = synthesise(rest, *(bayes_shrunk(band, noise) for band in details))
+        turn = wavelet_matrix(rest.shape[-1])
+        bands.append(turn @ rest @ turn.T)  # The smooth picture stands top left, details stand in the other quarters
+        half = len(turn) // 2
+        rest = bands[-1][..., :half, :half]
+    finest = bands[0][..., total // 2 :, total // 2 :]
+    noise = (np.median(np.abs(finest), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
+    for band in reversed(bands):
+        turn = wavelet_matrix(band.shape[-1])
+        first, last = slice(None, len(turn) // 2), slice(len(turn) // 2, None)
+        for quarter in ((..., first, last), (..., last, first), (..., last, last)):
+            band[quarter] = bayes_shrunk(band[quarter], noise)
+        band[..., first, first] = rest
+        rest = turn.T @ band @ turn
     return rest[..., margin : margin + size, margin : margin + size]
 
 
-def analyse(planes: Float) -> tuple[Float, Float, Float, Float]:
-    """One level of the orthogonal D4 wavelet transform, periodic (Daubechies 1988): […,H,W] → four […,H/2,W/2]."""
-    low, high = _split(planes)
-    ll, lh = (part.swapaxes(-1, -2) for part in _split(low.swapaxes(-1, -2)))
-    hl, hh = (part.swapaxes(-1, -2) for part in _split(high.swapaxes(-1, -2)))
-    return ll, hl, lh, hh
-
-
-def synthesise(ll: Float, hl: Float, lh: Float, hh: Float) -> Float:
-    """The inverse of `analyse`."""
-    low = _join(ll.swapaxes(-1, -2), lh.swapaxes(-1, -2)).swapaxes(-1, -2)
-    high = _join(hl.swapaxes(-1, -2), hh.swapaxes(-1, -2)).swapaxes(-1, -2)
-    return _join(low, high)
-
-
-def _split(x: Float) -> tuple[Float, Float]:
-    even, odd = x[..., 0::2], x[..., 1::2]
-    even2, odd2 = np.roll(even, -1, -1), np.roll(odd, -1, -1)
-    low, high = (f[0] * even + f[1] * odd + f[2] * even2 + f[3] * odd2 for f in (LOW, HIGH))
-    return low, high
-
-
-def _join(low: Float, high: Float) -> Float:
-    low1, high1 = np.roll(low, 1, -1), np.roll(high, 1, -1)
-    out = np.empty((*low.shape[:-1], 2 * low.shape[-1]), low.dtype)
-    for odd in (0, 1):
-        out[..., odd::2] = LOW[odd] * low + LOW[odd + 2] * low1 + HIGH[odd] * high + HIGH[odd + 2] * high1
-    return out
+def wavelet_matrix(size: int) -> Float:
+    """One level of the D4 wavelet transform, periodic and orthogonal (Daubechies 1988): [S,S], low rows above high."""
+    taps = [np.pad(taps, (0, size - len(taps))) for taps in (LOW, HIGH)]
+    return np.stack([np.roll(row, place) for row in taps for place in range(0, size, 2)])
 
 
 def bayes_shrunk(band: Float, noise: Float) -> Float:
@@ -271,35 +255,28 @@ class Ridge(Reverser):
     pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
 
     ridge: float = 0.0  # λ chosen, as a share of the mean squared length of the centred anonymised images
-    # Anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
-    _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
+    # Centred anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
+    _map: tuple[Float, Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> Ridge:
         """With the map between the pairs."""
         check_pairs(pairs, self.name)
         pairs = pairs.at_most(self.pairs)
-        seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
         validation = held_out(people_of(pairs.clear), _VALIDATION, 0)
         if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
-        seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
-        gram, wanted = _gram(seen, seen, seen_mean), _gram(clear, clear, clear_mean)
+        (seen, seen_mean), (clear, clear_mean) = _centred(pairs.anonymised.images), _centred(pairs.clear.images)
+        gram, wanted = ((pixels @ pixels.T).astype(np.float64) for pixels in (seen, clear))
         scale = max(float(np.trace(gram)) / len(gram), 1.0)
         ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, validation, share * scale))
         inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
-        weights = np.empty(clear.shape, np.float32)
-        for part in _blocks(clear.shape[1]):
-            weights[:, part] = inverse @ (clear[:, part] - clear_mean[part])
-        return replace(self, ridge=ridge, _map=(seen, seen_mean, weights, clear_mean))
+        return replace(self, ridge=ridge, _map=(seen, seen_mean, inverse @ clear, clear_mean))
 
     def guess(self, faces: Faces) -> Images:
         seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
         check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
-        flat = _flat(faces.images)
-        alike, out = _gram(flat, seen, seen_mean).astype(np.float32), np.empty(flat.shape, np.uint8)
-        for part in _blocks(flat.shape[1]):
-            out[:, part] = nearest_grey(alike @ weights[:, part] + clear_mean[part])
-        return out.reshape(faces.images.shape)
+        alike = (_flat(faces.images) - seen_mean) @ seen.T
+        return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
 
 
 _VALIDATION = 0.2  # Share of the people on whom λ is chosen
@@ -314,17 +291,12 @@ def _error(gram: Matrix, wanted: Matrix, validation: NDArray[np.bool_], ridge: f
     return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(validation, learnt)]) * shares))
 
 
-def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:
-    """Products [N,M] of images [N,D] and [M,D] less their mean."""
-    out = np.zeros((len(left), len(right)))
-    for part in _blocks(left.shape[1]):
-        out += (left[:, part] - mean[part]) @ (right[:, part] - mean[part]).T
-    return out
+def _centred(images: Images) -> tuple[Float, Float]:
+    """Pixels [N,D] less their mean [D], and the mean."""
+    flat = _flat(images)
+    mean = flat.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return flat - mean, mean
 
 
 def _flat(images: Images) -> NDArray[np.uint8]:
     return images.reshape(len(images), math.prod(images.shape[1:]))
-
-
-def _blocks(width: int, step: int = 8192) -> Iterator[slice]:
-    return (slice(start, start + step) for start in range(0, width, step))
