@@ -6,8 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
+from functools import cache, cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -58,8 +57,7 @@ class TrainedAttacker:
             return self.reverser
         if not isinstance(self.reverser, Learned):
             return self.reverser.fit(self.pairs)
-        waiting = f"{self.title}: waiting for another process that trains it"
-        with self.bench.store.workspace(["attacker", *self.mark], waiting=lambda: self.say(waiting)) as folder:
+        with self.bench.store.workspace(["attacker", *self.mark]) as folder:
 
             def report(done: int, total: int | None, stage: str) -> None:
                 self.say(f"{self.title}: {stage}, {done} of {total}")
@@ -309,30 +307,21 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
     whole = subject.anonymised(rows) if published else bench.clear(rows)
     faces = bench.part(rows, whole.images).regions()
     model = method.face_model
-    z_id, z_non = (_read_codes(bench, method, faces, index) for index in range(2))
+    both = cache(lambda: model.codes(method.readings(faces)))
+    key = ["codes", model.digest()]
+    z_id = bench.store.array([*key, 0, content(faces)], lambda: both()["z_id"])
+    z_non = bench.store.array([*key, 1, content(faces)], lambda: both()["z_non"])
     out: dict[str, Blocks] = {"z_non": (z_non,)}
     first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
-    kept = [layer for layer in range(1, model.num_layers + 1) if not first <= layer <= last]
-    if kept:  # layers, numbered from 1, that keep the source's w: what their affine maps make of it
-        w, spans = model.layer_codes(z_id, kept), _spans(kept)
-        out |= {f"w of layers {spans}": (w,), f"z_non + w of layers {spans}": (z_non, w)}
+    spans = [(low, high) for low, high in ((1, first - 1), (last + 1, model.num_layers)) if low <= high]
+    if spans:  # layers, numbered from 1, that keep the source's w: what their affine maps make of it
+        w = model.layer_codes(z_id, [layer for low, high in spans for layer in range(low, high + 1)])
+        shown = ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in spans)
+        out |= {f"w of layers {shown}": (w,), f"z_non + w of layers {shown}": (z_non, w)}
     if ceilings:
         out["z_id"] = (z_id,)
         out |= {reader.name: (bench.embed(reader, whole),) for reader in bench.readers}
     return out
-
-
-def _read_codes(bench: Bench, method: Ficgan, faces: Faces, index: int) -> NDArray[np.float32]:
-    """z_id (0) or z_non (1) of faces, [N,D]; kept in the store."""
-    model, name = method.face_model, ("z_id", "z_non")[index]
-    key = ["codes", model.digest(), index, content(faces)]
-    return bench.store.array(key, lambda: model.codes(method.readings(faces))[name])
-
-
-def _spans(layers: list[int]) -> str:
-    starts = [layers[0], *(b for a, b in pairwise(layers) if b > a + 1)]
-    ends = [*(a for a, b in pairwise(layers) if b > a + 1), layers[-1]]
-    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
-from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, MethodConfig, SetConfig
+from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
 from ficgan.lab.run import Store, digest, files_digest
@@ -87,12 +88,15 @@ def evaluate_attacker(
     if "," in str(file):
         raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
+    if manifest.withheld and not methods:
+        name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
+        raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")
     asked = AttackSet(**manifest.config["set"])
     spec = f"trained:file={file}" + ("" if device == "auto" else f",device={device}")
     tree: dict[str, Any] = {
         "title": f"{header['attacker']} against {', '.join(methods) or manifest.config['anonymizer']['method']}",
         "sets": [asked.placed(data, data.absolute().stem, **given)],
-        "methods": [*methods] or [_attacked(manifest)],
+        "methods": [*methods] or [manifest.config["anonymizer"]],
         "scenarios": ["clear", "constant", "naive", "reversed-general", *scenarios],
         "recognisers": list(judges),
         "detector": manifest.config["detector"],
@@ -151,13 +155,6 @@ def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
     return dict(json.loads(json.dumps(about)))
 
 
-def _attacked(manifest: AttackerManifest) -> MethodConfig:
-    if manifest.withheld:
-        name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
-        raise UsageError(f"the attacker was trained against {name} with {withheld} given; repeat it: --method {name}:…")
-    return MethodConfig.model_validate(manifest.config["anonymizer"])
-
-
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
     faces, moved = opened(config.sets[0]), {"name", "path", "labels", "licence"}
@@ -198,11 +195,10 @@ def guess_all(
     `files` are crops, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
     """
     names = [place.with_suffix("") for _, place in files]
-    for (path, _), name in zip(files, names, strict=True):
-        if names.count(name) > 1:
-            raise UsageError(f"the guesses at {path} and another image would have one name; give them in two commands")
-        if (out / f"{name}.png").exists():
-            raise UsageError(f"{out / f'{name}.png'} exists; choose another output folder")
+    for name, count in Counter(names).items():
+        if count > 1 or (out / f"{name}.png").exists():
+            reason = f"{out / name}.png exists, or would be the guess at {count} images"
+            raise UsageError(f"{reason}; choose another output folder, or give the images in two commands")
     written, failed, report = 0, list[str](), progress or unheard
     for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):
         report(number, len(files), str(path))

@@ -112,7 +112,7 @@ class AttributeClassifier:
         save_tensors(path, self.network.state_dict(), header, kind=_KIND)
 
     @classmethod
-    def load(cls, path: Path, device: str = "cpu") -> AttributeClassifier:
+    def load(cls, path: Path) -> AttributeClassifier:
         """Read a file of `save`."""
         tensors, header = load_tensors(path, kind=_KIND)
         if header.get("schema") != SCHEMA:
@@ -123,7 +123,7 @@ class AttributeClassifier:
             network.load_state_dict(tensors)
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"{path} is damaged: its weights do not fit its header; train it again") from error
-        return cls(names, network.eval().to(device), dict(header.get("training", {})))
+        return cls(names, network.eval(), dict(header.get("training", {})))
 
 
 def train_attributes(

@@ -149,30 +149,21 @@ def check_paths(config: MatrixConfig) -> None:
                 raise InputError(f"the set {each.name} is not at {each.path}; name a folder, zip or tar")
 
 
-def _helpers(method: MethodConfig) -> set[str]:
-    """Digests of the files that a method's parameters name, such as the recogniser that a cloak works against."""
-    texts = [value for value in method.parameters.values() if isinstance(value, str)]
-    return {digest for text in texts for digest in files_digest(text)}
-
-
-def _model(method: MethodConfig) -> ModelInfo | None:
-    if "model" not in ANONYMIZERS[method.method].traits.needs:
-        return None
-    return ModelInfo.of(method.parameters.get("checkpoint") or pretrained.path("model"))
-
-
 def _check(config: MatrixConfig) -> None:
     check_paths(config)
     judges = readers.get_readers(tuple(config.recognisers))
     if config.attributes is not None:
         AttributeClassifier.load(Path(config.attributes))
     for method in config.methods:
-        helpers = _helpers(method)
+        texts = [value for value in method.parameters.values() if isinstance(value, str)]
+        named = [digest for text in texts for digest in files_digest(text)]
         for reader in judges:
-            if reader.digest in helpers:
+            if reader.digest in named:  # such as the recogniser that a cloak works against
                 raise UsageError(f"{reader.name} is what {method.title} works against; take another judge")
-        for name in config.recognisers:
-            refuse_trainer(_model(method), name)
+        if "model" in ANONYMIZERS[method.method].traits.needs:
+            model = ModelInfo.of(method.parameters.get("checkpoint") or pretrained.path("model"))
+            for name in config.recognisers:
+                refuse_trainer(model, name)
 
 
 # -- one method on one set ---------------------------------------------------------------------------------------------

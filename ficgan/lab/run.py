@@ -9,11 +9,9 @@ import dataclasses
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -26,12 +24,11 @@ from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress
 from ficgan.files import atomic_write, file_digest, lock
 from ficgan.registry import Parametrised
-from ficgan.workers import ray_cluster
+from ficgan.workers import Workers, in_threads, ray_cluster, report
 
 VERSION = 3  # Raised where code that makes what is kept changes its results
 Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
-_POLL = 0.5  # Seconds between two looks at the messages of the processes
-_queue: Any = None  # In a process of the pool: carries its messages
+_POLL = 0.5  # Seconds between two looks at the messages of a cluster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Task:
 
     title: str  # In messages
     key: Any  # JSON-ready, all that the result depends on; None: the result is not kept
-    # A function of a module, called as `do(*arguments, say)`; it returns JSON, an array or arrays by name
+    # A function of a module, called as `do(*arguments, say)`; it returns JSON, or an array or arrays by name to be kept
     do: Callable[..., Any]
     arguments: tuple[Any, ...] = ()  # Picklable, as the task may run in another process
 
@@ -95,8 +92,8 @@ class Store:
         return made
 
     @contextmanager
-    def workspace(self, key: Any, *, waiting: Callable[[], object] | None = None) -> Iterator[Path | None]:
-        """The folder of a key, locked to one process; `waiting` is called before it waits. None without a store."""
+    def workspace(self, key: Any) -> Iterator[Path | None]:
+        """The folder of a key, locked to one process; None without a store."""
         if self.folder is None:
             yield None
             return
@@ -106,10 +103,7 @@ class Store:
             yield folder
             return
         with folder.with_suffix(".lock").open("a") as file:
-            if not lock(file, wait=False):
-                if waiting is not None:
-                    waiting()
-                lock(file)
+            lock(file)
             yield folder
 
 
@@ -155,13 +149,13 @@ class Run:
             self.done += kept
             self.say(f"{kept} of {len(tasks)} were done before")
         each = partial(_on_cluster, self.cluster) if self.cluster and waiting else _each
-        for place, result, problem in each([tasks[number] for number in waiting], self.jobs, self.say):
+        for place, result, problem in each([tasks[number] for number in waiting], self.store, self.jobs, self.say):
             task = tasks[waiting[place]]
             self.done += 1
             if problem:
                 self.failures.append(problem if problem.startswith(task.title) else f"{task.title}: {problem}")
             else:
-                found[waiting[place]] = result if task.key is None else self.store.keep(task.key, result)
+                found[waiting[place]] = result if task.key is None else self.store.find(task.key)
             self.say(task.title)
         return found
 
@@ -173,33 +167,25 @@ class Run:
             raise FicganError(f"{self.failures[0]}{more}; {kept}")
 
 
-def _each(tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
-    """(number of the task, its result, why it failed or "") as each ends."""
+def _each(tasks: Sequence[Task], store: Store, jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
+    """(number of the task, what `_attempt` returned of it) as each ends."""
     if jobs <= 1 or len(tasks) <= 1:
         for number, task in enumerate(tasks):
-            yield (number, *_attempt(task, say))
+            yield (number, *_attempt(task, store, say))
         return
-    context = multiprocessing.get_context("spawn")
-    queue: Any = context.SimpleQueue()  # what is put is in the pipe before the task ends
-    with _threads(max(1, (os.cpu_count() or 1) // jobs)):
-        pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context, initializer=_listen, initargs=(queue,))
-        try:
-            running: dict[Future[Any], int] = {pool.submit(_attempt, task): n for n, task in enumerate(tasks)}
-            while running:
-                finished, _ = wait(running, timeout=_POLL, return_when=FIRST_COMPLETED)
-                while not queue.empty():
-                    say(queue.get())
-                for future in finished:
-                    yield (running.pop(future), *future.result())
-        except BaseException:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    count = min(jobs, len(tasks))
+    with _threads(max(1, (os.cpu_count() or 1) // jobs)), Workers(_worker, count) as workers:
+        for number, outcome in in_threads(lambda n: workers.do((tasks[n], store), say), range(len(tasks)), count):
+            if isinstance(outcome, FicganError):  # its process was lost
+                outcome = None, str(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            yield (number, *outcome)
 
 
-def _on_cluster(address: str, tasks: Sequence[Task], jobs: int, say: Say) -> Iterator[tuple[int, Any, str]]:
+def _on_cluster(
+    address: str, tasks: Sequence[Task], store: Store, jobs: int, say: Say
+) -> Iterator[tuple[int, Any, str]]:
     """The same on a Ray cluster, a GPU for each task where it has some; a task whose worker dies begins again there."""
     with ray_cluster(address, jobs) as ray:
         from ray.util.queue import Queue
@@ -210,7 +196,7 @@ def _on_cluster(address: str, tasks: Sequence[Task], jobs: int, say: Say) -> Ite
         while waiting or busy:
             while waiting and len(busy) < jobs:
                 number, task = waiting.pop(0)
-                busy[attempt.remote(task, texts.put)] = number
+                busy[attempt.remote(task, store, texts.put)] = number
             finished, _ = ray.wait(list(busy), timeout=_POLL)
             for text in texts.get_nowait_batch(texts.qsize()):
                 say(text)
@@ -222,16 +208,20 @@ def _on_cluster(address: str, tasks: Sequence[Task], jobs: int, say: Say) -> Ite
                     yield number, None, f"its worker was lost ({type(error).__name__})"
 
 
-def _attempt(task: Task, say: Say | None = None) -> tuple[Any, str]:
+def _attempt(task: Task, store: Store, say: Say) -> tuple[Any, str]:
+    """Its result, where that is not kept, and why it failed or ""."""
     try:
-        return task.do(*task.arguments, say or _queue.put), ""
+        result = task.do(*task.arguments, say)
     except FicganError as error:
         return None, str(error)
+    if task.key is None:
+        return result, ""
+    store.keep(task.key, result)
+    return None, ""
 
 
-def _listen(queue: Any) -> None:
-    global _queue
-    _queue = queue
+def _worker() -> Callable[[tuple[Task, Store]], tuple[Any, str]]:
+    return lambda given: _attempt(*given, report)
 
 
 @contextmanager

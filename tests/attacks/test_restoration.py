@@ -289,7 +289,7 @@ def test_the_map_is_scikit_learns_ridge_regression_of_the_best_penalty() -> None
     theirs = Theirs(alpha=ours.ridge * scale).fit(x, y)
     want = np.clip(theirs.predict(probe.images.reshape(5, -1).astype(float)), 0, 255).reshape(probe.images.shape)
     assert np.abs(ours.guess(probe) - want).max() < 1
-    held = held_out(attacker.people, 0.2, 0)  # type: ignore[arg-type]
+    held = held_out(attacker, 0.2, 0)
     errors = {}
     for share in (10.0 ** np.arange(-6, 4.1, 0.5)).tolist():
         centred = x - x.mean(0), y - y.mean(0)

@@ -15,6 +15,7 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.external import Program
 from ficgan.arrays import luminance, resize
 from ficgan.errors import InputError, UsageError
+from ficgan.lab.metrics import one_each_unknown
 from ficgan.registry import Parametrised, Registry, parse_spec
 
 if TYPE_CHECKING:
@@ -131,12 +132,6 @@ def mean_ssim(left: Float, right: Float) -> float:
     return float(np.mean([structural_similarity(x, y, data_range=255) for x, y in zip(left, right, strict=True)]))
 
 
-def people_of(faces: Faces) -> NDArray[np.int64]:
-    """[N] who is who; everybody unknown is a person of their own."""
-    rows = np.arange(len(faces))
-    return rows if faces.people is None else np.where(faces.people < 0, -1 - rows, faces.people)
-
-
 def seed_of(seed: int, name: str, candidate: int) -> int:
     """Of what is drawn for one candidate of one face, whatever stands beside it in a batch."""
     text = f"{seed}\0{name}\0{candidate}".encode()
@@ -166,8 +161,9 @@ def to_images(x: Tensor) -> Images:
     return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 
-def held_out(people: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
-    """[N] rows of the people, of `people_of`, on whom a training is watched."""
+def held_out(faces: Faces, share: float, seed: int) -> NDArray[np.bool_]:
+    """[N] rows of the people on whom a training is watched."""
+    people = one_each_unknown(faces.people, len(faces))
     known = np.unique(people)
     if not share or len(known) < 2:
         return np.zeros(len(people), bool)

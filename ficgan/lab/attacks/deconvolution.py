@@ -259,20 +259,15 @@ class RichardsonLucy(Reverser):
         widths = np.full(len(faces), self.kernel) if self.kernel else blur_of(faces.images)[0]
         out = np.empty_like(faces.images)
         for row, (image, width) in enumerate(zip(faces.images, widths.tolist(), strict=True)):
-            planes = np.moveaxis(image, 2, 0).astype(np.float32)
-            out[row] = nearest_grey(np.moveaxis(richardson_lucy(planes, width, self.rounds), 0, 2))
+            observed = np.moveaxis(image, 2, 0).astype(np.float32)
+            blur = blur_matrix(width, len(image))
+            back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])  # the transpose differs at the edges
+            estimate = np.maximum(observed, 1e-3)
+            for _ in range(self.rounds):
+                ratio = observed / np.maximum(blur @ estimate @ blur.T, 1e-3)
+                estimate = estimate * (back @ ratio @ back.T)
+            out[row] = nearest_grey(np.moveaxis(estimate, 0, 2))
         return out
-
-
-def richardson_lucy(observed: Float, width: int, rounds: int) -> Float:
-    """Planes [P,S,S] after so many rounds; the blur's transpose, which differs at the edges, is divided by its sums."""
-    blur = blur_matrix(width, observed.shape[-1])
-    back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])
-    estimate = np.maximum(observed, 1e-3)
-    for _ in range(rounds):
-        ratio = observed / np.maximum(blur @ estimate @ blur.T, 1e-3)
-        estimate = estimate * (back @ ratio @ back.T)
-    return estimate
 
 
 # Krishnan et al.'s values: weight of the data λ, of the kernel's sparsity ψ, rounds per scale, outer and inner steps.

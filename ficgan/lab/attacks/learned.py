@@ -314,18 +314,16 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
         raise FicganError(f"{path} was written by a later version of ficgan; update it")
     try:
         attacker = REVERSERS.make(header["attacker"], **header["settings"])
-    except (KeyError, UsageError) as error:
+        assert isinstance(attacker, Learned)
+        attacker = replace(attacker, device=device)
+        with torch.device("meta"):
+            network = attacker.network()
+        network = network.to_empty(device=resolve_device(device))
+        network.load_state_dict(
+            {key: part.float() if part.is_floating_point() else part for key, part in tensors.items()}
+        )
+    except (KeyError, UsageError, RuntimeError) as error:
         raise FicganError(f"{path} holds an attacker that cannot be made here ({error}); train it again") from None
-    assert isinstance(attacker, Learned)
-    attacker = replace(attacker, device=device)
-    with torch.device("meta"):
-        network = attacker.network()
-    network = network.to_empty(device=resolve_device(device))
-    weights = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError:
-        raise FicganError(f"{path} holds other weights than its settings ask for; train it again") from None
     return attacker.with_network(network, header["training"])
 
 

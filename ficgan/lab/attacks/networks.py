@@ -18,9 +18,9 @@ from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
 from ficgan.errors import Progress
 from ficgan.faces import ARCFACE_POINTS, crop, similarity
-from ficgan.lab.attacks.base import people_of
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, minimise
+from ficgan.lab.metrics import Sample, one_each_unknown
 from ficgan.verification import load_onnx
 
 
@@ -399,7 +399,8 @@ def retrained(
         return torch.cat([embed(some) for some in crops.split(_FACES)])
 
     torch.manual_seed(seed)
-    crops, people = inputs(training), torch.from_numpy(np.unique(people_of(training), return_inverse=True)[1].ravel())
+    whose = Sample(one_each_unknown(training.people, len(training)))
+    crops, people = inputs(training), torch.from_numpy(whose.person)
     begun, people = F.normalize(every(crops)), people.to(device)
     # A person's weights begin as the mean of their embeddings.
     head = nn.Parameter(begun.new_zeros(int(people.max()) + 1, begun.shape[1]).index_add(0, people, begun))

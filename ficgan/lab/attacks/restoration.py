@@ -27,7 +27,6 @@ from ficgan.lab.attacks.base import (
     fitted,
     held_out,
     mean_ssim,
-    people_of,
 )
 from ficgan.lab.attacks.deconvolution import Matrix
 from ficgan.registry import param
@@ -262,7 +261,7 @@ class Ridge(Reverser):
         """With the map between the pairs."""
         check_pairs(pairs, self.name)
         pairs = pairs.at_most(self.pairs)
-        validation = held_out(people_of(pairs.clear), _VALIDATION, 0)
+        validation = held_out(pairs.clear, _VALIDATION, 0)
         if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
         (seen, seen_mean), (clear, clear_mean) = _centred(pairs.anonymised.images), _centred(pairs.clear.images)

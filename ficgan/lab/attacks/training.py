@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ficgan.device import first_process
 from ficgan.errors import FicganError, Progress, stop_asked
-from ficgan.lab.attacks.base import Pairs, held_out, people_of, resized, to_tensor
+from ficgan.lab.attacks.base import Pairs, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 from ficgan.training.state import Reporter, below, packed, unpack
 
@@ -344,7 +344,7 @@ class PairBatches(Batches):
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 
     def __init__(self, pairs: Pairs, attacker: Any, team: Any) -> None:
-        held = held_out(people_of(pairs.clear), attacker.held, attacker.seed)
+        held = held_out(pairs.clear, attacker.held, attacker.seed)
         self.seen, self.clear = (resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear))
         self.rows, self.held_rows = np.flatnonzero(~held), np.flatnonzero(held)
         self.rank, self.world = team.rank, team.world

@@ -104,14 +104,6 @@ def recentred(binned: Floats, value: float, trials: int) -> Interval:
     return percentiles(binned[1:], shift=value - float(binned[0]), within=(0.0, 1.0))
 
 
-def from_half(low: float | None, high: float | None) -> Interval:
-    """The interval of |x − ½| where x has this one."""
-    if low is None or high is None:
-        return None, None
-    ends = sorted((abs(low - 0.5), abs(high - 0.5)))
-    return (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
-
-
 @dataclass(frozen=True)
 class Sample:
     """Figures of N images (or clouds) of people, with intervals by resampling the people."""

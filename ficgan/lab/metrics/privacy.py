@@ -10,17 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
-from ficgan.lab.metrics import (
-    BOOTSTRAP,
-    Bootstrap,
-    Floats,
-    Interval,
-    Sample,
-    from_half,
-    percentiles,
-    proportion,
-    ratios,
-)
+from ficgan.lab.metrics import BOOTSTRAP, Bootstrap, Floats, Interval, Sample, percentiles, proportion, ratios
 from ficgan.lab.results import Figure
 
 # What the name of a figure ends with in which a probe without a found face counts as a miss
@@ -152,7 +142,10 @@ def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     area = auc(scores, bootstrap=bootstrap)
     if area.value is None:
         return Figure("leak", None, note=area.note)
-    low, high = (None if end is None else 2 * end for end in from_half(area.low, area.high))
+    low, high = area.low, area.high
+    if low is not None and high is not None:
+        ends = sorted((2 * abs(low - 0.5), 2 * abs(high - 0.5)))
+        low, high = (0.0 if low <= 0.5 <= high else ends[0]), ends[1]
     note = "Strangers are more alike than images of one person." if area.value < 0.5 else ""
     return Figure("leak", 2 * abs(area.value - 0.5), low, high, area.n, area.unit, note)
 

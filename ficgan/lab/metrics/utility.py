@@ -48,9 +48,6 @@ class UtilityReadings:
     missing: dict[str, str] = field(default_factory=dict)  # judge → a sentence that says what is missing
     used: dict[str, str] = field(default_factory=dict)  # judge → what it is
 
-    def __len__(self) -> int:
-        return len(self.faces)
-
 
 class AgeGender:
     """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""

@@ -101,10 +101,7 @@ def written(
 
 def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
     if several < 2:
-        raise InputError(
-            f"{several} of {people} people have two images or more; an evaluation needs at least 2 such people, "
-            "each with an image to enrol and another to look for"
-        )
+        raise InputError(f"{several} of {people} people have two images, one to enrol and one to find; give at least 2")
     factor = min(1.0, people / sum(wanted.values()), several / wanted["test"])
     # No part vanishes by scaling alone; what rounding up has added is taken from the largest part.
     sizes = {part: max(min(count, 1), math.floor(count * factor + 1e-9)) for part, count in wanted.items()}
@@ -112,10 +109,7 @@ def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str,
     largest = max(("background", "attacker"), key=lambda part: sizes[part])
     sizes[largest] -= min(sizes[largest], max(0, sum(sizes.values()) - people))
     if sum(sizes.values()) > people or sizes["test"] > several:
-        raise InputError(
-            f"{sum(sizes.values())} people are needed, {sizes['test']} of them with two images or more, but there "
-            f"are {people} and {several}; ask for fewer"
-        )
+        raise InputError(f"{people} people, {several} of them with two images, are too few for {sizes}; ask for fewer")
     return sizes, factor
 
 
@@ -279,14 +273,13 @@ class Prepared:
 
 @dataclass
 class Quick:
-    """A detector that looks once at a picture reduced to `size` pixels, and thoroughly where that finds nothing."""
+    """A detector that looks once at a picture reduced to `_LOOK_AT` pixels, and thoroughly where that finds nothing."""
 
     detector: FaceDetector
-    size: int = _LOOK_AT
 
     def __post_init__(self) -> None:
-        self._fast = quick(self.detector, self.size, enlarge=False)
-        self.name = f"{self.detector.name}, one pass at {self.size} px"
+        self._fast = quick(self.detector, _LOOK_AT, enlarge=False)
+        self.name = f"{self.detector.name}, one pass at {_LOOK_AT} px"
 
     def detect(self, image: Image) -> list[Face]:
         """Faces of a uint8 [H,W,3] RGB image, sorted by score, highest first."""

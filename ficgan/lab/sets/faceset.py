@@ -222,9 +222,7 @@ def _table(path: Path, *, strict: bool = True) -> list[dict[str, str]]:
             header, *body = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
         return [dict(zip(header, cells, strict=strict)) for cells in body]
     except (OSError, csv.Error, ValueError) as error:
-        raise InputError(
-            f"{path} cannot be read as a table ({error}); each line needs the columns of the first"
-        ) from error
+        raise InputError(f"{path} cannot be read as a table of equal lines ({error}); mend it") from error
 
 
 def _columns(path: Path) -> tuple[str, ...]:
