@@ -169,23 +169,17 @@ def discriminant(embeddings: NDArray[np.floating], people: NDArray[np.integer]) 
     if len(values) < LEAST_PEOPLE:
         asked = f"retraining needs {LEAST_PEOPLE} people with two images among the attacker's"
         raise UsageError(f"{asked}, and there are {len(values)}")
-    size, basis = x.shape[1], None
-    if len(x) < size:  # all that can be learnt lies in the span of the images: elsewhere the gain is 0
-        _, spans, vectors = np.linalg.svd(x - x.mean(0), full_matrices=False)
-        basis = vectors[spans > 1e-10 * spans[0]].T
-        x = x @ basis
     means = np.zeros((len(values), x.shape[1]))
     np.add.at(means, index, x)
     means /= counts[:, None]
     inside, spread = x - means[index], means - means.mean(0)
     within = inside.T @ inside / (len(x) - len(means))
     if np.trace(within) <= 1e-12 * max(1.0, float((x**2).sum(1).mean())):
-        return np.eye(size)  # one person's embeddings are all alike: there is nothing to weigh
-    within += _SHRINKAGE * np.trace(within) / size * np.eye(len(within))
+        return np.eye(x.shape[1])  # one person's embeddings are all alike: there is nothing to weigh
+    within += _SHRINKAGE * np.trace(within) / len(within) * np.eye(len(within))
     between = spread.T @ spread / (len(means) - 1) - within / counts.mean()
     strength, directions = eigh(between, within)
-    matrix: NDArray[np.float64] = directions * np.sqrt((strength / (1 + strength)).clip(0))
-    return matrix if basis is None else basis @ matrix
+    return np.asarray(directions * np.sqrt((strength / (1 + strength)).clip(0)))
 
 
 def retrain_head(seen: Embeddings, people: NDArray[np.integer]) -> Callable[[Embeddings], Embeddings]:

@@ -123,8 +123,8 @@ def denoised(planes: Float) -> Float:
     margin = min(unit, size - 1)
     total = -(-(size + 2 * margin) // unit) * unit
     pad = (margin, total - size - margin)
-    rest = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
-    bands = []
+    rest: NDArray[Any] = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
+    bands: list[NDArray[Any]] = []
     for _ in range(levels):
         turn = wavelet_matrix(rest.shape[-1])
         bands.append(turn @ rest @ turn.T)  # The smooth picture stands top left, details stand in the other quarters

@@ -354,12 +354,9 @@ class Scores:
         if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
             shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
             raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
-        seen = np.ones(len(x), bool) if acquired is None else np.asarray(acquired)
-        kept = np.flatnonzero(seen) if exclude_same else np.arange(len(y))
-        scores = np.full((len(x), len(y)), np.nan, np.float32)
         # Rounded to float32, so that equal embeddings have equal scores whatever the order in which BLAS adds.
-        scores[np.ix_(seen, kept)] = similarities(x[seen], y[kept], metric)
-        how: dict[str, Any] = {"metric": metric, "acquired": seen, "exclude_same": exclude_same}
+        scores = similarities(x, y, metric).astype(np.float32)
+        how: dict[str, Any] = {"metric": metric, "acquired": acquired, "exclude_same": exclude_same}
         return cls.from_matrix(scores, probe_people, gallery_people, **how)
 
     @classmethod

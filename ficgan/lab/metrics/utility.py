@@ -94,12 +94,11 @@ class Judges:
     missing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def find(cls, folders: Sequence[Path] | None = None, *, attributes: Path | None = None) -> Judges:
+    def find(cls, *, attributes: Path | None = None) -> Judges:
         """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
         from ficgan.device import model_folders
 
-        folders = model_folders() if folders is None else list(folders)
-        found, needs = cls(), dict(_NEEDS)
+        folders, found, needs = model_folders(), cls(), dict(_NEEDS)
         name = next((name for name in _DETECTORS if detector_missing(name) is None), None)
         if name is not None:
             found.detector = pictures.quick(get_detector(name))
@@ -156,29 +155,21 @@ def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
 
 
-def by_attribute(
-    clear: Values, anonymised: Values, weights: Values | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Shares [A] of images with, and without each attribute, that are decided so again; or [R,A] by weights."""
+def by_attribute(clear: Values, anonymised: Values, weights: Values) -> list[NDArray[np.float64]]:
+    """Shares [R,A] of images with, and without each attribute, that are decided so again, by R weights [R,N]."""
     before, after = np.asarray(clear) >= 0.5, np.asarray(anonymised) >= 0.5
-    counted = np.ones((1, len(before))) if weights is None else weights
     out = []
     for wanted in (before, ~before):
-        hits = counted @ (wanted & (before == after)).astype(counted.dtype)
-        cases = counted @ wanted.astype(counted.dtype)
+        hits, cases = (weights @ some.astype(weights.dtype) for some in (wanted & (before == after), wanted))
         share = np.divide(hits, cases, out=np.full(hits.shape, np.nan), where=cases > 0, dtype=np.float64)
-        out.append(share[0] if weights is None else share)
-    return out[0], out[1]
+        out.append(share)
+    return out
 
 
-def balanced_agreement(
-    clear: Values, anonymised: Values, weights: Values | None = None, *, least: int = 5
-) -> NDArray[np.float64]:
-    """Mean over attributes of the two shares of `by_attribute`: .5 for a reader that never changes."""
+def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, least: int = 5) -> NDArray[np.float64]:
+    """Mean [R] over attributes of the two shares of `by_attribute`: .5 for a reader that never changes."""
     count = (np.asarray(clear) >= 0.5).sum(0)
     used = np.minimum(count, len(clear) - count) >= least
-    if not used.any():
-        return np.full(() if weights is None else len(weights), np.nan)
     having, lacking = by_attribute(np.asarray(clear)[:, used], np.asarray(anonymised)[:, used], weights)
     # In a resample an attribute may have lost all its images: it then sits out.
     both = (having + lacking) / 2
@@ -188,7 +179,7 @@ def balanced_agreement(
 
 def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
     """Attribute → share kept of the images with it, and of those without (FICGAN, figures 4c and B)."""
-    shares = np.stack(by_attribute(clear, anonymised), 1).tolist()
+    shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T.tolist()
     return {
         name: (None if np.isnan(having) else having, None if np.isnan(lacking) else lacking)
         for name, (having, lacking) in zip(names, shares, strict=True)
@@ -213,7 +204,7 @@ def compare(
     """
     if clear.faces.names != anonymised.faces.names:
         raise InputError("the anonymised faces are not those of the clear set, one by one")
-    sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised)), bootstrap)
+    sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised.faces)), bootstrap)
     both = (clear, anonymised, sample)
     made = (_fidelity(*both, region), _geometry(*both), _semantics(*both, labels))
     found = {figure.metric: figure for figures in made for figure in figures}
@@ -306,9 +297,9 @@ def _semantics(
             yield sample.none(metric, f"the classifier does not know {name}")
     note = "rare attributes flatter it; see the balanced figure"
     yield sample.mean("attributes", agreement(before, after), note)
-    value = float(balanced_agreement(before, after))
+    weights = np.concatenate([np.ones((1, len(after)), np.float32), sample.drawn[:, sample.person]])
+    value, *resampled = balanced_agreement(before, after, weights).tolist()
     if np.isfinite(value):
-        resampled = balanced_agreement(before, after, sample.drawn[:, sample.person])
         ends = percentiles(resampled, within=(0, 1))
         yield Figure("attributes-balanced", value, *ends, len(after), "images")
     else:
