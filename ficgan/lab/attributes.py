@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ficgan.anonymizers import Faces
 from ficgan.arrays import ridge
 from ficgan.errors import InputError, Progress, UsageError
-from ficgan.faces import Alignment, crop, similarity
-from ficgan.lab.attacks.base import to_tensor
+from ficgan.faces import Alignment
+from ficgan.lab.attacks.base import to_tensor, upright
 from ficgan.lab.attacks.training import minimise
 from ficgan.lab.metrics import Bootstrap, Sample, percentiles
 from ficgan.lab.results import Figure
@@ -227,12 +227,7 @@ def _measure(
 
 def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     """Faces at the default alignment of the network's size, with so many pixels around: [N,S,S,3]."""
-    side = SIZE + 2 * margin
-    points = Alignment().points(SIZE) + margin
-    out = np.empty((len(faces), side, side, 3), np.uint8)
-    for index, (image, marks) in enumerate(zip(faces.images, faces.landmarks, strict=True)):
-        out[index] = crop(image, similarity(marks, points), side)
-    return out
+    return upright(faces, Alignment().points(SIZE) + margin, SIZE + 2 * margin)
 
 
 # -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------

@@ -17,7 +17,6 @@ from ficgan.errors import InputError, UsageError
 from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
-from ficgan.lab.metrics.privacy import unit
 
 Embeddings = NDArray[np.float32]
 BATCH = 64  # Faces read together: bounds memory
@@ -80,7 +79,7 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
 
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     """Of pairs [N,D], one by one: float64 [N]."""
-    return (unit(a) * unit(b)).sum(1)
+    return (_unit(a) * _unit(b)).sum(1)
 
 
 def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
@@ -88,6 +87,11 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
     if reader.metric == "cosine":
         return cosines(clear, made)
     return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
+
+
+def _unit(x: Embeddings) -> NDArray[np.float64]:
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
 
 
 # -- the shape of the face alone --------------------------------------------------------------------------------------

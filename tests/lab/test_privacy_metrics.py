@@ -351,7 +351,7 @@ def test_embeddings_are_compared_as_the_formula_says(rng: np.random.Generator, m
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("size", [3, 128, 512])
 def test_constant_embeddings_tie_exactly(rng: np.random.Generator, metric: Any, size: int) -> None:
-    """BLAS adds up the edges of a matrix in another order: rounding must hide that."""
+    """A matrix product alone gives equal rows unequal scores: BLAS adds up the edges of a matrix in another order."""
     people = np.arange(101)
     probe = np.tile(rng.normal(size=size), (101, 1))
     for gallery in (probe, np.tile(rng.normal(size=size), (101, 1))):
@@ -400,6 +400,7 @@ WHO = np.array([0, 0, 1, 1])
         {"gallery_people": np.zeros(4, int)},
         {"gallery_people": WHO + 7},
         {"exclude_same": True, "probe_people": np.arange(4), "gallery_people": np.arange(4)},
+        {"probe": GOOD * 1e30, "metric": "euclidean"},  # too large for float32
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any]) -> None:

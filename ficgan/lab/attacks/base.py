@@ -15,6 +15,7 @@ from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.external import Program
 from ficgan.arrays import luminance, resize
 from ficgan.errors import InputError, UsageError
+from ficgan.faces import crop, similarity
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.registry import Parametrised, Registry, parse_spec
 
@@ -145,6 +146,14 @@ def resized(images: Images, side: int) -> Images:
     return np.stack([resize(image, side) for image in images])
 
 
+def upright(faces: Faces, points: NDArray[np.floating], side: int) -> Images:
+    """Each face cut so that its landmarks lie at five points [5,2] of a crop of this side: [N,side,side,3]."""
+    out = np.empty((len(faces), side, side, 3), np.uint8)
+    for row, (image, marks) in enumerate(zip(faces.images, faces.landmarks, strict=True)):
+        out[row] = crop(image, similarity(marks, points), side)
+    return out
+
+
 def to_tensor(images: Images, device: torch.device | None = None) -> Tensor:
     """[N,S,S,3] uint8 → [N,3,S,S] float32 in [0, 1], channels last."""
     import torch
@@ -174,10 +183,8 @@ def held_out(faces: Faces, share: float, seed: int) -> NDArray[np.bool_]:
 def check_pairs(pairs: Pairs, name: str) -> None:
     """InputError where there are no pairs, or sides that do not fit."""
     if not len(pairs.clear) or pairs.clear.images.shape != pairs.anonymised.images.shape:
-        raise InputError(
-            f"{name} was given {len(pairs.anonymised)} anonymised and {len(pairs.clear)} clear faces of "
-            f"{pairs.anonymised.images.shape[1]} and {pairs.clear.images.shape[1]} pixels; give pairs of one size"
-        )
+        shapes = f"{list(pairs.anonymised.images.shape)} and {list(pairs.clear.images.shape)}"
+        raise InputError(f"{name} was given anonymised and clear faces of {shapes}; give pairs of one size")
 
 
 def check_size(side: int, faces: Faces, name: str) -> None:

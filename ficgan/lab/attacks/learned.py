@@ -173,16 +173,17 @@ class Learned(Reverser):
         network = self.trained_network()
         device = next(network.parameters()).device
         side = faces.images.shape[1]
-        out = np.empty((len(faces) * n, side, side, 3), np.uint8)
+        asked = [(face, candidate) for face in range(len(faces)) for candidate in range(n)]
+        out, small = np.empty((len(asked), side, side, 3), np.uint8), resized(faces.images, self.size)
         step = self.pass_size(device)
         with torch.inference_mode():
             network = self.in_use(network)
-            for start in range(0, len(out), step):  # of all candidates of all faces, so that passes are full
-                face, candidate = np.divmod(np.arange(start, min(start + step, len(out))), n)
-                first = int(face[0])
-                seen = to_tensor(resized(faces.images[first : face[-1] + 1], self.size), device)
-                seen = seen[torch.from_numpy(face - first).to(device)].contiguous(memory_format=torch.channels_last)
-                seeds = [seed_of(self.seed, faces.names[f], int(c)) for f, c in zip(face, candidate, strict=True)]
+            for start in range(0, len(asked), step):
+                some = asked[start : start + step]
+                seen = to_tensor(small[[face for face, _ in some]], device).contiguous(
+                    memory_format=torch.channels_last
+                )
+                seeds = [seed_of(self.seed, faces.names[face], candidate) for face, candidate in some]
                 out[start : start + step] = resized(to_images(self.restore(network, seen, seeds)), side)
         return out.reshape(len(faces), n, side, side, 3)
 

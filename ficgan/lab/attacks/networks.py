@@ -17,7 +17,8 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
 from ficgan.errors import Progress
-from ficgan.faces import ARCFACE_POINTS, crop, similarity
+from ficgan.faces import ARCFACE_POINTS
+from ficgan.lab.attacks.base import upright
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, minimise
 from ficgan.lab.metrics import Sample, one_each_unknown
@@ -387,9 +388,7 @@ def retrained(
     module = network.requires_grad_(True).to(device)
 
     def inputs(faces: Faces) -> Tensor:
-        pairs = zip(faces.images, faces.landmarks, strict=True)
-        crops = np.stack([crop(image, similarity(marks, ARCFACE_POINTS), size[0]) for image, marks in pairs])
-        return torch.from_numpy(crops.transpose(0, 3, 1, 2).copy())
+        return torch.from_numpy(upright(faces, ARCFACE_POINTS, size[0]).transpose(0, 3, 1, 2).copy())
 
     def embed(crops: Tensor) -> Tensor:
         return module((crops.to(device).float() - mean) / scale)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -254,28 +254,35 @@ class Ridge(Reverser):
     pairs: int = param(3000, "most pairs to learn from; memory and time grow with its square", low=2)
 
     ridge: float = 0.0  # λ chosen, as a share of the mean squared length of the centred anonymised images
-    # Centred anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
-    _map: tuple[Float, Float, Float, Float] | None = field(default=None, repr=False, compare=False)
+    # Anonymised pixels [N,D], their mean, the weights [N,D], mean of the clear pixels
+    _map: tuple[NDArray[np.uint8], Float, Float, Float] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> Ridge:
         """With the map between the pairs."""
         check_pairs(pairs, self.name)
         pairs = pairs.at_most(self.pairs)
+        seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
         validation = held_out(pairs.clear, _VALIDATION, 0)
         if not validation.any():
             raise InputError(f"{self.name} was given pairs of one person; give pairs of at least two people")
-        (seen, seen_mean), (clear, clear_mean) = _centred(pairs.anonymised.images), _centred(pairs.clear.images)
-        gram, wanted = ((pixels @ pixels.T).astype(np.float64) for pixels in (seen, clear))
+        seen_mean, clear_mean = (pixels.mean(axis=0, dtype=np.float64).astype(np.float32) for pixels in (seen, clear))
+        gram, wanted = _gram(seen, seen, seen_mean), _gram(clear, clear, clear_mean)
         scale = max(float(np.trace(gram)) / len(gram), 1.0)
         ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, validation, share * scale))
         inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
-        return replace(self, ridge=ridge, _map=(seen, seen_mean, inverse @ clear, clear_mean))
+        weights = np.empty(clear.shape, np.float32)
+        for part in _blocks(clear.shape[1]):
+            weights[:, part] = inverse @ (clear[:, part] - clear_mean[part])
+        return replace(self, ridge=ridge, _map=(seen, seen_mean, weights, clear_mean))
 
     def guess(self, faces: Faces) -> Images:
         seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
         check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
-        alike = (_flat(faces.images) - seen_mean) @ seen.T
-        return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
+        flat = _flat(faces.images)
+        alike, out = _gram(flat, seen, seen_mean).astype(np.float32), np.empty(flat.shape, np.uint8)
+        for part in _blocks(flat.shape[1]):
+            out[:, part] = nearest_grey(alike @ weights[:, part] + clear_mean[part])
+        return out.reshape(faces.images.shape)
 
 
 _VALIDATION = 0.2  # Share of the people on whom λ is chosen
@@ -290,12 +297,17 @@ def _error(gram: Matrix, wanted: Matrix, validation: NDArray[np.bool_], ridge: f
     return float(np.sum((shares @ wanted[np.ix_(learnt, learnt)] - 2 * wanted[np.ix_(validation, learnt)]) * shares))
 
 
-def _centred(images: Images) -> tuple[Float, Float]:
-    """Pixels [N,D] less their mean [D], and the mean."""
-    flat = _flat(images)
-    mean = flat.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return flat - mean, mean
+def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:
+    """Products [N,M] of images [N,D] and [M,D] less their mean."""
+    out = np.zeros((len(left), len(right)))
+    for part in _blocks(left.shape[1]):
+        out += (left[:, part] - mean[part]) @ (right[:, part] - mean[part]).T
+    return out
 
 
 def _flat(images: Images) -> NDArray[np.uint8]:
     return images.reshape(len(images), math.prod(images.shape[1:]))
+
+
+def _blocks(width: int, step: int = 8192) -> Iterator[slice]:
+    return (slice(start, start + step) for start in range(0, width, step))

@@ -37,10 +37,14 @@ def ssim(a: Images, b: Images) -> Matrix:
     if a.shape[1] < _WINDOW:
         return out
     for index, (left, right) in enumerate(zip(a, b, strict=True)):
-        x, y = left.astype(np.float64), right.astype(np.float64)
-        mx, my, xx, yy, xy = (_window(plane) for plane in (x, y, x * x, y * y, x * y))
-        above = (2 * mx * my + _C1) * (2 * (xy - mx * my) + _C2)
-        out[index] = np.mean(above / ((mx * mx + my * my + _C1) * (xx + yy - mx * mx - my * my + _C2)))
+        x, y = left.astype(np.float32) - 127.5, right.astype(np.float32) - 127.5
+        mx, my = _window(x), _window(y)
+        both = 2 * (_window(x * y) - mx * my) + _C2
+        spread = _window(x * x) + _window(y * y) - mx * mx - my * my + _C2
+        structure = both / spread
+        mx += 127.5
+        my += 127.5
+        out[index] = (structure * (2 * mx * my + _C1) / (mx * mx + my * my + _C1)).mean(dtype=np.float64)
     return out
 
 
@@ -67,7 +71,7 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
     return out
 
 
-def _window(image: Matrix) -> Matrix:
+def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
     import cv2
 
     edge = _WINDOW // 2

@@ -354,8 +354,7 @@ class Scores:
         if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
             shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
             raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
-        # Rounded to float32, so that equal embeddings have equal scores whatever the order in which BLAS adds.
-        scores = similarities(x, y, metric).astype(np.float32)
+        scores = similarities(x, y, metric)
         how: dict[str, Any] = {"metric": metric, "acquired": acquired, "exclude_same": exclude_same}
         return cls.from_matrix(scores, probe_people, gallery_people, **how)
 
@@ -487,15 +486,35 @@ class Scores:
         return self.strangers(self.best_genuine)
 
 
-def similarities(a: ArrayLike, b: ArrayLike, metric: Metric) -> NDArray[np.float64]:
-    """Of all pairs of embeddings [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    from scipy.spatial.distance import cdist
+def similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
+    """Of all pairs of embeddings: [P,G], a cosine or minus the distance; equal ones have equal ones, to the bit."""
+    if metric == "cosine":
+        x, y = _unit(probe), _unit(gallery)
+    else:  # about the gallery's mean, where float32 cancels least
+        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
+        with np.errstate(over="ignore"):
+            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
+    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        scores = x @ y.T
+        if metric == "euclidean":
+            scores *= -2
+            scores += np.einsum("nd,nd->n", x, x)[:, None]
+            scores += np.einsum("nd,nd->n", y, y)
+            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
+            np.negative(scores, out=scores)
+    scores = scores if len(x) == len(x_of) else scores[x_of]
+    return scores if len(y) == len(y_of) else scores[:, y_of]
 
-    return unit(a) @ unit(b).T if metric == "cosine" else -cdist(np.asarray(a), np.asarray(b))
+
+def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(invalid="ignore"):  # all zeros have no cosine, which the caller refuses
+        rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def unit(x: ArrayLike) -> NDArray[np.float64]:
-    """Rows [N,D] of length 1; a row of zeros has no direction and becomes NaN."""
-    wide = np.asarray(x, np.float64)
-    with np.errstate(invalid="ignore"):
-        return wide / np.linalg.norm(wide, axis=1, keepdims=True)
+def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
+    array = array + 0.0  # −0 becomes 0, so that equal rows have equal bytes
+    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
-from ficgan.faces import ARCFACE_POINTS, FaceDetector, crop, detector_missing, get_detector, similarity
+from ficgan.faces import ARCFACE_POINTS, FaceDetector, detector_missing, get_detector
+from ficgan.lab.attacks.base import upright
 from ficgan.lab.attributes import AttributeClassifier
 from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
 from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
@@ -62,9 +63,8 @@ class AgeGender:
         """Age in years [N] and probability of male [N]; faces are taken at the landmarks they came with."""
         found = []
         for begin in range(0, len(faces), _BATCH):
-            rows = slice(begin, begin + _BATCH)
-            pairs = zip(faces.images[rows], faces.landmarks[rows], strict=True)
-            batch = np.stack([crop(image, similarity(marks, ARCFACE_POINTS), 112) for image, marks in pairs])
+            some = faces.take(range(begin, min(begin + _BATCH, len(faces))))
+            batch = upright(some, ARCFACE_POINTS, 112)
             found.append(self._session.run(None, {self._input: batch.transpose(0, 3, 1, 2).astype(np.float32)}))
         ages, males = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*found, strict=True))
         return ages, males

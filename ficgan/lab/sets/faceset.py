@@ -195,7 +195,8 @@ def _label_files(path: Path, labels: Path | None) -> dict[str, Path]:
     for place in dict.fromkeys(places):
         for file in (*sorted(place.glob("*.csv")), *sorted(place.glob("*.txt"))):
             # Beside the set may lie anything: only what is known by its name, and its own table.
-            own = place != beside or path.stem.startswith(file.stem)
+            # celeba_crops.tar has celeba_crops.csv, faces128-val.tar has faces128.csv.
+            own = place != beside or re.match(re.escape(file.stem) + r"($|[-_.])", path.stem)
             if file.name in _LABEL_FILES or (own and file.suffix == ".csv"):
                 found.setdefault(file.name, file)
     return found
@@ -307,10 +308,7 @@ class SetFiles:
         if len(inside) > 1:
             listed = " and ".join(sorted(path.name for path in inside))
             raise UsageError(f"{self.path} has several tables, {listed}; name one as labels")
-        # celeba_crops.tar has celeba_crops.csv, faces128-val.tar has faces128.csv.
-        stem = self.path.stem
-        beside = [p for p in own if p.parent == self.path.parent and re.match(re.escape(p.stem) + r"($|[-_.])", stem)]
-        return next(iter(inside or sorted(beside, key=lambda path: len(path.stem), reverse=True)), None)
+        return next(iter(inside or sorted(own, key=lambda path: len(path.stem), reverse=True)), None)
 
     @property
     def person_table(self) -> Path | None:
