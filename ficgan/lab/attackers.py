@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.identity.ksame import k_same_layers
 from ficgan.lab import Ficgan
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
-from ficgan.lab.attacks.learned import Learned, Trained, load_attacker
+from ficgan.lab.attacks.learned import WEIGHTS, Learned, Trained, load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
@@ -29,7 +29,6 @@ from ficgan.registry import parse_spec
 DRAWS = 8  # Anonymisations of one image that are averaged
 LONGEST = 80  # Letters of an attacker's name in a table
 Turn = Callable[[Faces, Rows], Faces]  # Pictures and the rows they are of → the pictures as they are read
-WEIGHTS = "attacker.safetensors"
 _BLOCK = 8  # Probes whose candidates are drawn together and kept: what an interrupted run does not draw again
 
 
@@ -255,10 +254,7 @@ class Read:
 # -- probes of FICGAN's codes ------------------------------------------------------------------------------------------
 
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
-Kind = Literal["cosine", "linear"]
 Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
-# With their names in tables.
-PROBES: dict[Kind, str] = {"cosine": "whitened cosine", "linear": "linear probe"}
 _WIDTH = 128  # Principal components kept of one code at most; twice as many revealed less of held-out people (AUC)
 _IMAGES_EACH = 8  # Images that each kept component needs
 # Name, control as in `Trial` ("codes": nobody outside sees it), and whether the attacker's, the gallery's and the
@@ -283,8 +279,7 @@ def run_identity_probe(subject: Subject, scenario: Scenario) -> list[Trial]:
         places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
         learnt, gallery, seen = (_codes(subject, method, rows, out, ceilings) for rows, out in places)
         for code in learnt:
-            for kind, title in PROBES.items():
-                probe = fit_probe(kind, learnt[code], bench.people[split.attacker])
+            for title, probe in fit_probes(learnt[code], bench.people[split.attacker]).items():
                 figures = _probe_figures(bench, probe(seen[code]), probe(gallery[code]))
                 trials.append(subject.trial(scenario, title, figures, f"{code}, {view}", control=control))
     return trials
@@ -324,8 +319,8 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
     return out
 
 
-def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
-    """A function of codes under which one person's are alike, learnt on other people than it is tested on.
+def fit_probes(blocks: Blocks, people: NDArray[np.integer]) -> dict[str, Probe]:
+    """Name in tables → a function of codes under which one person's are alike, learnt on others than it is tested on.
 
     Each block of codes [N,D] is standardised and whitened by itself; "linear" is Fisher's discriminant after that.
     """
@@ -334,10 +329,8 @@ def fit_probe(kind: Kind, blocks: Blocks, people: NDArray[np.integer]) -> Probe:
     def white(given: Blocks) -> NDArray[np.float32]:
         return np.concatenate([change(block) for change, block in zip(changes, given, strict=True)], axis=1)
 
-    if kind == "cosine":
-        return white
     head = retrain_head(white(blocks), people)
-    return lambda given: head(white(given))
+    return {"whitened cosine": white, "linear probe": lambda given: head(white(given))}
 
 
 def whitening(codes: NDArray[np.floating]) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:

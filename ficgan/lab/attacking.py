@@ -19,9 +19,9 @@ from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
 from ficgan.files import atomic_write, content_key, file_digest
 from ficgan.images.read import read_image
-from ficgan.lab.attackers import WEIGHTS, titles, training_pairs
+from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
-from ficgan.lab.attacks.learned import read_header
+from ficgan.lab.attacks.learned import WEIGHTS, read_header
 from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig

@@ -20,9 +20,9 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import REVERSERS, Pairs, load_attacker, training
 from ficgan.lab.attacks.base import held_out
-from ficgan.lab.attacks.learned import AutoEncoder, Pix2Pix, Trained
+from ficgan.lab.attacks.learned import WEIGHTS, AutoEncoder, Pix2Pix, Trained
 from ficgan.lab.attacks.networks import PatchGAN, Pix2PixUNet, discriminator_loss, generator_loss, plateau
-from ficgan.lab.attacks.training import STATE, WEIGHTS
+from ficgan.lab.attacks.training import STATE
 from ficgan.models import load_tensors
 
 SMALL = AutoEncoder(size=16, epochs=4, batch=8, lr=1e-2, features=4)

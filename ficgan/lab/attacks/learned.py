@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1  # Of the layout of a file; raised when a reader of the old one would misread the new one
 _KIND = "attacker"
+WEIGHTS = "attacker.safetensors"  # In an attacker's workspace: what its training came to
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Learned(Reverser):
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
         import torch
 
-        from ficgan.lab.attacks.training import STATE, WEIGHTS, PairBatches, TrainingLoop, TrainingPlan
+        from ficgan.lab.attacks.training import STATE, PairBatches, TrainingLoop, TrainingPlan
         from ficgan.training import Team
 
         check_pairs(pairs, self.name)

@@ -22,8 +22,7 @@ from ficgan.lab.attacks.base import Pairs, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
 from ficgan.training.state import Reporter, below, packed, unpack
 
-# Files of an attacker's workspace: a training under way, and what it came to.
-STATE, WEIGHTS = "state.safetensors", "attacker.safetensors"
+STATE = "state.safetensors"  # In an attacker's workspace: a training under way
 KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
 # Seconds between two states, and how many times as long as one takes to be written at least.
