@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -270,19 +270,13 @@ class Ridge(Reverser):
         scale = max(float(np.trace(gram)) / len(gram), 1.0)
         ridge = min(_RIDGES, key=lambda share: _error(gram, wanted, validation, share * scale))
         inverse = np.linalg.inv(gram + ridge * scale * np.eye(len(gram))).astype(np.float32)
-        weights = np.empty(clear.shape, np.float32)
-        for part in _blocks(clear.shape[1]):
-            weights[:, part] = inverse @ (clear[:, part] - clear_mean[part])
-        return replace(self, ridge=ridge, _map=(seen, seen_mean, weights, clear_mean))
+        return replace(self, ridge=ridge, _map=(seen, seen_mean, inverse @ (clear - clear_mean), clear_mean))
 
     def guess(self, faces: Faces) -> Images:
         seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
         check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
-        flat = _flat(faces.images)
-        alike, out = _gram(flat, seen, seen_mean).astype(np.float32), np.empty(flat.shape, np.uint8)
-        for part in _blocks(flat.shape[1]):
-            out[:, part] = nearest_grey(alike @ weights[:, part] + clear_mean[part])
-        return out.reshape(faces.images.shape)
+        alike = _gram(_flat(faces.images), seen, seen_mean).astype(np.float32)
+        return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
 
 
 _VALIDATION = 0.2  # Share of the people on whom λ is chosen
@@ -299,15 +293,8 @@ def _error(gram: Matrix, wanted: Matrix, validation: NDArray[np.bool_], ridge: f
 
 def _gram(left: NDArray[np.uint8], right: NDArray[np.uint8], mean: Float) -> Matrix:
     """Products [N,M] of images [N,D] and [M,D] less their mean."""
-    out = np.zeros((len(left), len(right)))
-    for part in _blocks(left.shape[1]):
-        out += (left[:, part] - mean[part]) @ (right[:, part] - mean[part]).T
-    return out
+    return ((left - mean) @ (right - mean).T).astype(np.float64)
 
 
 def _flat(images: Images) -> NDArray[np.uint8]:
     return images.reshape(len(images), math.prod(images.shape[1:]))
-
-
-def _blocks(width: int, step: int = 8192) -> Iterator[slice]:
-    return (slice(start, start + step) for start in range(0, width, step))
