@@ -20,6 +20,7 @@ from ficgan.device import first_process
 from ficgan.errors import FicganError, Progress, stop_asked
 from ficgan.lab.attacks.base import Pairs, held_out, resized, to_tensor
 from ficgan.models import load_tensors, save_tensors
+from ficgan.training import Team
 from ficgan.training.state import Reporter, below, packed, unpack
 
 STATE = "state.safetensors"  # In an attacker's workspace: a training under way
@@ -200,7 +201,7 @@ class TrainingLoop:
         self.reporter: Any = None
         self._losses: list[dict[str, Tensor]] = []
         self._whole = True
-        self._any: Callable[[bool], bool] = bool if learner.team is None else learner.team.any
+        self.team = learner.team or Team("cpu")
 
     @property
     def epoch(self) -> int:
@@ -235,8 +236,7 @@ class TrainingLoop:
         began, took, reported = saved - self.at.seconds, 0.0, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
-                rank = 0 if self.learner.team is None else self.learner.team.rank
-                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + rank)
+                torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
                 self._whole = False  # a second Ctrl-C may come within the step, and half of one is not worth keeping
                 self._losses.append(self.learner.step(*batch, self.images))
                 self.at.step += 1
@@ -245,10 +245,10 @@ class TrainingLoop:
                     self.reporter.advance(self.batches.batch)
                 start = time.monotonic()
                 self.at.seconds = start - began
-                over = self._any(0 < plan.minutes * 60 <= self.at.seconds)
+                over = self.team.any(0 < plan.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
-                if self._any(asked.is_set()):
+                if self.team.any(asked.is_set()):
                     raise KeyboardInterrupt
                 if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
                     self._save()
@@ -261,7 +261,7 @@ class TrainingLoop:
                     break
 
     def _close_epoch(self, *, over: bool) -> None:
-        self._check(self._any)
+        self._check(self.team.any)
         numbers = {name: float(torch.stack([step[name] for step in self._losses]).mean()) for name in self._losses[0]}
         self._losses = []
         loss = self._held_out_loss()
@@ -303,11 +303,10 @@ class TrainingLoop:
                 count += len(batch[0])
         for name, module in modules.items():
             module.train(modes[name])
-        if count and self.learner.team is not None:  # so that all processes decide alike
-            total = float(
-                self.learner.team.average(torch.tensor(total, dtype=torch.float64).to(self.learner.team.device))
-            )
-        return total / count if count else None
+        if not count:
+            return None
+        # All processes decide alike.
+        return float(self.team.average(torch.tensor(total, dtype=torch.float64, device=self.team.device))) / count
 
     def _save(self) -> None:
         if self.state is None or not first_process():
