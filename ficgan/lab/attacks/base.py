@@ -14,7 +14,7 @@ from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
 from ficgan.anonymizers.external import Program
 from ficgan.arrays import luminance, resize
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.faces import crop, similarity
 from ficgan.lab.metrics import one_each_unknown
 from ficgan.registry import Parametrised, Registry, parse_spec
@@ -104,12 +104,10 @@ class MeanFace(Reverser):
     mean: Images | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> MeanFace:
-        check_pairs(pairs, self.name)
         return replace(self, mean=nearest_grey(pairs.clear.images.mean(axis=0)))
 
     def guess(self, faces: Faces) -> Images:
         mean = fitted(self.mean, self.name)
-        check_size(len(mean), faces, self.name)
         return np.repeat(mean[None], len(faces), axis=0)
 
 
@@ -178,19 +176,6 @@ def held_out(faces: Faces, share: float, seed: int) -> NDArray[np.bool_]:
         return np.zeros(len(people), bool)
     some = min(max(1, math.floor(share * len(known))), len(known) - 1)
     return np.isin(people, np.random.default_rng(seed).permutation(known)[:some])
-
-
-def check_pairs(pairs: Pairs, name: str) -> None:
-    """InputError where there are no pairs, or sides that do not fit."""
-    if not len(pairs.clear) or pairs.clear.images.shape != pairs.anonymised.images.shape:
-        shapes = f"{list(pairs.anonymised.images.shape)} and {list(pairs.clear.images.shape)}"
-        raise InputError(f"{name} was given anonymised and clear faces of {shapes}; give pairs of one size")
-
-
-def check_size(side: int, faces: Faces, name: str) -> None:
-    """InputError where faces have another side than those that an attacker was fitted on."""
-    if faces.images.shape[1] != side:
-        raise InputError(f"{name} was fitted on crops of {side} pixels, and these have {faces.images.shape[1]}")
 
 
 def fitted(part: T | None, name: str) -> T:

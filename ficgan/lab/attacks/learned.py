@@ -21,7 +21,6 @@ from ficgan.lab.attacks.base import (
     Pairs,
     Reverser,
     ReverserTraits,
-    check_pairs,
     fitted,
     resized,
     seed_of,
@@ -93,7 +92,6 @@ class Learned(Reverser):
         from ficgan.lab.attacks.training import STATE, PairBatches, TrainingLoop, TrainingPlan
         from ficgan.training import Team
 
-        check_pairs(pairs, self.name)
         key = digest_of(self, pairs)
         if workspace is not None and (workspace / WEIGHTS).exists():
             found = load_attacker(workspace / WEIGHTS, device=self.device)

@@ -22,8 +22,6 @@ from ficgan.lab.attacks.base import (
     Pairs,
     Reverser,
     ReverserTraits,
-    check_pairs,
-    check_size,
     fitted,
     held_out,
     mean_ssim,
@@ -212,7 +210,6 @@ class LearnPermutation(Reverser):
     source: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def fit(self, pairs: Pairs) -> LearnPermutation:
-        check_pairs(pairs, self.name)
         there, here = (_signatures(faces.images) for faces in (pairs.anonymised, pairs.clear))
         places: dict[int, list[int]] = {}
         for place, colours in reversed(list(enumerate(there.tolist()))):
@@ -224,7 +221,6 @@ class LearnPermutation(Reverser):
 
     def guess(self, faces: Faces) -> Images:
         source = fitted(self.source, self.name)
-        check_size(len(source), faces, self.name)
         return faces.images.reshape(len(faces), source.size, 3)[:, source]
 
 
@@ -259,7 +255,6 @@ class Ridge(Reverser):
 
     def fit(self, pairs: Pairs) -> Ridge:
         """With the map between the pairs."""
-        check_pairs(pairs, self.name)
         pairs = pairs.at_most(self.pairs)
         seen, clear = _flat(pairs.anonymised.images), _flat(pairs.clear.images)
         validation = held_out(pairs.clear, _VALIDATION, 0)
@@ -274,7 +269,6 @@ class Ridge(Reverser):
 
     def guess(self, faces: Faces) -> Images:
         seen, seen_mean, weights, clear_mean = fitted(self._map, self.name)
-        check_size(math.isqrt(seen.shape[1] // 3), faces, self.name)
         alike = _gram(_flat(faces.images), seen, seen_mean).astype(np.float32)
         return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
 
