@@ -18,7 +18,7 @@ from ficgan.lab import Ficgan
 from ficgan.lab.attacks import REVERSERS, Pairs, Reverser, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, Learned, Trained, load_attacker
 from ficgan.lab.attacks.revelio import Revelio, fine_tune, retrieve
-from ficgan.lab.bench import Bench, NotApplicable, Refused, Rows, Subject, content, known
+from ficgan.lab.bench import Bench, NotApplicable, Rows, Subject, content, known
 from ficgan.lab.matrix_config import Attacker, Scenario, public
 from ficgan.lab.metrics.privacy import Scores, auc, chance, eer, rank
 from ficgan.lab.readers import Embeddings, retrain_head
@@ -142,13 +142,11 @@ def mark_of(pairs: Pairs) -> list[Any]:
 
 def training_pairs(subject: Subject) -> Pairs:
     """Pairs of the attacker's people, or of the other set it learns from; no probe is ever among them."""
-    bench, rows = subject.bench, subject.bench.split.attacker
+    bench = subject.bench
     if (other := bench.training_set) is not None:  # its people have numbers of their own
         made = other.faces.with_images(subject.made(other, other.digest))
         return Pairs(dataclasses.replace(other, faces=made).regions(), other.regions())
-    if not len(rows):
-        raise Refused("the split leaves no faces to the attacker; set split.attacker")
-    return bench.pairs(rows, subject.anonymised(rows).images)
+    return bench.pairs(bench.learners, subject.anonymised(bench.learners).images)
 
 
 # -- attacking --------------------------------------------------------------------------------------------------------
@@ -271,12 +269,10 @@ def run_identity_probe(subject: Subject, scenario: Scenario) -> list[Trial]:
     bench, method, split = subject.bench, subject.anonymizer, subject.bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
-    if not len(split.attacker):
-        raise Refused("the split leaves no faces to train a probe on; set split.attacker")
     trials = []
     for view, control, *published in _VIEWS:
         ceilings = control == "codes"
-        places = zip((split.attacker, split.gallery, split.probe), published, strict=True)
+        places = zip((bench.learners, split.gallery, split.probe), published, strict=True)
         learnt, gallery, seen = (_codes(subject, method, rows, out, ceilings) for rows, out in places)
         for code in learnt:
             for title, probe in fit_probes(learnt[code], bench.people[split.attacker]).items():

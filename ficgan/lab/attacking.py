@@ -197,7 +197,7 @@ def guess_all(
     names = [place.with_suffix("") for _, place in files]
     for name, count in Counter(names).items():
         if count > 1 or (out / f"{name}.png").exists():
-            reason = f"{out / name}.png exists, or would be the guess at {count} images"
+            reason = f"{out / name}.png exists, or the guesses at {count} images would have this one name"
             raise UsageError(f"{reason}; choose another output folder, or give the images in two commands")
     written, failed, report = 0, list[str](), progress or unheard
     for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):

@@ -146,6 +146,13 @@ class Bench:
         return self.prepared.people
 
     @property
+    def learners(self) -> Rows:
+        """Rows of the set that attackers learn from."""
+        if not len(self.split.attacker):
+            raise Refused("the split leaves nobody to learn from; set split.attacker, or give a set of more people")
+        return self.split.attacker
+
+    @property
     def part(self) -> Callable[..., Prepared]:
         return self.prepared.part
 

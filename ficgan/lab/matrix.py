@@ -263,9 +263,7 @@ def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Cal
     bench = subject.bench
     if not scenario.retrained:
         return lambda faces: bench.embed(reader, faces), ""
-    if not len(bench.split.attacker):
-        raise Refused("the split leaves no faces to retrain on; set split.attacker")
-    learnt = subject.anonymised(bench.split.attacker)
+    learnt = subject.anonymised(bench.learners)
     change = retrain_head(bench.embed(reader, learnt), known(learnt))
     return lambda faces: change(bench.embed(reader, faces)), RETRAINED
 
@@ -335,10 +333,8 @@ def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
     labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
     if not labels:
         raise NotApplicable("nothing is known of the people but who they are")
-    if not len(bench.split.attacker):
-        raise Refused("the split leaves no faces to learn from; set split.attacker")
     trials = []
-    parts = [bench.split.attacker, bench.split.probe]
+    parts = [bench.learners, bench.split.probe]
     answers = [{name: values[rows] for name, values in labels.items()} for rows in parts]
     resamples = min(bench.resamples, GROUP_RESAMPLES)
     for reader in bench.readers:

@@ -16,7 +16,6 @@ from ficgan.anonymizers.external import Program
 from ficgan.arrays import luminance, resize
 from ficgan.errors import UsageError
 from ficgan.faces import crop, similarity
-from ficgan.lab.metrics import one_each_unknown
 from ficgan.registry import Parametrised, Registry, parse_spec
 
 if TYPE_CHECKING:
@@ -129,6 +128,14 @@ def mean_ssim(left: Float, right: Float) -> float:
     from skimage.metrics import structural_similarity
 
     return float(np.mean([structural_similarity(x, y, data_range=255) for x, y in zip(left, right, strict=True)]))
+
+
+def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
+    """[count] people; every image of somebody unknown (−1), or all where nothing is known, is a person of its own."""
+    out = np.full(count, -1, np.int64) if people is None else people.copy()
+    unknown = out < 0
+    out[unknown] = out.max(initial=-1) + 1 + np.arange(unknown.sum())
+    return out
 
 
 def seed_of(seed: int, name: str, candidate: int) -> int:

@@ -18,10 +18,9 @@ from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
 from ficgan.errors import Progress
 from ficgan.faces import ARCFACE_POINTS
-from ficgan.lab.attacks.base import upright
+from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, minimise
-from ficgan.lab.metrics import Sample, one_each_unknown
 from ficgan.verification import load_onnx
 
 
@@ -398,8 +397,8 @@ def retrained(
         return torch.cat([embed(some) for some in crops.split(_FACES)])
 
     torch.manual_seed(seed)
-    whose = Sample(one_each_unknown(training.people, len(training)))
-    crops, people = inputs(training), torch.from_numpy(whose.person)
+    _, whose = np.unique(one_each_unknown(training.people, len(training)), return_inverse=True)
+    crops, people = inputs(training), torch.from_numpy(whose.ravel())
     begun, people = F.normalize(every(crops)), people.to(device)
     # A person's weights begin as the mean of their embeddings.
     head = nn.Parameter(begun.new_zeros(int(people.max()) + 1, begun.shape[1]).index_add(0, people, begun))

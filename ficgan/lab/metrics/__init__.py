@@ -187,14 +187,6 @@ class Sample:
         return Figure(metric, float(np.median(x[used])), low, high, len(used), self.unit, note)
 
 
-def one_each_unknown(people: NDArray[np.int64] | None, count: int) -> NDArray[np.int64]:
-    """[count] people; every image of somebody unknown (−1), or all where nothing is known, is a person of its own."""
-    out = np.full(count, -1, np.int64) if people is None else people.copy()
-    unknown = out < 0
-    out[unknown] = out.max(initial=-1) + 1 + np.arange(unknown.sum())
-    return out
-
-
 @lru_cache(maxsize=2)
 def _weights(identities: int, resamples: int, seed: int) -> NDArray[np.float32]:
     out = np.empty((resamples, identities), np.float32)

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, detector_missing, get_detector
-from ficgan.lab.attacks.base import upright
+from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attributes import AttributeClassifier
-from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, one_each_unknown, percentiles, pictures
+from ficgan.lab.metrics import BOOTSTRAP, METRICS, Bootstrap, Metric, Sample, percentiles, pictures
 from ficgan.lab.metrics.pictures import POSE_NAMES, Detections, Inception, Lpips, SqueezeNet
 from ficgan.lab.results import Figure
 

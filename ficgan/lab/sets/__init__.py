@@ -19,7 +19,7 @@ from ficgan.data import alignment_name, decode, decode_rgb
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
-from ficgan.lab.metrics import one_each_unknown
+from ficgan.lab.attacks.base import one_each_unknown
 from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
