@@ -212,5 +212,5 @@ def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, 
     with pytest.raises(NotApplicable):
         probed(bench, ANONYMIZERS.make("solid"))
     nobody = split(bench.people, background=0, attacker=0, test=10)
-    with pytest.raises(Refused, match="train a probe"):
+    with pytest.raises(Refused, match="nobody to learn from"):
         probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))
