@@ -179,8 +179,7 @@ def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Face
 
 
 def in_region(bench: Bench, rows: Rows, faces: Faces, change: Callable[[Faces], Images]) -> Faces:
-    part = bench.part(rows, faces.images)
-    return part.with_regions(change(part.regions()))
+    return bench.part(rows, faces.images).anonymise(change)
 
 
 def _reversers(bench: Bench, method: Anonymizer, kind: Attacker) -> dict[str, Reverser]:

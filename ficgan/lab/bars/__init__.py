@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -181,7 +181,7 @@ class MeasuredSet:
         return replace(self, prepared=replace(self.prepared, faces=regions, region=(0, 0, side, side)))
 
     def composed(self, anonymizer: Anonymizer) -> Faces:
-        return self.prepared.with_regions(anonymised(anonymizer, self.prepared.regions()))
+        return self.prepared.anonymise(partial(anonymised, anonymizer))
 
     def recognised(self, faces: Faces) -> dict[str, Embeddings]:
         """Embeddings [N,D] by recogniser of pixels of the same faces, at their landmarks."""

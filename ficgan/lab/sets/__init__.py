@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers import Anonymizer, Faces, generator
+from ficgan.anonymizers import Faces, generator
 from ficgan.data import alignment_name, decode, decode_rgb
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
@@ -245,9 +245,9 @@ class Prepared:
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
 
-    def anonymise(self, anonymizer: Anonymizer) -> Faces:
-        """The crops with the inner square anonymised, the rest as it was."""
-        return self.with_regions(anonymizer(self.regions()))
+    def anonymise(self, change: Callable[[Faces], Image]) -> Faces:
+        """The crops with the inner square anonymised, or changed in another way, and the rest as it was."""
+        return self.with_regions(change(self.regions()))
 
     def surroundings(self) -> Faces:
         """The crops with the inner square grey: what is left of people without their faces."""
