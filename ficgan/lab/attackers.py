@@ -268,6 +268,7 @@ def run_identity_probe(subject: Subject, scenario: Scenario) -> list[Trial]:
     bench, method, split = subject.bench, subject.anonymizer, subject.bench.split
     if not isinstance(method, Ficgan):
         raise NotApplicable("only FICGAN has an identity code that could be averaged and a spatial code that is not")
+    who, enrolled, drawn = bench.people[split.probe], bench.people[split.gallery], bench.bootstrap
     trials = []
     for view, control, *published in _VIEWS:
         ceilings = control == "codes"
@@ -275,20 +276,11 @@ def run_identity_probe(subject: Subject, scenario: Scenario) -> list[Trial]:
         learnt, gallery, seen = (_codes(subject, method, rows, out, ceilings) for rows, out in places)
         for code in learnt:
             for title, probe in fit_probes(learnt[code], bench.people[split.attacker]).items():
-                figures = _probe_figures(bench, probe(seen[code]), probe(gallery[code]))
+                scores = Scores.compare(probe(seen[code]), probe(gallery[code]), who, enrolled, metric="cosine")
+                figures = [rank(scores, 1, bootstrap=drawn), auc(scores, bootstrap=drawn), eer(scores)]
+                figures.append(Figure("chance", chance(scores), n=scores.enrolled))
                 trials.append(subject.trial(scenario, title, figures, f"{code}, {view}", control=control))
     return trials
-
-
-def _probe_figures(bench: Bench, probe: NDArray[np.float32], gallery: NDArray[np.float32]) -> tuple[Figure, ...]:
-    who, enrolled = bench.people[bench.split.probe], bench.people[bench.split.gallery]
-    scores, drawn = Scores.compare(probe, gallery, who, enrolled, metric="cosine"), bench.bootstrap
-    return (
-        rank(scores, 1, bootstrap=drawn),
-        auc(scores, bootstrap=drawn),
-        eer(scores),
-        Figure("chance", chance(scores), n=scores.enrolled),
-    )
 
 
 def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilings: bool) -> dict[str, Blocks]:

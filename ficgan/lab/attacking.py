@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,12 @@ def train_attacker(
     config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
-    source = _placed(config.set, data, given)
+    source = config.set.placed(data, data.name or str(data), **given)
+    faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
+    total = source.split.background + source.split.attacker + source.split.test
+    people = max(2, min(source.limit_people or total, total, faces.identities))
+    change = {"name": faces.name, "limit_people": people, "split": scaled(source.split, people)}
+    source = source.model_copy(update=change)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
     report = progress or unheard
@@ -122,15 +127,6 @@ def evaluate_attacker(
     )
     results.write(out / "results.json")
     return results
-
-
-def _placed(wanted: AttackSet, data: Path, given: Mapping[str, Any]) -> SetConfig:
-    source = wanted.placed(data, data.name or str(data), **given)
-    faces = open_set(source.path, layout=source.layout, labels=source.labels, identity=source.identity)
-    total = source.split.background + source.split.attacker + source.split.test
-    people = max(2, min(source.limit_people or total, total, faces.identities))
-    change = {"name": faces.name, "limit_people": people, "split": scaled(source.split, people)}
-    return source.model_copy(update=change)
 
 
 def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> AttackerManifest:

@@ -64,7 +64,7 @@ class AttackerManifest:
 
 def photo_keys(source: SetConfig, names: Set[str]) -> tuple[str, ...]:
     """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
-    faces = _all_of(source)
+    faces = opened(source.model_copy(update={"limit_people": None}))
     return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
 
 
@@ -77,7 +77,8 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
     tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
-    whole, mine = _all_of(source), {faces.names[row] for row in tested}
+    whole = opened(source.model_copy(update={"limit_people": None}))
+    mine = {faces.names[row] for row in tested}
     who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
     found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
@@ -90,10 +91,6 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
-
-
-def _all_of(source: SetConfig) -> FaceSet:
-    return opened(source.model_copy(update={"limit_people": None}))
 
 
 def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
@@ -429,9 +426,9 @@ def _checked(
     """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
     prepared, parts = divided_set(source, config.detector, out, say)
     refuse_the_known(config.named_attackers, source, prepared, parts)
-    learnt = source.training_set
-    if learnt is None:
+    if source.learn_from is None:
         return prepared, parts, None
+    learnt = source.learn_from.model_copy(update={"size": source.size, "context": source.context})  # cut like this one
     other = prepared_set(learnt, config.detector, out / "store", say)
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {learnt.name} does not say who everybody is; attackers cannot learn from it")

@@ -95,12 +95,6 @@ class SetConfig(_EvaluationSettings):
     # taken, cut like this set.
     learn_from: SetConfig | None = None
 
-    @property
-    def training_set(self) -> SetConfig | None:
-        """The set that attackers learn from, cut like this one."""
-        alike = {"size": self.size, "context": self.context}
-        return None if self.learn_from is None else self.learn_from.model_copy(update=alike)
-
 
 def public(registry: Registry[Any], name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Parameters of a method or an attacker without secrets and folders, of a command the program's name alone."""

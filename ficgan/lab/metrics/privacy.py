@@ -168,9 +168,10 @@ def tar_at_far(scores: Scores, far: float) -> Figure:
     name = f"TAR@FAR={far:g}"
     if missing := _missing(scores):
         return Figure(name, None, note=missing)
-    if scores.distinct_impostors * far < 30 - 1e-9:
+    pairs = len(scores.impostors) // (2 if scores.same else 1)
+    if pairs * far < 30 - 1e-9:
         needed = f"{30 / far:.0f} are needed to know this rate"
-        return Figure(name, None, note=f"There are {scores.distinct_impostors} pairs of strangers, and {needed}.")
+        return Figure(name, None, note=f"There are {pairs} pairs of strangers, and {needed}.")
     x, y = vertices(scores)
     accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
     return Figure(name, accepted, n=len(scores.genuine), unit="genuine scores")
@@ -456,11 +457,6 @@ class Scores:
     def impostors_of(self) -> NDArray[np.int64]:
         """[P] how many impostor scores each probe has."""
         return np.count_nonzero(self._pairs[1], axis=1)
-
-    @property
-    def distinct_impostors(self) -> int:
-        """Impostor pairs; half of the scores where a set was compared with itself."""
-        return len(self.impostors) // 2 if self.same else len(self.impostors)
 
     def impostors_over(self, threshold: float) -> NDArray[np.int64]:
         """[P] impostor scores of each probe above a threshold."""
