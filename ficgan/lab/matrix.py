@@ -43,11 +43,10 @@ from ficgan.lab.metrics.privacy import (
     privacy_figures,
     rank,
     reversibility,
-    similarities,
     within_kind,
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
-from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
 from ficgan.registry import parse_spec

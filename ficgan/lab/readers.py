@@ -82,6 +82,14 @@ def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     return (_unit(a) * _unit(b)).sum(1)
 
 
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
+    if metric == "cosine":
+        return _unit(a) @ _unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+
+
 def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
     """[N] similarities of sources and outputs, by the recogniser's own metric."""
     if reader.metric == "cosine":

@@ -354,7 +354,7 @@ class Scores:
         if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
             shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
             raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
-        scores = similarities(x, y, metric)
+        scores = _similarities(x, y, metric)
         how: dict[str, Any] = {"metric": metric, "acquired": acquired, "exclude_same": exclude_same}
         return cls.from_matrix(scores, probe_people, gallery_people, **how)
 
@@ -481,8 +481,8 @@ class Scores:
         return self.strangers(self.best_genuine)
 
 
-def similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
-    """Of all pairs of embeddings: [P,G], a cosine or minus the distance; equal ones have equal ones, to the bit."""
+def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
+    """[P,G]; equal embeddings have equal similarities, to the bit."""
     if metric == "cosine":
         x, y = _unit(probe), _unit(gallery)
     else:  # about the gallery's mean, where float32 cancels least
