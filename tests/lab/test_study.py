@@ -188,11 +188,12 @@ def test_fit_lowers_the_rate_and_equals_plain_sgd() -> None:
 @pytest.mark.parametrize(
     "name", ["narrow-resnet", "squeezenet1_1", pytest.param("shufflenet_v2_x0_5", marks=pytest.mark.slow)]
 )
-def test_weights_are_carried_over_but_for_the_head(name: str) -> None:
+def test_weights_are_carried_over_but_for_the_head(name: str, tmp_path: Path) -> None:
     source, target, same = make_network(name, 7, seed=1), make_network(name, 3, seed=2), make_network(name, 7, seed=3)
-    drawn = same.state_dict()
-    load_weights(target, source.state_dict(), where="here")
-    load_weights(same, source.state_dict(), where="here", head=False)
+    drawn, file = same.state_dict(), tmp_path / "a.safetensors"
+    save_file(source.state_dict(), file)
+    load_weights(target, file)
+    load_weights(same, file, head=False)
     first = next(iter(dict(source.named_parameters())))
     for network in (target, same):
         assert torch.equal(network.get_parameter(first), source.get_parameter(first))
@@ -200,7 +201,7 @@ def test_weights_are_carried_over_but_for_the_head(name: str) -> None:
     weights = [key for key in kept if not torch.equal(drawn[key], source.state_dict()[key])]
     assert len(weights) in (1, 2) and drawn[weights[0]].shape[0] == 7  # squeezenet draws no biases
     with pytest.raises(InputError, match="of another network"):
-        load_weights(make_network("resnet18", 3, seed=0), target.state_dict(), where="here")
+        load_weights(make_network("resnet18", 3, seed=0), file)
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from ficgan.lab.survey import (
     score_survey,
     write_survey,
 )
-from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, figures
+from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, figures, pools_of
 
 BOOTSTRAP = Bootstrap(60, 3)
 SIDE = 32
@@ -106,12 +106,12 @@ def answered(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Any:
 # -- design ------------------------------------------------------------------------------------------------------------
 
 
-def design(people: int, genders: bool = True, **more: int) -> tuple[list[SurveyPair], list[str]]:
+def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> tuple[list[SurveyPair], list[str]]:
     """Of people with two photos on each side, women and men in turn."""
     who, rows = np.repeat(np.arange(people), 4), np.arange(4 * people)
     names = [("Male", "Female")[one % 2] for one in who] if genders else None
-    given_ = {"conditions": 2, "pairs": 4, "seed": 0, **more}
-    return draw(who, rows[rows % 4 < 2], rows[rows % 4 >= 2], names, **given_)
+    pools = pools_of(who, rows[rows % 4 < 2], rows[rows % 4 >= 2], names, seed)
+    return draw(pools, **{"conditions": 2, "pairs": 4, **more})
 
 
 @given(st.integers(1, 6), st.sampled_from([4, 8, 12]), st.integers(0, 99))

@@ -154,19 +154,10 @@ def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: s
     reversible, why = above(rank_of(best), naive), lacking
     if not lacking and reversible is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
-    return MethodVerdict(
-        name,
-        method,
-        judge,
-        rank_of(_best(trials, "clear")),
-        naive,
-        rank_of(_best(own, "parrot-enrol")),
-        rank_of(best),
-        best.attacker if best else "",
-        best.figure("reversibility") if best else None,
-        None if lacking else reversible,
-        why,
-    )
+    clear, parrot = rank_of(_best(trials, "clear")), rank_of(_best(own, "parrot-enrol"))
+    attack = (best.attacker, best.figure("reversibility")) if best else ("", None)
+    reversible = None if lacking else reversible
+    return MethodVerdict(name, method, judge, clear, naive, parrot, rank_of(best), *attack, reversible, why)
 
 
 def _lacking(results: Results, name: str, judge: str, trials: list[Trial]) -> str:
@@ -196,37 +187,30 @@ def _yes(value: bool | None, unknown: str = "undecided") -> str:
 
 def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     """What was reversed beside the paper's claim, how many are reversible, the parameters of Table 3 beside ours."""
-    found = verdicts(results)
-    rows = [
-        {
-            **_head(verdict),
-            "clear": spelled(verdict.clear),
-            "naive": spelled(verdict.naive),
-            "parrot": spelled(verdict.parrot),
-            "best reversal": spelled(verdict.best),
-            "attacker": verdict.attacker,
-            "reversibility, paired": spelled(verdict.gain),
-            "reversible?": _yes(verdict.reversible, f"undecided: {verdict.why}"),
-            "paper": {True: "reversible", False: "not reversible", None: "–"}[
-                verdict.method in FANTOMAS.reversible if verdict.method in FANTOMAS_CLAIMS else None
-            ],
-            "paper says": FANTOMAS_CLAIMS.get(verdict.method, ""),
-        }
-        for verdict in found
-    ]
-    parameters = [
-        {
-            "method": label,
-            "here": _listed(facts["settings"]),
-            "paper": _listed(FANTOMAS.parameters.get(label, {})) or "–",
-        }
-        for label, facts in results.methods.items()
-    ]
-    return [
-        table(FANTOMAS, "claims", rows),
-        table(FANTOMAS, "counts", _counts(found)),
-        table(FANTOMAS, "parameters", parameters),
-    ]
+    found, rows = verdicts(results), []
+    for verdict in found:
+        claim = FANTOMAS_CLAIMS.get(verdict.method, "")
+        says = "reversible" if verdict.method in FANTOMAS.reversible else "not reversible"
+        rows.append(
+            {
+                **_head(verdict),
+                "clear": spelled(verdict.clear),
+                "naive": spelled(verdict.naive),
+                "parrot": spelled(verdict.parrot),
+                "best reversal": spelled(verdict.best),
+                "attacker": verdict.attacker,
+                "reversibility, paired": spelled(verdict.gain),
+                "reversible?": _yes(verdict.reversible, f"undecided: {verdict.why}"),
+                "paper": says if claim else "–",
+                "paper says": claim,
+            }
+        )
+    parameters = []
+    for label, facts in results.methods.items():
+        theirs = _listed(FANTOMAS.parameters.get(label, {})) or "–"
+        parameters.append({"method": label, "here": _listed(facts["settings"]), "paper": theirs})
+    parts = {"claims": rows, "counts": _counts(found), "parameters": parameters}
+    return [table(FANTOMAS, key, some) for key, some in parts.items()]
 
 
 def _head(verdict: MethodVerdict) -> Row:
@@ -242,30 +226,26 @@ def _counts(found: Sequence[MethodVerdict]) -> list[Row]:
     for verdict in found:
         if verdict.method in FANTOMAS_CLAIMS and verdict.reversible is not None:
             decided[verdict.method] = decided.get(verdict.method, False) or verdict.reversible
-    agree = sum((label in FANTOMAS.reversible) == value for label, value in decided.items())
-    numbers = {
-        "paper": (len(FANTOMAS_CLAIMS), len(FANTOMAS.reversible), "–"),
-        "here": (len(decided), sum(decided.values()), f"{agree} of {len(decided)}"),
-    }
-    columns = ("decided", "reversible", "agrees with the paper")
-    return [{"": where, **dict(zip(columns, some, strict=True))} for where, some in numbers.items()]
+    agree = f"{sum((label in FANTOMAS.reversible) == value for label, value in decided.items())} of {len(decided)}"
+    paper: Row = {"decided": len(FANTOMAS_CLAIMS), "reversible": len(FANTOMAS.reversible), "agrees with the paper": "–"}
+    here: Row = {"decided": len(decided), "reversible": sum(decided.values()), "agrees with the paper": agree}
+    return [{"": "paper", **paper}, {"": "here", **here}]
 
 
 def fantomas_caveats(results: Results) -> list[str]:
     """What must be read with these tables, besides the results' own caveats."""
-    caveats: list[tuple[str, dict[str, Any]]] = []
+    texts, caveats = FANTOMAS.caveats, list[str]()
     if missing := [label for label in FANTOMAS_CLAIMS if label not in results.methods]:
-        caveats.append(("missing", {"count": len(missing), "names": ", ".join(missing)}))
+        caveats.append(text(FANTOMAS, texts["missing"], count=len(missing), names=", ".join(missing)))
     for name, facts in results.sets.items():
         here = [facts["split"]["parts"][part]["people"] for part in ("background", "attacker", "probe")]
         asked = [FANTOMAS.split[part] for part in ("background", "attacker", "test")]
         if here != asked or facts["size"] != FANTOMAS.split["size"]:
-            caveats.append(("split", {"name": name, "here": here, "px": facts["size"]}))
+            caveats.append(text(FANTOMAS, texts["split"], name=name, here=here, px=facts["size"]))
     if any(facts["name"] == "k-rtio" for facts in results.methods.values()):
-        caveats.append(("overlays", {}))
+        caveats.append(text(FANTOMAS, texts["overlays"]))
     judges = sorted({trial.recogniser for trial in results.trials if trial.recogniser})
-    caveats.append(("judges", {"judges": ", ".join(judges)}))
-    return [text(FANTOMAS, FANTOMAS.caveats[key], **values) for key, values in caveats]
+    return [*caveats, text(FANTOMAS, texts["judges"], judges=", ".join(judges))]
 
 
 def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[dict[str, Any]]:
@@ -319,16 +299,11 @@ def _column(trial: Trial) -> str:
 
 def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
     """E4.1: attackers that have learnt other parameters or methods than those they meet; of `fantomas_transfer`."""
-    rows = [
-        {
-            "attacker": trial.scenario.partition(": ")[2],
-            "learnt": trial.attacker,
-            "met": trial.method,
-            "judge": trial.recogniser,
-            **{name: spelled(trial.figure(name)) for name in ("rank-1", "IDD", "SSIM")},
-        }
-        for trial in trials
-    ]
+    rows = []
+    for trial in trials:
+        attacker = trial.scenario.partition(": ")[2]
+        head = {"attacker": attacker, "learnt": trial.attacker, "met": trial.method, "judge": trial.recogniser}
+        rows.append(head | {name: spelled(trial.figure(name)) for name in ("rank-1", "IDD", "SSIM")})
     return table(FANTOMAS, "transfer", rows)
 
 
@@ -346,17 +321,10 @@ def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, An
             continue
         here, there = at_home.get(identity(trial, attacker)), rank_of(trial)
         values = [found.value for found in (here, there) if found is not None and found.value is not None]
-        rows.append(
-            {
-                "method": trial.method,
-                "attacker": attacker,
-                "judge": trial.recogniser,
-                "learnt here": spelled(here) or "not run",
-                "learnt elsewhere": spelled(there),
-                "on": source,
-                "lost": f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–",
-            }
-        )
+        lost = f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–"
+        row = {"method": trial.method, "attacker": attacker, "judge": trial.recogniser}
+        row |= {"learnt here": spelled(here) or "not run", "learnt elsewhere": spelled(there)}
+        rows.append({**row, "on": source, "lost": lost})
     return table(FANTOMAS, "elsewhere", rows)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
@@ -63,12 +63,6 @@ class FicganPaper(FacesSettings):
     # (name, checkpoint, bank) of models that were trained without a part
     ablations: tuple[tuple[str, str, str], ...] = ()
     device: str = "cpu"
-
-    @model_validator(mode="after")
-    def _pair(self) -> FicganPaper:
-        if bool(self.checkpoint) != bool(self.bank):
-            raise ValueError("a checkpoint and the bank built with it belong together; give both or neither")
-        return self
 
 
 class Setting(NamedTuple):
@@ -177,20 +171,14 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
     ]
     for setting, made in settings.items():
         jobs.append((setting.label, fingerprint(made), bench, partial(anonymised, made, faces)))
-    readers, classifier = (
-        [reader.digest for reader in bench.readers],
-        config.attributes and file_digest(config.attributes),
-    )
-    context = [classifier, bool(names), asdict(bootstrap)]
+    readers = [reader.digest for reader in bench.readers]
+    context = [config.attributes and file_digest(config.attributes), bool(names), asdict(bootstrap)]
     mark = digest([content(faces), mixed.people.tolist(), readers, judges.missing, context])
     labels = label_matrix(names, mixed.attributes)
     run.total = len(jobs)
-    found = run.results(
-        [
-            Task(title, ["paper ficgan", mark, title, key], setting_figures, (of, labels, make))
-            for title, key, of, make in jobs
-        ]
-    )
+    key = ["paper ficgan", mark]
+    tasks = [Task(title, [*key, title, of], setting_figures, (on, labels, make)) for title, of, on, make in jobs]
+    found = run.results(tasks)
     run.check()
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
     results = _results(config, prepared, settings, rest)
@@ -227,17 +215,14 @@ def _results(
 ) -> Results:
     facts, count = prepared.facts(), len(prepared)
     name, missed = str(facts["name"]), len(facts["failures_to_acquire"])
-    nobody = {"people": 0, "images": 0}
-    tested = {"people": facts["people"] or count, "images": count}
+    nobody, tested = {"people": 0, "images": 0}, {"people": facts["people"] or count, "images": count}
     facts["split"] = {"parts": {"background": nobody, "attacker": nobody, "probe": tested}}
-    results = Results(
-        "FICGAN: tables and figures of the paper", sets={name: {**facts, "size": config.size, "context": 1.0}}
-    )
+    facts |= {"size": config.size, "context": 1.0}
+    results = Results("FICGAN: tables and figures of the paper", sets={name: facts})
     for (setting, made), measured in zip(settings.items(), found, strict=True):
         results.methods[setting.label] = described(made)
-        results.trials += [
-            Trial(name, setting.label, SAME_PHOTO, judge, figures=some) for judge, some in measured.judges.items()
-        ]
+        for judge, some in measured.judges.items():
+            results.trials.append(Trial(name, setting.label, SAME_PHOTO, judge, figures=some))
         results.utilities.append(Utility(name, setting.label, measured.figures))
     values = {"name": name, "images": count, "missed": missed, "all": missed + count}
     holds = {"few": count < FEW, "missed": missed > 0, "same": True, "crops": True}
@@ -270,9 +255,8 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
             for layer, measured in run.by_layer(code).items()
             if layer in chosen
         ]
-    titles = {"mse": "MSE", "lpips": "LPIPS"}
     scores = {key: value for key, value in scores_of(run.reconstruction).items() if key.startswith("ID")}
-    rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, titles), **scores}]
+    rebuilt = [{"method": "FICGAN", **_numbers(run.reconstruction, {"mse": "MSE", "lpips": "LPIPS"}), **scores}]
     main = {setting: measured for setting, measured in run.found.items() if setting.model == "FICGAN"}
     layers = [{"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in main.items()]
     tables = [
@@ -309,10 +293,10 @@ def _controllable(run: FicganRun, chosen: Sequence[int]) -> list[Row]:
 
 def _beside(rows: list[Row], printed: Printed) -> list[Row]:
     """Our rows, then the printed ones."""
-    theirs = [
-        {"from": printed.paper, **{"attributes, paper" if key == "attributes" else key: row[key] for key in row}}
-        for row in printed.rows
-    ]
+    theirs = []
+    for row in printed.rows:
+        titled = {"attributes, paper" if key == "attributes" else key: row[key] for key in row}
+        theirs.append({"from": printed.paper, **titled})
     return _pruned([*({"from": "here", **row} for row in rows), *theirs])
 
 
@@ -354,12 +338,11 @@ def draw_figure_4(run: FicganRun, folder: Path) -> list[Path]:
     def draw(canvas: Any) -> None:
         every = canvas.subplots(1, 3 if known else 1, squeeze=False)[0]
         for number, (judge, figures) in enumerate(run.strangers.judges.items()):
+            colour = f"C{number}"
             for code, style, title in _CODES:
                 points = {i: measured.judges[judge][0] for i, measured in run.by_layer(code).items()}
-                shade(every[0], points, style, f"{title} ({judge})", f"C{number}")
-            every[0].axhline(
-                figures[0].value, color=f"C{number}", linewidth=1, linestyle=":", label=f"strangers ({judge})"
-            )
+                shade(every[0], points, style, f"{title} ({judge})", colour)
+            every[0].axhline(figures[0].value, color=colour, linewidth=1, ls=":", label=f"strangers ({judge})")
         every[0].set(ylabel="ID similarity of source and output", title="(a)")
         if known:
             _attributes(run, *every[1:])
@@ -395,7 +378,7 @@ ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class SheetOptions:
-    """What the sheets of one call have in common."""
+    """What a sheet is drawn with."""
 
     exemplars: tuple[Path, ...] = ()  # Photos of the people whose codes are w_t; none: the next of the photos
     attributes: tuple[str, ...] = ()  # Groups of the bank, as `--attributes` of `ficgan-deid` takes them

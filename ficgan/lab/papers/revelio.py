@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -166,11 +167,8 @@ def _rounds(people: NDArray[np.int64], of: Rows, total: int, rng: np.random.Gene
     stacks = [list(rng.permutation(np.flatnonzero(people == person))) for person in of]
     if keep_half:
         stacks = [stack[: max(1, len(stack) // 2)] for stack in stacks]
-    drawn: list[int] = []
-    while len(drawn) < total and any(stacks):
-        for stack in stacks:
-            if stack and len(drawn) < total:
-                drawn.append(int(stack.pop()))
+    rounds = zip_longest(*(reversed(stack) for stack in stacks))
+    drawn = [row for some in rounds for row in some if row is not None][:total]
     return np.array(sorted(drawn), np.int64)
 
 
@@ -279,13 +277,12 @@ def base(study: RevelioStudy) -> PartOutcome:
 
 
 def _controls(study: RevelioStudy, level: str) -> list[Trial]:
-    bench, world = study.bench, study.world
-    clear = study.bench.clear(world.closed)
+    bench, world, clear = study.bench, study.world, study.bench.clear(study.world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
-    share, note = float(np.mean(enrolled[:, None] == people)), "any photo of the reference"
-    chance = Figure("chance", share, n=len(people), unit="images", note=note)
+    share = float(np.mean(enrolled[:, None] == people))
+    chance = Figure("chance", share, n=len(people), unit="images", note="any photo of the reference")
     blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
-    mean = sum(study.bench.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
+    mean = sum(bench.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
     pictures = (clear.images, np.broadcast_to(np.rint(mean).astype(np.uint8), clear.images.shape).copy())
     out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative"), pictures, strict=True):
@@ -298,7 +295,7 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
         ira = replace(chance, metric="IRA")
         out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
         for name, photos in zip(APART, (same, other), strict=True):
-            idd = distance(bench, reader, study.bench.clear(np.array(photos, np.int64)), world.closed)
+            idd = distance(bench, reader, bench.clear(np.array(photos, np.int64)), world.closed)
             out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
     return out
 
@@ -578,5 +575,6 @@ def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -
 
 
 # Part → what runs it.
-_RUN = (base, retrieval, fine_tuning, kernel, sweep, defences, ood)
-MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = dict(zip(get_args(Part), _RUN, strict=True))
+MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = dict(
+    zip(get_args(Part), (base, retrieval, fine_tuning, kernel, sweep, defences, ood), strict=True)
+)

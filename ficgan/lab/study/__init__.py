@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ficgan.lab.report.tables import filled
 from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
 from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
-from ficgan.lab.study.scenes import Scenes, StudyConfig, Variant
+from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant
 from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, spread
 from ficgan.lab.study.transfer import Transfer
 
@@ -95,18 +95,12 @@ def _transferred(
     begun: Sequence[tuple[str, str, str, int]], cells: Sequence[Cell], run: Run, here: tuple[str, Path]
 ) -> dict[str, list[Row]]:
     """By task, a row for each network, pretraining and metric."""
-    place = {(cell.network, cell.variant, cell.seed): cell.path for cell in cells}
-    made = run.results(
-        [
-            Task(
-                f"{network} for {name}, begun {pretrained}, seed {seed}",
-                None,
-                _tune,
-                (*here, name, network, seed, place.get((network, pretrained, seed))),
-            )
-            for name, network, pretrained, seed in begun
-        ]
-    )
+    place, tasks = {(cell.network, cell.variant, cell.seed): cell.path for cell in cells}, []
+    for name, network, pretrained, seed in begun:
+        title = f"{network} for {name}, begun {pretrained}, seed {seed}"
+        weights = place.get((network, pretrained, seed))
+        tasks.append(Task(title, None, _tune, (*here, name, network, seed, weights)))
+    made = run.results(tasks)
     run.check()
     values: dict[tuple[str, str, str, str], list[float]] = {}
     for (name, network, pretrained, _), figures in zip(begun, made, strict=True):
@@ -175,7 +169,6 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
 # -- tables, figures and the page --------------------------------------------------------------------------------------
 
 _NAMES = {"top1": "Top-1 accuracy", "top5": "Top-5 accuracy", "ap": "Average precision"}
-_BEGUN = ("none", "original", "blurred", "overlaid")
 # Where the paper has a downstream task.
 _PLACES = {"cifar10": " (Table 5)", "sun": " (Table 6)", "celeba": " (Table 7)", "voc": " (section 5)"}
 # Sides of the tables of networks, trained on and evaluated on, the first one without obfuscation.
@@ -314,7 +307,7 @@ def _tuned(name: str, found: list[Row]) -> Iterable[Row]:
     for one in found:
         rows.setdefault((one["network"], one["metric"]), {})[one["pretrained"]] = per_cent(one)
     for (network, metric), values in rows.items():
-        here = {f"begun {begun}": values.get(begun, "–") for begun in _BEGUN}
+        here = {f"begun {begun}": values.get(begun, "–") for begun in get_args(Begun)}
         yield {"network": network, "metric": metric, **here, "paper": _printed(printed.get(metric, {}).get(network))}
 
 

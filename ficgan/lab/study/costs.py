@@ -20,7 +20,6 @@ from ficgan.lab.study.training import (
     Evaluation,
     Row,
     Study,
-    cell_weights,
     load_weights,
     make_network,
     spread,
@@ -209,7 +208,7 @@ def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Ga
 def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
     config, scenes = study.config, study.judged
     network = make_network(cell.network, len(scenes.classes), seed=0)
-    load_weights(network, cell_weights(cell.path), where=str(cell.path))
+    load_weights(network, cell.path)
     seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
     labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
     heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)

@@ -22,6 +22,7 @@ from ficgan.lab.annotation import ImageRecord, ImageRecords, box_rows, have_area
 # `overlaid` and `mean` are the same picture (average colour of ImageNet); the paper's tables use both words.
 Variant = Literal["original", "blurred", "overlaid", "red", "green", "blue", "mean"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
+Begun = Literal["none", "original", "blurred", "overlaid"]  # From which weights a downstream task begins
 # Networks whose learning rate starts at .01 (section 4); all others start at .1.
 _SLOW = ("alexnet", "squeezenet", "vgg")
 _PAGE = "docs/papers.md"
@@ -61,12 +62,7 @@ class TransferConfig(StudyTask):
     size: int = Field(600, ge=32)
     anchors: tuple[int, int, int, int, int] = (32, 64, 128, 256, 512)
     proposals: int = Field(1000, ge=1)
-    pretrained: tuple[Literal["none", "original", "blurred", "overlaid"], ...] = (
-        "none",
-        "original",
-        "blurred",
-        "overlaid",
-    )
+    pretrained: tuple[Begun, ...] = get_args(Begun)
 
 
 class StudyConfig(StudyTask):
@@ -132,9 +128,7 @@ class StudyConfig(StudyTask):
             return self.weights
         path = self.weights / f"{network}.safetensors"
         if not path.is_file():
-            raise InputError(
-                f"{self.weights} has no {path.name}; write the network's state there, or name other networks"
-            )
+            raise InputError(f"{self.weights} has no {path.name}; write the network's state there")
         return path
 
     @classmethod

@@ -33,7 +33,7 @@ from ficgan.lab.study.scenes import (
     open_scenes,
     random_view,
 )
-from ficgan.models import load_tensors, save_tensors
+from ficgan.models import save_tensors
 
 NARROW = "narrow-resnet"
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -65,27 +65,24 @@ def make_network(name: str, classes: int, *, seed: int) -> nn.Module:
         return network
 
 
-def load_weights(network: nn.Module, tensors: dict[str, Tensor], *, where: str, head: bool = True) -> None:
-    """Put weights into a network, but for a head of another size; `head`: into its last layer, too."""
+def load_weights(network: nn.Module, path: Path, *, head: bool = True) -> None:
+    """Put a file's weights into a network, but for a head of another size; `head`: into its last layer, too."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"weights {path} cannot be read ({error}); give a network's state as .safetensors") from error
     own = network.state_dict()
     kinds = (nn.Linear, nn.Conv2d)
     layers = [[name for name, module in network.named_modules() if isinstance(module, kind)] for kind in kinds]
     last = {f"{(layers[0] or layers[1])[-1]}.{part}" for part in ("weight", "bias")}
     other = [key for key in own if key not in tensors or tensors[key].shape != own[key].shape]
     if wrong := [key for key in other if key not in last]:
-        raise InputError(f"the weights of {where} are of another network: {wrong[0]} does not fit")
+        raise InputError(f"the weights of {path} are of another network: {wrong[0]} does not fit")
     left_out = {*other, *(set() if head else last)}
     network.load_state_dict({key: own[key] if key in left_out else tensors[key] for key in own})
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(str(path))
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"weights {path} cannot be read ({error}); give a network's state as .safetensors") from error
 
 
 def _narrow(classes: int) -> nn.Module:
@@ -158,33 +155,27 @@ class ViewBatches(Batches):
 
     def epoch(self, number: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = generator(self.seed, "order", number).permutation(len(self.pictures))
-        chunks = _chunks(order, self.batch)[first : self.steps]
+        chunks = np.split(order, range(self.batch, len(order), self.batch))[first : self.steps]
 
         def view(picture: Image, row: int) -> Image:
             drawn = generator(self.seed, "crop", number, row)
             return random_view(picture, self.config.crop, drawn, self.config.min_scale)
 
-        views = _views(self.pictures, view, chunks, _workers(self.config, self.device))
-        for rows, images in zip(chunks, views, strict=True):
-            yield to_input(images.to(self.device)), torch.from_numpy(self.targets[rows]).to(self.device)
+        for rows, images in zip(chunks, _views(self.pictures, view, chunks, self.config, self.device), strict=True):
+            yield to_input(images), torch.from_numpy(self.targets[rows]).to(self.device)
 
 
 def outputs(
     network: nn.Module, pictures: Pictures, config: StudyConfig, *, batch: int, device: str
 ) -> NDArray[np.float32]:
     """The network's outputs for the central crops: [N,C] float32, before softmax."""
-    chunks = _chunks(np.arange(len(pictures)), batch)
-    workers = _workers(config, device)
-    views = _views(pictures, lambda one, _: central_view(one, config.crop, config.resize), chunks, workers)
+    chunks = np.split(np.arange(len(pictures)), range(batch, len(pictures), batch))
+    views = _views(pictures, lambda one, _: central_view(one, config.crop, config.resize), chunks, config, device)
     with torch.inference_mode():
-        found = torch.cat([network.eval()(to_input(images.to(device))).float().cpu() for images in views]).numpy()
+        found = torch.cat([network.eval()(to_input(images)).float().cpu() for images in views]).numpy()
     if not np.isfinite(found).all():
         raise InputError("a network's output is not finite; its training has diverged, or its weights are damaged")
     return found
-
-
-def _workers(config: StudyConfig, device: str) -> int:
-    return config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
 
 
 def to_input(images: Tensor) -> Tensor:
@@ -194,23 +185,25 @@ def to_input(images: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def _chunks(order: NDArray[np.int64], batch: int) -> list[list[int]]:
-    return [order[begin : begin + batch].tolist() for begin in range(0, len(order), batch)]
-
-
 def _views(
-    pictures: Pictures, view: Callable[[Image, int], Image], chunks: list[list[int]], workers: int
+    pictures: Pictures,
+    view: Callable[[Image, int], Image],
+    chunks: list[NDArray[np.int64]],
+    config: StudyConfig,
+    device: str,
 ) -> Iterator[Tensor]:
+    workers = config.workers if config.workers is not None else cpus() if device.startswith("cuda") else 0
     loader: Any = torch.utils.data.DataLoader(
         chunks,  # type: ignore[arg-type]
         batch_size=None,
-        collate_fn=lambda rows: torch.from_numpy(np.stack([view(pictures[row], row) for row in rows])),
+        collate_fn=lambda rows: torch.from_numpy(np.stack([view(pictures[row], row) for row in map(int, rows)])),
         num_workers=workers,
         # Forked, so that pictures already in memory are shared and nothing need be sent.
         multiprocessing_context="fork" if workers else None,
         generator=torch.Generator().manual_seed(0),  # else it would draw from the network's own
     )
-    yield from loader
+    for images in loader:
+        yield images.to(device)
 
 
 # -- what a trained network is worth -----------------------------------------------------------------------------------
@@ -264,9 +257,8 @@ class Cell(NamedTuple):
 
 
 # Settings that change nothing, that can be added to, or that are in the fingerprints of the images.
-_FREE = {"device", "workers", "cache_gb", "transfer", "train_on", "evaluate_on", "seeds", "networks"}
+_FREE = {"device", "workers", "cache_gb", "transfer", "train_on", "evaluate_on", "seeds", "networks", "weights"}
 _FREE |= {"images", "annotations", "objects", "train_split", "eval_split", "supercategories", "hierarchy", "pictures"}
-_FREE |= {"weights"}
 
 
 class Study:
@@ -300,11 +292,10 @@ class Study:
 
         def judge(wanted: Variant) -> Any:
             model = make_network(network, classes, seed=0)
-            load_weights(model, cell_weights(path), where=str(path))
+            load_weights(model, path)
             where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
-            return evaluation(
-                outputs(model.to(self.device), self.pictures[wanted], self.config, **where), self.judged.labels
-            )
+            logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
+            return evaluation(logits, self.judged.labels)
 
         evaluations = {}
         for wanted in self.config.evaluate_on:
@@ -316,14 +307,10 @@ class Study:
         config, pictures = self.config, self._train[variant]
         model = make_network(network, len(self.train.classes), seed=seed)
         if (path := config.weights_of(network)) is not None:
-            load_weights(model, _read_weights(path), where=str(path))
+            load_weights(model, path)
         pictures.fill()
         batches = ViewBatches(pictures, self.train.labels, config, batch=config.batch, seed=seed, device=self.device)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
         more: dict[str, Any] = {"dtype": resolve_precision(config.precision, self.device), "state": state, "say": say}
         fit(model.to(self.device), batches, loss, config, config.learning_rate(network), seed=seed, **more)
         return model
-
-
-def cell_weights(path: Path) -> dict[str, Tensor]:
-    return load_tensors(path, kind=CELL)[0]

@@ -37,7 +37,6 @@ from ficgan.lab.study.training import (
     STATE,
     ViewBatches,
     average_precisions,
-    cell_weights,
     fit,
     hits,
     load_weights,
@@ -90,7 +89,7 @@ class Transfer:
         def make(state: Path) -> Figures:
             model = make_network(network, self.outputs, seed=seed)
             if weights is not None:
-                load_weights(model, cell_weights(weights), where=str(weights), head=False)
+                load_weights(model, weights, head=False)
             dtype = resolve_precision(self.study.precision, self.device)
             train = partial(fit, task=self.task, lr=rate, seed=seed, dtype=dtype, state=state, say=say)
             how = self._detect if self.task.kind == "detection" else self._classify

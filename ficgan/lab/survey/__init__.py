@@ -20,6 +20,7 @@ from pydantic import StringConstraints, TypeAdapter
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import FaceDetector
+from ficgan.images.read import read_image
 from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, known, prepared_set
@@ -171,12 +172,12 @@ def make_survey(
     background, attacker = min(_BACKGROUND, total // 8), min(_ATTACKER, total // 4)
     sizes = {"background": background, "attacker": attacker, "test": total - background - attacker}
     parts = divide(prepared, source.split.model_copy(update=sizes))
-    sides = people, parts.gallery, parts.probe, prepared.groups.get("gender")
+    pools = pools_of(people, parts.gallery, parts.probe, prepared.groups.get("gender"), seed)
     if kind == LIKERT:
-        rated, checks, notes = draw_rated(pools_of(*sides, seed), photos)
+        rated, checks, notes = draw_rated(pools, photos)
         references = changing = np.array(rated, np.int64)
     else:
-        drawn, notes = draw(*sides, conditions=len(conditions), pairs=pairs, seed=seed)
+        drawn, notes = draw(pools, conditions=len(conditions), pairs=pairs)
         asked = [pair for pair in drawn if pair.condition >= 0]
         references, changing = np.array([[pair.reference, pair.shown] for pair in asked], np.int64).T
     used = dataclasses.replace(parts, gallery=np.sort(references), probe=np.sort(changing))
@@ -353,20 +354,11 @@ Judgements = Mapping[str, Mapping[str, bool]]  # As of `judge`
 
 def judge(key: SurveyKey, images: Path, readers: Sequence[Reader]) -> dict[str, dict[str, bool]]:
     """Name of each recogniser → id of each item → whether it is right about its two pictures in the folder `images`."""
-    from PIL import Image
-
     if key.kind == LIKERT:
         raise UsageError("recognisers do not rate pictures; leave out --judge")
     items = [item for item in key.items if item.condition]
     tokens = sorted({token for item in items for token in item.pictures})
-    pixels = []
-    for token in tokens:
-        path = images / f"{token}.png"
-        try:
-            with Image.open(path) as image:
-                pixels.append(np.asarray(image.convert("RGB")))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error}); keep the survey's folder whole") from error
+    pixels = [read_image(images / f"{token}.png").rgb for token in tokens]
     marks = np.array([key.pictures[token].landmarks for token in tokens], np.float32)
     faces = Faces(np.stack(pixels), tuple(tokens), marks)
     left, right = (np.array([tokens.index(item.pictures[side]) for item in items]) for side in (0, 1))

@@ -17,6 +17,7 @@ from ficgan.lab.results import Figure
 
 # Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
 CHECKS = 2
+Pools = dict[str, list[tuple[int, int]]]  # By gender, rows of a clear and of a changed photo of each person
 
 
 class SurveyPair(NamedTuple):
@@ -28,36 +29,15 @@ class SurveyPair(NamedTuple):
     same: bool
 
 
-def draw(
-    people: NDArray[np.int64],
-    references: NDArray[np.int64],
-    shown: NDArray[np.int64],
-    genders: Sequence[str] | None,
-    *,
-    conditions: int,
-    pairs: int,
-    seed: int,
-) -> tuple[list[SurveyPair], list[str]]:
-    """Pairs of each condition and attention checks, nobody in two of them, and sentences on what is not balanced.
-
-    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
-    stay clear, `shown` of photos that conditions change.
-    """
-    pools, notes = pools_of(people, references, shown, genders, seed), []
-    if len(pools) == 1:
-        notes.append(
-            "The set does not say who is a woman and who a man: strangers are not matched on gender, and attention "
-            "checks are identical photos only, so who always says yes passes them."
-        )
+def draw(pools: Pools, *, conditions: int, pairs: int) -> tuple[list[SurveyPair], list[str]]:
+    """Pairs of each condition and attention checks, nobody in two of them, and sentences on what is not balanced."""
+    note = "The set knows no gender: strangers are not matched on it, and who always says yes passes attention checks."
     if pairs < 2 or pairs % (2 * len(pools)):
         raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
     each = conditions * pairs // 2 // len(pools)
-    for gender, pool in pools.items():
-        if len(pool) < 3 * each + CHECKS:
-            raise InputError(
-                f"the survey needs {3 * each + CHECKS} people {gender and f'of gender {gender!r} '}with photos on both "
-                f"sides, and there are {len(pool)}; give more faces, or ask for fewer pairs or conditions"
-            )
+    needed = 3 * each + CHECKS
+    if (least := min(map(len, pools.values()))) < needed:
+        raise InputError(f"of {needed} people of each gender with photos on both sides there are {least}; give more")
     drawn = []
     for number in range(CHECKS):
         chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
@@ -67,7 +47,7 @@ def draw(
         for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
             for place, (first, second) in enumerate(couples):
                 drawn.append(SurveyPair(place % conditions, first[0], second[1], first is second))
-    return drawn, notes
+    return drawn, [note] if len(pools) == 1 else []
 
 
 def pools_of(
@@ -76,8 +56,12 @@ def pools_of(
     shown: NDArray[np.int64],
     genders: Sequence[str] | None,
     seed: int,
-) -> dict[str, list[tuple[int, int]]]:
-    """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown."""
+) -> Pools:
+    """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown.
+
+    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
+    stay clear, `shown` of photos that conditions change.
+    """
     rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
     for side, photos in zip(rows, (references, shown), strict=True):
         for row in sorted(photos.tolist()):
@@ -94,19 +78,17 @@ def pools_of(
     return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
 
 
-def draw_rated(pools: dict[str, list[tuple[int, int]]], photos: int) -> tuple[list[int], list[int], list[str]]:
+def draw_rated(pools: Pools, photos: int) -> tuple[list[int], list[int], list[str]]:
     """Rows of the photos that are rated, half of them of each gender, and of those of the attention checks; notes."""
-    notes = ["The set does not say who is a woman and who a man: photos are not balanced by gender."]
+    note = "The set knows no gender: photos are not balanced by it."
     each = photos // len(pools)
     if photos % len(pools):
         raise UsageError(f"{photos} photos cannot be half of each gender; give an even number")
     if (least := min(map(len, pools.values()))) < each + CHECKS:
-        raise InputError(
-            f"the survey needs {each + CHECKS} people of each gender, and there are {least}; give more faces"
-        )
+        raise InputError(f"of {each + CHECKS} people of each gender there are {least}; give more faces")
     rows = [[shown for _, shown in pool] for pool in pools.values()]
     rated = [row for some in rows for row in some[:each]]
-    return rated, [row for some in rows for row in some[each:]][:CHECKS], notes if len(pools) == 1 else []
+    return rated, [row for some in rows for row in some[each:]][:CHECKS], [note] if len(pools) == 1 else []
 
 
 # -- figures of the answers --------------------------------------------------------------------------------------------
