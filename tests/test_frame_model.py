@@ -19,7 +19,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
 from ficgan.faces import Face, get_detector
-from ficgan.faces.mesh import FACE_OVAL
+from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW
 from ficgan.files import file_digest
 from ficgan.frame import HI, LIDS, LO
 from ficgan.frame.file import FrameConfig, FrameNetwork, load_appearance, save_appearance
@@ -374,16 +374,19 @@ def test_a_draw_is_taken_that_the_gate_sees_apart_from_the_source(model: FrameMo
 def test_light_and_shade_of_a_lender_are_drawn_in_the_light_of_the_source(
     model: FrameModel, photo: Image, face: Face
 ) -> None:
-    """A face that is its own lender stays as it is; of a spot of another's .45 are drawn, by the contrast."""
+    """Its own lender changes nothing; of another's spot .45 are drawn, by the contrast, and a brow wholly."""
     appearance, reading = model.model, model.see([(photo, face)])[0]
     moment, texture = reading.place.moment, np.full((appearance.size, appearance.size, 3), 0.5, np.float32)
     own = middle_of(texture.reshape(-1, 3)[appearance.pixels], appearance, moment)
     np.testing.assert_allclose(with_middle(texture, own, appearance, moment), texture, atol=1e-6)
     y, x = np.mgrid[: appearance.size, : appearance.size]
-    spot = np.exp(-(np.square(x - 40) + np.square(y - 70)) / 18).astype(np.float32)
-    change = luminance(with_middle(texture, own + 0.1 * spot, appearance, moment)) - 0.5
     contrast = float(np.exp((moment.light * appearance.light_sd + appearance.light_mean)[0, 3]))
-    np.testing.assert_allclose(change, 0.045 * contrast * spot, atol=0.002 * contrast)
+    brow = np.rint((appearance.shape.front[LEFT_BROW].mean(0) - LO) / appearance.warp.step)
+    for at, size, share in (((40, 70), 3.0, 0.45), (brow, 1.0, 1.0)):
+        spot = np.exp(-np.square([x - at[0], y - at[1]]).sum(0) / (2 * size**2)).astype(np.float32)
+        change = luminance(with_middle(texture, own + 0.1 * spot, appearance, moment)) - 0.5
+        calm = change.ravel()[appearance.pixels] / np.maximum(appearance.calm[:, 0], 0.1)
+        np.testing.assert_allclose(calm, 0.1 * share * contrast * spot.ravel()[appearance.pixels], atol=0.01 * contrast)
 
 
 def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(
@@ -600,13 +603,11 @@ def test_of_plain_skin_the_network_draws_nothing_fine(model: FrameModel, photo: 
 
 
 def test_brows_are_of_hairs_and_bare_skin_is_not(model: FrameModel) -> None:
-    side, renderer = 2 * model.model.size, model.renderer
+    side, on_brows = 2 * model.model.size, model.model.fine_places.on_brows
     skin = np.full((side, side, 3), (0.6, 0.45, 0.35), np.float32)
-    np.testing.assert_allclose(renderer._with_hairs(skin, 0.03), skin, atol=1e-3)
-    brows = renderer._hairs[1][..., None]
-    dark = skin * (1 - 0.6 * brows)
-    change = np.abs(renderer._with_hairs(dark, 0.03) - dark).mean(2)
-    assert change[brows[..., 0] > 0.9].mean() > 0.01 > 1e-6 > change[brows[..., 0] < 1e-3].max()
+    np.testing.assert_allclose(model.renderer._hairs_of(skin, 0.03), 0, atol=1e-3)
+    hairs = np.abs(model.renderer._hairs_of(skin * (1 - 0.6 * on_brows[..., None]), 0.03))
+    assert hairs[on_brows > 0.9].mean() > 0.01 > 1e-6 > hairs[on_brows == 0].max()
 
 
 def test_spots_and_pores_are_bounded(model: FrameModel, photo: Image, face: Face) -> None:

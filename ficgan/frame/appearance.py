@@ -345,8 +345,7 @@ class AppearanceModel(FrameParts):
     def brows(self) -> tuple[Floats, Floats]:
         """`_hairs` of brows beside the forehead above them, which their surroundings go with."""
         brows = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=0.7).ravel()[self.pixels]
-        around = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=3.0).ravel()[self.pixels]
-        return self._hairs(brows, self.close_to(_ABOVE_BROWS, 3.0), np.minimum(2 * around, 1))
+        return self._hairs(brows, self.close_to(_ABOVE_BROWS, 3.0), self.on_brows.ravel()[self.pixels])
 
     def _hairs(self, place: Floats, beside: Floats, around: Floats) -> tuple[Floats, Floats]:
         """Float32 [3P], reads of `unpredicted` how light a place [P] is beside another, as hairs are dark.

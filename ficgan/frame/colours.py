@@ -33,8 +33,8 @@ _LIGHT, _COLOUR, _NEAR_BORDER, _INWARDS = 0.15, 0.08, 0.05, 0.04
 _ODD_LIGHT, _ODD, _FOREIGN, _MOST_CAST = 0.8, 0.2, 0.12, 0.7
 # How often light is separated from what is not; what holds its surface where little is known, of the weight.
 _PASSES, _STIFF = 3, 0.01
-# Added to colours before their logarithm is taken; blurs of skin, and of lips, pixels.
-LOG_BLACK, _LOW, _SOFT = np.float32(0.03), 2.0, 0.7
+# Added to colours before their logarithm is taken; blur of lips, pixels.
+LOG_BLACK, _SOFT = np.float32(0.03), 0.7
 # How far lips follow; most that their colour changes; most light of theirs beside skin, logarithms.
 _FOLLOWS, _MOST_OF_LIPS, _LIGHTEST_LIPS = 0.8, 0.5, 0.1
 # Blur of what lies around nostrils, pixels; most that they are made darker; how much of it each colour takes.
@@ -210,6 +210,18 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     return out
 
 
+def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
+    """A texture with the colours of the skin nearby, `where` [R,R]: brows of many people's mean are grey or red.
+
+    Args:
+        skin: flat indices of what is skin.
+    """
+    bare = np.maximum(np.exp(_skin_logs(texture, skin)) - LOG_BLACK, LOG_BLACK)
+    tinted = bare * (luminance(texture) / luminance(bare))[..., None]
+    out: Floats = texture + where[..., None] * (tinted - texture)
+    return out
+
+
 def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
     """A change [R,R,3] of a texture that makes nothing lighter than the skin beside what is changed."""
     light, logs = change @ LUMA, np.log(np.maximum(texture, 0) + LOG_BLACK)
@@ -228,7 +240,7 @@ def _skin_logs(texture: Floats, skin: Indices) -> Floats:
     """Logarithms of skin's smooth colours [R,R,3], carried on where there is none."""
     weight = np.zeros(texture.shape[:2], np.float32)
     weight.ravel()[skin] = 1
-    return carried(np.log(np.maximum(texture, 0) + LOG_BLACK), weight, _LOW)
+    return carried(np.log(np.maximum(texture, 0) + LOG_BLACK), weight, _COLOUR * len(texture))
 
 
 def lifted(texture: Floats, skin: Floats) -> Floats:
@@ -399,9 +411,9 @@ def fit_bias(
     return np.clip(np.rint(steps), -127, 127).astype(np.int8)
 
 
-def without_bias(texture: Floats, bias: NDArray[np.int8], kind: Floats, pixels: Any, share: float = 1.0) -> Floats:
-    """A texture [R,R,3] in [0,1] without the bias of its kind [9]; `share` is how much of it is new."""
-    change = np.tensordot(bias_terms(kind[None])[0], bias.astype(np.float32), 1) * np.float32(-share / BIAS_UNIT)
+def without_bias(texture: Floats, bias: NDArray[np.int8], kind: Floats, pixels: Any) -> Floats:
+    """A texture [R,R,3] in [0,1] without the bias of its kind [9]."""
+    change = np.tensordot(bias_terms(kind[None])[0], bias.astype(np.float32), 1) * np.float32(-1 / BIAS_UNIT)
     out = texture.copy()
     flat = out.reshape(-1, 3)
     gains = np.exp(change @ np.linalg.inv(PLANES)).astype(np.float32)

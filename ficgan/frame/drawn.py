@@ -24,13 +24,14 @@ Array = NDArray[Any]
 TEETH_UNIT = 200
 
 
-# Eyes: radius of the iris at ages (the mean of 13,445 FairFace crops; of children of crisp training faces), how far the
-# irises are outside of the middle of the eyes when they look ahead, and the farthest that they are moved; in widths of
-# the eye.
-_AGES, _RADII, _AHEAD, _MOST = (1, 10), (0.265, 0.217), 0.04, 0.2
+# Eyes: radius of the iris at ages, how far the irises are outside of the middle of the eyes when they look ahead, and
+# the farthest that they are moved; in widths of the eye. Of 250 portraits, and of children of crisp training faces.
+_AGES, _RADII, _AHEAD, _MOST = (1, 10), (0.265, 0.22), 0.07, 0.2
 # Luminance of the white: at lids of luminance 1; its power of theirs, as the white is no darker in people with dark
 # skin, but in shadow; least and most, of theirs. Share of their colour that it has. Of 568 crisp training faces.
 _WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.5
+# Colour of the flesh in the corner at the nose, of the white.
+_FLESH = np.array([0.92, 0.78, 0.74])
 # How much darker the rim of an iris is than its middle.
 _RIM = 0.45
 # Colours of irises, of the white: dark brown, brown, hazel, green, blue, grey.
@@ -58,7 +59,7 @@ _FREQUENT = np.array(
     ]
 )
 # The pupil: luminance, of the iris, and radius, of the iris's.
-_PUPIL, _PUPIL_RADIUS = 0.42, 0.3
+_PUPIL, _PUPIL_RADIUS = 0.5, 0.3
 # How much darker an eye is at the lids, to which depth, and how much more so below the upper one.
 _SHADOW, _SHADOW_DEPTH, _UPPER = 0.3, 0.1, 0.9
 # How much brighter the lower side of the ball is, and how much more so that of the iris.
@@ -143,10 +144,10 @@ def with_eyes(
         white = level * (1 + _TINGED * (lids / light - 1))
         dx = ((place - ahead) @ eye.across - gaze[0] * eye.width) / width
         dy = ((place - ahead) @ eye.down - gaze[1] * eye.width) / height
-        corner = np.abs((place - eye.middle) @ eye.across) / eye.width * 2
+        outwards = side * ((place - eye.middle) @ eye.across) / eye.width * 2
         shadow = _SHADOW * (1 - _smooth(depth, 0, _SHADOW_DEPTH)) * (1 - _UPPER * np.clip(dy, -1, 1))
         shaded = 1 - shadow
-        shadow += 0.18 * _smooth(corner, 0.5, 1)
+        shadow += 0.18 * _smooth(np.abs(outwards), 0.5, 1)
         pixel = float(step.mean()) / width
         rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
@@ -154,6 +155,7 @@ def with_eyes(
         fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         white = white * (1 + _DOWNWARDS * np.clip(dy, -1, 1))[..., None]
+        white *= 1 - (1 - _FLESH) * _smooth(-outwards, 0.65, 0.9)[..., None]
         new = white * (1 - shadow)[..., None]
         new += disc * (iris * white * (fibres * shaded)[..., None] - new)
         apart = np.square(dx - _GLINT_AT[0] * math.tanh(2 * slope)) + np.square(dy - _GLINT_AT[1])

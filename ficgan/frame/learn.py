@@ -201,8 +201,9 @@ def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
 # Faces that lend; share of those that may, by how ordinary it is; share of a face that may be unlike the
 # model: wrinkles are, as are glasses.
 LENDERS, _ODDEST, _UNLIKE = 128, 0.9, 3 * COVERED
-# Deviations of other lenders' light and shade beyond which one's is a scar or a shadow; blur of them, pixels.
-_MOST_ODD, _AROUND = 1.5, 2.0
+# Deviations of other lenders' light and shade beyond which one's is a scar or a shadow; how many more of brows, which
+# differ; blur of them, pixels.
+_MOST_ODD, _OF_BROWS, _AROUND = 1.5, 2.0, 2.0
 # Most turn of a face that lends anything, radians.
 _FRONTAL = 0.3
 # Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent.
@@ -274,6 +275,7 @@ def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
     spread = np.zeros((model.size, model.size), np.float32)
     spread.ravel()[model.pixels] = np.median(np.abs(middles - usual), axis=0) / 0.6745
     most = np.float32(_MOST_ODD) * blurred(spread, _AROUND).ravel()[model.pixels] + np.float32(1 / MIDDLE_UNIT)
+    most *= 1 + np.float32(_OF_BROWS) * model.on_brows.ravel()[model.pixels]
     out: Floats = usual + most * np.tanh((middles - usual) / most)
     return out
 

@@ -39,7 +39,8 @@ def middle_of(pixels: Floats, model: AppearanceModel, moment: Moment) -> Floats:
 def _middle(pixels: Floats, model: AppearanceModel) -> Floats:
     whole = np.zeros((model.size, model.size), np.float32)
     whole.ravel()[model.pixels] = luminance(pixels)
-    wide = carried(whole[..., None], model.well_inside, _MIDDLE * model.size)[..., 0]
+    beside = model.well_inside * (1 - model.on_brows)
+    wide = carried(whole[..., None], beside, _MIDDLE * model.size)[..., 0]
     out: Floats = model.lendable * (whole - wide)
     return out
 
@@ -54,9 +55,10 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
     """
     own = middle_of(texture.reshape(-1, 3)[model.pixels], model, moment)
     around = np.maximum(blurred(luminance(texture), _AROUND_MIDDLE), np.float32(_NEARLY_BLACK))
+    share = np.float32(_LENT) + np.float32(1 - _LENT) * model.on_brows  # two half brows look like a ghost
     change = np.zeros_like(own)
     change.ravel()[model.pixels] = (
-        np.float32(_LENT) * model.contrast(moment) * model.calm[:, 0] * (lent - own).ravel()[model.pixels]
+        model.contrast(moment) * model.calm[:, 0] * (share * (lent - own)).ravel()[model.pixels]
     )
     return shaded(texture, np.divide(change, around, dtype=np.float32))
 
@@ -107,6 +109,8 @@ def _nearest(model: AppearanceModel, kind: Floats) -> NDArray[np.int64]:
 
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
+# The same of the blur that a frame's pixels are.
+_OF_FRAME = 1.2
 # Blur along a forehead that leaves its wrinkles; the deepest of the young and of the old, and the most of what lies
 # beside them, of the strength of the skin's detail.
 _ACROSS, _WRINKLES, _BESIDE = 6.0, (1.5, 9.5), 0.8
@@ -211,6 +215,8 @@ def lent_detail(
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
     fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
     added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
+    # The brows are the lender's own already: twice the same edge is a rim of light.
+    added -= places.on_brows * np.asarray(cv2.GaussianBlur(added, (0, 0), _OF_FRAME))
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)
     limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)
@@ -224,7 +230,7 @@ def lent_detail(
     gain *= np.float32(1 + old * _OLDER)
     skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
-    most_deep += places.on_lashes * np.float32(max(lash_deep - skin_deep, 0))
+    most_deep += places.on_lashes * (added < 0) * np.float32(max(lash_deep - skin_deep, 0))
     out: Floats = most_deep * np.tanh(gain * added / most_deep)
     return out
 

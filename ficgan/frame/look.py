@@ -342,18 +342,12 @@ def _strands(side: int, degrees: int) -> Floats:
 
 def brow_hairs(model: AppearanceModel, side: int) -> Floats:
     """Hairs of brows, float32 [side,side] in the frame; they stand up at the nose and lie down at the temples."""
-    out, x = np.zeros((side, side), np.float32), np.linspace(LO[0], HI[0], side, dtype=np.float32)
-    for outline, ends in zip((LEFT_BROW, RIGHT_BROW), _BROW_HAIRS, strict=True):
-        at = model.shape.front[outline, 0]
-        out += strands(side, ends, (x - at.min()) / np.ptp(at)) * soft_shapes(model, side, (outline,))
-    return out
-
-
-def soft_shapes(model: AppearanceModel, side: int, outlines: Sequence[NDArray[np.intp]]) -> Floats:
-    """float32 [side,side] of a picture of the frame, 1 within outlines of mesh points, ending over a unit or two."""
     import cv2
 
-    out, scale = np.zeros((side, side), np.float32), (side - 1) / (np.array(HI) - LO)
-    for outline in outlines:
-        cv2.fillPoly(out, [np.rint((model.shape.front[outline] - LO) * scale).astype(np.int32)], 1.0)
-    return np.asarray(cv2.GaussianBlur(out, (0, 0), side / model.size), np.float32)
+    x = np.linspace(LO[0], HI[0], side, dtype=np.float32)
+    out, middle = np.zeros((side, side), np.float32), model.shape.front[:, 0].mean()
+    for outline, ends, half in zip((LEFT_BROW, RIGHT_BROW), _BROW_HAIRS, (x < middle, x >= middle), strict=True):
+        at = model.shape.front[outline, 0]
+        out += half * strands(side, ends, (x - at.min()) / np.ptp(at))
+    shape = model.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=1.0)
+    return out * np.asarray(cv2.resize(shape, (side, side), interpolation=cv2.INTER_LINEAR), np.float32)

@@ -38,8 +38,8 @@ _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, and beside the nose and
-    where smiles have folds.
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, beside the nose and where
+    smiles have folds, and on brows.
     """
 
     skin: NDArray[np.int64]
@@ -50,6 +50,7 @@ class FinePlaces(NamedTuple):
     on_lashes: Floats
     on_forehead: Floats
     on_folds: Floats
+    on_brows: Floats
 
 
 class FrameParts:
@@ -153,6 +154,11 @@ class FrameParts:
         return np.concatenate([skin * parts / parts.sum(0), eyes[None]]).astype(np.float32)
 
     @cached_property
+    def on_brows(self) -> Floats:
+        """float32 [R,R], 1 on the brows and close to them, ending over a few units."""
+        return np.minimum(4 * self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=4.0), np.float32(1))
+
+    @cached_property
     def between_brows(self) -> Floats:
         """float32 [R,R], 1 between the brows, ending over a few units."""
         brows = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=1.0)
@@ -188,11 +194,14 @@ class FrameParts:
     @cached_property
     def fine_places(self) -> FinePlaces:
         """Where fine detail is measured."""
+        import cv2
+
         pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
         lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
         folds = self._near(_FOLD_LINE, _FOLDS)
-        return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds)
+        brows: Any = cv2.resize(self.on_brows, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
+        return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds, brows)
 
     @cached_property
     def places(self) -> Floats:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, carried, grey_of, luminance
-from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import colours, compose
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, hidden, with_beard, worn
@@ -18,7 +17,7 @@ from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
 from ficgan.frame.lent import Fineness, agedness, lent_detail, most_fitted, with_detail, with_middle, with_spots
-from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, soft_shapes, with_blotches
+from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
@@ -26,7 +25,7 @@ Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 # How strong hairs of brows are, of how much darker than skin brows are, where the photo's lashes are as clear as this.
-_HAIRY, _CLEAR_LASHES = 0.16, 0.03
+_HAIRY, _CLEAR_LASHES = 0.18, 0.03
 # Of `AppearanceModel.moustache`: a clean lip.
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
@@ -57,7 +56,7 @@ class Place:
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
-        still: whether light and shade are lent, and a network fits lent detail; films hardly show them.
+        still: whether a network fits lent detail; films hardly show it.
     """
 
     moment: Moment
@@ -148,120 +147,120 @@ class FaceRenderer:
             most = most_fitted(look.fine, model.fine_places)
             detail += model.fine_mask * most * np.tanh(fitted / most)
         texture = with_detail(texture, detail)
-        taken = self._taken(row)
-        if taken is not None:
-            texture = texture + self._share(taken) * (self._with_hairs(texture, look.lashes) - texture)
-            spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
-            texture = texture + self._share(taken) * _greyed(spots, place.moment)
+        hairy = colours.shaded(texture, self._hairs_of(texture, look.lashes))
+        texture = texture + self._share(row) * (hairy - texture)
+        spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
+        texture = texture + self._share(row) * _greyed(spots, place.moment)
         return self._drawn(row, place, replace(made, texture=texture))
 
     def plain(self, row: Row, place: Place) -> NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
         model, config, shape = self.model, self.config, len(self.model.shape.basis)
         taken, moment = self._taken(row), self.moment(row, place)
-        bent = row.code[:shape].copy()
+        drawn, moved = self._decoded(row, place, moment)
+        bent, rim = row.code[:shape].copy(), 1.0
         if taken is not None:
             bent[taken[:shape]] *= config.shapes
-        texture: Floats = place.texture.astype(np.float32) / np.float32(255)
-        texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
-        if self.network is not None:
-            layers = np.arange(1, self.model.num_layers + 1)
-            new = ((layers >= row.first) & (layers <= row.last))[:, None]
-            w = np.where(new, row.new, row.own)[None].astype(np.float32)
-            vector = model.moment_vector(moment, np.array([place.look.sharpness]))
-            added, moved = self.network.write(w, vector, texture[None])
-            added = _greyed(added[0], moment)
-            if taken is not None:  # of skin a network draws blotches: its finer light and shade are lent and read
-                share = self._share(taken) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
-                plain = share * model.skin_parts[:-1].sum(0)[..., None]
-                added = added + plain * (colours.smoothed(added) - added)
-            contrast = model.contrast(moment)
-            # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
-            texture.reshape(-1, 3)[model.pixels] += contrast * added.reshape(-1, 3)[model.pixels]
-            if taken is not None:
-                bent += taken[:shape].mean(dtype=np.float32) * moved[0]
-        if taken is not None:
-            # Shadows under the noses of women and children look like moustaches.
-            own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
-            moustache = CLEAN + own * (place.moustache - CLEAN)
-            texture = self._groomed(
-                self._plainer(texture, moment), moment, moustache, row.kind[AGE], self._share(taken)
-            )
-        rim = config.rim if taken is not None else 1.0
+            bent, rim = bent + taken[:shape].mean(dtype=np.float32) * moved, config.rim
         points = model.shape.publish(moment.read, moment.numbers, bent[None], rim=rim)[0]
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
-        texture = colours.sharpened(texture, np.power(config.gains, power).tolist())
-        if taken is not None and len(model.middles) and place.still:
-            lent = with_middle(texture, model.lent(row.lender).middle, model, moment)
-            texture = texture + self._share(taken) * (lent - texture)
-        texture = no_sharper(texture, model.mask, 1.15 * place.look.sharpness)
-        if taken is not None:
-            texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
-            raised = colours.with_relief(texture, place.relief, model.skin_parts)
-            texture = texture + self._share(taken) * (raised - texture)
-            blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
-            texture = texture + self._share(taken) * (1 - moment.grey[0]) * (blotchy - texture)
-            between = colours.parted(texture, self.skin, model.between_brows)
-            texture = texture + self._share(taken) * (between - texture)
+        gains, share = np.power(config.gains, power).tolist(), self._share(row)
+        texture, most = drawn, 1.15 * place.look.sharpness
+        if share < 1:
+            own = no_sharper(colours.sharpened(drawn, gains), model.mask, most)
+            texture = colours.matched_border(own, place.texture, self.mask(1.0), place.hair, model.not_skin)
+        if share:
+            sharp = colours.sharpened(self._groomed(drawn, row, place, moment), gains)
+            new = self._new_skin(sharp, row, place, moment, most)
+            texture = new if share == 1 else texture + share * (new - texture)
         hair = 0.0 if row.bare else place.hair
-        other = model.not_skin  # a beard's colours are no light: it is drawn later
-        if taken is not None and _is_grown_man(row):
-            other = np.maximum(other, hidden(place.beard, len(other)))
-        texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
-        if taken is not None:
-            bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
-            made = colours.lit_as(texture, place.texture, bare, (1 - place.glasses[7]) * (1 - self._brows))
-            made = colours.with_lips(made, place.lips, self.skin, model.lips)
-            texture = texture + self._share(taken) * (made - texture)
-            if model.bias.size:
-                texture = colours.without_bias(texture, model.bias, row.kind, model.pixels, float(self._share(taken)))
-            dark = colours.with_nostrils(texture, place.nostrils, model.nostrils) - texture
-            texture = texture + self._share(taken) * dark
-            if moment.grey[0]:
-                texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
         return NewFace(texture, points, model.warp.to_upright(points[None])[0], hair, taken is not None)
 
-    def _groomed(self, texture: Floats, moment: Moment, moustache: float, age: float, share: np.float32) -> Floats:
-        """A new face [R,R,3] as far as it is new, with a moustache as the source's and without a trace of glasses."""
-        model, out = self.model, texture.copy()
+    def _decoded(self, row: Row, place: Place, moment: Moment) -> tuple[Floats, Floats]:
+        """What the linear model and the network draw: a texture [R,R,3], and a change [I] of the shape."""
+        model, taken = self.model, self._taken(row)
+        texture: Floats = place.texture.astype(np.float32) / np.float32(255)
+        texture.reshape(-1, 3)[model.pixels] = model.decode(row.code[None], moment, taken)[0]
+        if self.network is None:
+            return texture, np.zeros(len(model.shape.basis), np.float32)
+        layers = np.arange(1, model.num_layers + 1)
+        new = ((layers >= row.first) & (layers <= row.last))[:, None]
+        w = np.where(new, row.new, row.own)[None].astype(np.float32)
+        vector = model.moment_vector(moment, np.array([place.look.sharpness]))
+        added, moved = self.network.write(w, vector, texture[None])
+        added = _greyed(added[0], moment)
+        # Of skin a network draws blotches: its finer light and shade are lent and read.
+        share = self._share(row) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
+        added = added + share * model.skin_parts[:-1].sum(0)[..., None] * (colours.smoothed(added) - added)
+        # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
+        texture.reshape(-1, 3)[model.pixels] += model.contrast(moment) * added.reshape(-1, 3)[model.pixels]
+        return texture, moved[0]
+
+    def _new_skin(self, texture: Floats, row: Row, place: Place, moment: Moment, most: float) -> Floats:
+        """A draw [R,R,3] as skin in the source's place: with what others lend, in its light, at most so sharp."""
+        model = self.model
+        if len(model.middles):
+            texture = with_middle(texture, model.lent(row.lender).middle, model, moment)
+        texture = self._browed(texture, moment, float(row.kind[AGE]))
+        texture = no_sharper(texture, model.mask, most)
+        texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
+        texture = colours.with_relief(texture, place.relief, model.skin_parts)
+        blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
+        texture = texture + (1 - moment.grey[0]) * (blotchy - texture)
+        texture = colours.parted(texture, self.skin, model.between_brows)
+        other = model.not_skin  # a beard's colours are no light: it is drawn later
+        if _is_grown_man(row):
+            other = np.maximum(other, hidden(place.beard, len(other)))
+        texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
+        bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
+        texture = colours.lit_as(texture, place.texture, bare, 1 - place.glasses[7])
+        texture = colours.with_lips(texture, place.lips, self.skin, model.lips)
+        if model.bias.size:
+            texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
+        texture = colours.of_skin(texture, model.on_brows, bare)
+        texture = colours.with_nostrils(texture, place.nostrils, model.nostrils)
+        if moment.grey[0]:
+            texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
+        return texture
+
+    def _groomed(self, texture: Floats, row: Row, place: Place, moment: Moment) -> Floats:
+        """A draw [R,R,3] without spots of colour and traces of glasses, with a moustache as the source's."""
+        model, out = self.model, self._plainer(texture, moment)
+        # Shadows under the noses of women and children look like moustaches.
+        own = 1 - worn(place.beard) if _is_grown_man(row) else 0.0
         rest = model.unpredicted(out.reshape(-1, 3)[model.pixels], moment)
         reads, gives = model.moustache
-        contrast = model.contrast(moment)
-        wanted = np.clip(moustache - reads @ rest, -_MOST_SHAVED, _MOST_SHAVED)
+        wanted = CLEAN + own * (place.moustache - CLEAN) - reads @ rest
         change = np.zeros_like(out)
-        change.reshape(-1, 3)[model.pixels] = wanted * contrast * gives.reshape(-1, 3)
+        change.reshape(-1, 3)[model.pixels] = model.contrast(moment) * gives.reshape(-1, 3)
+        change *= np.clip(wanted, -_MOST_SHAVED, _MOST_SHAVED)
         if wanted > 0:
             change = colours.no_lighter(out, change, self.skin)
-        out += share * _greyed(change, moment)
+        out += _greyed(change, moment)
+        out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * self._trace.taken_from(rest)[:, None]
+        return out
+
+    def _browed(self, texture: Floats, moment: Moment, age: float) -> Floats:
+        """A new face [R,R,3] whose brows are as dark as those of people of its age are."""
+        model, out = self.model, texture.copy()
         reads, gives = model.brows
-        brows = float(reads @ rest)
+        brows = float(reads @ model.unpredicted(out.reshape(-1, 3)[model.pixels], moment))
         darkest, lightest = np.interp(age, _AGES, _DARKEST_BROWS), np.interp(age, _AGES, _LIGHTEST_BROWS)
         change = np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
-        change += self._trace.taken_from(rest)[:, None]
-        out.reshape(-1, 3)[model.pixels] += share * contrast * _greyed(change, moment)
-        # A mean of brows of many colours is grey beside skin: hairs are of the skin's own colour, but darker.
-        skin = out[(self.mask(1.0) > 0.9) & (model.not_skin < 0.1)].mean(0)
-        tinted = luminance(out)[..., None] * skin / max(float(luminance(skin)), 1e-3)
-        return out + share * self._brows[..., None] * (tinted - out)
+        out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * _greyed(change, moment)
+        return out
 
-    def _with_hairs(self, texture: Floats, lashes: float) -> Floats:
-        """A texture [2R,2R,3] whose brows are of hairs: as far as they are darker than the skin around them."""
-        hairs, place = self._hairs
+    def _hairs_of(self, texture: Floats, lashes: float) -> Floats:
+        """Hairs of the brows of a texture [2R,2R,3], shares of its light: as far as they are darker than skin."""
         light = np.maximum(luminance(texture), np.float32(0.02))
-        skin = carried(light[..., None], 1 - place, 16.0)[..., 0]
+        skin = carried(light[..., None], 1 - self.model.fine_places.on_brows, 16.0)[..., 0]
         darker = np.divide(np.maximum(skin - light, 0), light, dtype=np.float32)
-        return colours.shaded(texture, np.float32(_HAIRY * min(lashes / _CLEAR_LASHES, 1)) * hairs * darker)
+        return np.float32(_HAIRY * min(lashes / _CLEAR_LASHES, 1)) * self._hairs * darker
 
     @cached_property
-    def _hairs(self) -> tuple[Floats, Floats]:
-        side = 2 * self.model.size
-        return brow_hairs(self.model, side), soft_shapes(self.model, side, (LEFT_BROW, RIGHT_BROW))
-
-    @cached_property
-    def _brows(self) -> Floats:
-        """float32 [R,R], 1 on brows."""
-        return soft_shapes(self.model, self.model.size, (LEFT_BROW, RIGHT_BROW))
+    def _hairs(self) -> Floats:
+        return brow_hairs(self.model, 2 * self.model.size)
 
     @cached_property
     def _trace(self) -> Trace:
@@ -278,9 +277,11 @@ class FaceRenderer:
     def _taken(self, row: Row) -> NDArray[np.bool_] | None:
         return self.model.taken(row.first, row.last) if row.last >= row.first else None
 
-    def _share(self, taken: NDArray[np.bool_]) -> np.float32:
+    def _share(self, row: Row) -> np.float32:
         """How much of the texture is new."""
-        return taken[len(self.model.shape.basis) + self.model.lights :].mean(dtype=np.float32)
+        taken = self._taken(row)
+        identity = np.s_[len(self.model.shape.basis) + self.model.lights :]
+        return np.float32(0) if taken is None else taken[identity].mean(dtype=np.float32)
 
     def moment(self, row: Row, place: Place) -> Moment:
         """The source's moment as it is published: damped and with noise."""
@@ -333,7 +334,7 @@ class FaceRenderer:
                 made.grid,
             )
         drawn = _greyed(drawn - made.texture, moment)
-        texture = made.texture + self._share(taken) * drawn
+        texture = made.texture + self._share(row) * drawn
         texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp)
         if place.cloth is None or row.bare:
             return replace(made, texture=texture)

@@ -28,7 +28,8 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     eyes, above = np.zeros((2, side, side), np.float32)
     eyes[60:90], above[:40] = 1, 1
     skin = np.flatnonzero(np.broadcast_to(rows >= 60, (side, side)))
-    places = FinePlaces(skin, np.flatnonzero(eyes), np.flatnonzero(above), eyes, eyes, eyes, above, np.zeros_like(eyes))
+    none = np.zeros_like(eyes)
+    places = FinePlaces(skin, np.flatnonzero(eyes), np.flatnonzero(above), eyes, eyes, eyes, above, none, none)
     face = np.clip(0.5 + rng.normal(0, 0.08, (side, side)), 0, 1).astype(np.float32)
     strands = (rows >= 200) & (rows < 230) & (np.arange(side) % 16 < 4)
     face[strands] = 0.12
