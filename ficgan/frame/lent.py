@@ -121,9 +121,9 @@ _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
 # Depth of the deepest wrinkles, of the strength of the skin's detail, of the young and the old, lashes may be twice as
-# dark; how much less deep those beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
-# stronger than the photo's detail of the old is: a median knows little of wrinkles.
-_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.6, 4.0, 0.5
+# dark; how much less deep those below the nose and beside the mouth are; depth of lashes, of the strength of the detail
+# of eyes. How much stronger than the photo's detail of the old is: a median knows little of wrinkles.
+_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.75, 4.0, 0.5
 # Years from which on people begin to be old, and are.
 _OLD = (40.0, 65.0)
 # Most detail of a forehead, of that of all skin.

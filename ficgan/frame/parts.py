@@ -17,8 +17,8 @@ Floats = NDArray[np.float32]
 # Units from an eye's corners, the edges of its lids, points of a brow, and of the folds of a smile, within which lies
 # what belongs to it; over which that ends.
 _EYES, _LASHES, _BROWS, _FOLDS, FADE = 12.0, 2.5, 6.0, 9.0, 4.0
-# Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks along the
-# folds of a smile, and along the brows.
+# Of the mesh: outlines of the lips; between the brows; of forehead, cheeks, nose and around the mouth. Marks below
+# the nose and along the folds of a smile, and along the brows.
 _LIPS = [61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291, 375, 321, 405, 314, 17, 84, 181, 91, 146]
 _BETWEEN = [107, 108, 151, 337, 336, 285, 8, 55]
 _SKIN = (
@@ -31,14 +31,14 @@ _SKIN = (
 # Blur, in pixels, by which skin between the parts is shared out among them.
 _BETWEEN_PARTS = 8.0
 _NOSTRILS = [240, 166, 239, 20, 99], [460, 392, 459, 250, 328]
-_FOLD_LINE = [206, 426, 216, 436, 212, 432, 207, 427, 214, 434, 102, 331, 129, 358, 64, 294]
+_FOLD_LINE = [2, 97, 326, 164, 206, 426, 216, 436, 212, 432, 207, 427, 214, 434, 102, 331, 129, 358, 64, 294]
 _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 
 
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, beside the nose and where
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, around the nose and where
     smiles have folds, and on brows.
     """
 
