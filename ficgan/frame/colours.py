@@ -211,9 +211,10 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
 
 
 def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
-    """A texture with the colours of the skin nearby, `where` [R,R]: brows of many people's mean are grey or red.
+    """A texture [R,R,3] with the colours of the skin nearby in some places; the brows of a mean are grey or red.
 
     Args:
+        where: float32 [R,R], how much each pixel is changed, 0 … 1.
         skin: flat indices of what is skin.
     """
     bare = np.maximum(np.exp(_skin_logs(texture, skin)) - LOG_BLACK, LOG_BLACK)

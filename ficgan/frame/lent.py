@@ -55,7 +55,7 @@ def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: M
     """
     own = middle_of(texture.reshape(-1, 3)[model.pixels], model, moment)
     around = np.maximum(blurred(luminance(texture), _AROUND_MIDDLE), np.float32(_NEARLY_BLACK))
-    share = np.float32(_LENT) + np.float32(1 - _LENT) * model.on_brows  # two half brows look like a ghost
+    share = np.float32(_LENT) + np.float32(1 - _LENT) * model.on_brows  # two brows, half of each, look like a ghost
     change = np.zeros_like(own)
     change.ravel()[model.pixels] = (
         model.contrast(moment) * model.calm[:, 0] * (share * (lent - own)).ravel()[model.pixels]
@@ -109,7 +109,7 @@ def _nearest(model: AppearanceModel, kind: Floats) -> NDArray[np.int64]:
 
 # Standard deviation, in pixels of a fine picture, of the blur that leaves fine detail behind.
 _FINE = 2.2
-# The same of the blur that a frame's pixels are.
+# Blur of what the frame can show, in the same pixels.
 _OF_FRAME = 1.2
 # Blur along a forehead that leaves its wrinkles; the deepest of the young and of the old, and the most of what lies
 # beside them, of the strength of the skin's detail.
@@ -215,7 +215,7 @@ def lent_detail(
     trust = np.exp(-np.square(cv2.GaussianBlur(darker, (0, 0), 0.7) / _DARKER))
     fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
     added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
-    # The brows are the lender's own already: twice the same edge is a rim of light.
+    # The texture has the lender's brows already. To add their edges again would draw a light rim.
     added -= places.on_brows * np.asarray(cv2.GaussianBlur(added, (0, 0), _OF_FRAME))
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)

@@ -190,7 +190,7 @@ class FaceRenderer:
         vector = model.moment_vector(moment, np.array([place.look.sharpness]))
         added, moved = self.network.write(w, vector, texture[None])
         added = _greyed(added[0], moment)
-        # Of skin a network draws blotches: its finer light and shade are lent and read.
+        # A network draws blotches on skin. Finer light and shade there are lent, or read from the photo.
         share = self._share(row) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
         added = added + share * model.skin_parts[:-1].sum(0)[..., None] * (colours.smoothed(added) - added)
         # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
@@ -198,7 +198,7 @@ class FaceRenderer:
         return texture, moved[0]
 
     def _new_skin(self, texture: Floats, row: Row, place: Place, moment: Moment, most: float) -> Floats:
-        """A draw [R,R,3] as skin in the source's place: with what others lend, in its light, at most so sharp."""
+        """A draw [R,R,3] with what is lent, in the light and colours of the source; `most` is how sharp it may be."""
         model = self.model
         if len(model.middles):
             texture = with_middle(texture, model.lent(row.lender).middle, model, moment)

@@ -193,19 +193,23 @@ def _on_cluster(
         texts, gpus = Queue(actor_options={"num_cpus": 0}), int("GPU" in ray.cluster_resources())
         attempt = ray.remote(num_cpus=1, num_gpus=gpus)(_attempt)
         waiting, busy = list(enumerate(tasks)), dict[Any, int]()
+        elsewhere = Store(None)  # the folder of results may be on this machine alone
         while waiting or busy:
             while waiting and len(busy) < jobs:
                 number, task = waiting.pop(0)
-                busy[attempt.remote(task, store, texts.put)] = number
+                busy[attempt.remote(task, elsewhere, texts.put)] = number
             finished, _ = ray.wait(list(busy), timeout=_POLL)
             for text in texts.get_nowait_batch(texts.qsize()):
                 say(text)
             for done in finished:
                 number = busy.pop(done)
                 try:
-                    yield (number, *ray.get(done))
+                    result, problem = ray.get(done)
                 except ray.exceptions.RayError as error:
-                    yield number, None, f"its worker was lost ({type(error).__name__})"
+                    result, problem = None, f"its worker was lost ({type(error).__name__})"
+                if not problem and tasks[number].key is not None:
+                    store.keep(tasks[number].key, result)
+                yield number, result, problem
 
 
 def _attempt(task: Task, store: Store, say: Say) -> tuple[Any, str]:
@@ -214,7 +218,7 @@ def _attempt(task: Task, store: Store, say: Say) -> tuple[Any, str]:
         result = task.do(*task.arguments, say)
     except FicganError as error:
         return None, str(error)
-    if task.key is None:
+    if task.key is None or store.folder is None:
         return result, ""
     store.keep(task.key, result)
     return None, ""
