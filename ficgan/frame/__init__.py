@@ -289,6 +289,11 @@ class Warp:
         residual = np.linalg.norm(wanted - now, axis=-1)
         return p, np.clip(2 - residual / 0.5, 0, 1).astype(np.float32)
 
+    def area(self, upright: Floats) -> Floats:
+        """Area of each pixel of the frame [R,R] in a photo, of that in the frame; negative where it is turned over."""
+        j = _jacobian(upright)
+        return (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / np.float32(self.step.prod())
+
     def folded(self, upright: Floats, weight: Floats) -> float:
         """Share of a mask [R,R] that the warp [R,R,2] turns over or squeezes to nothing."""
         j = _jacobian(upright)
@@ -299,8 +304,7 @@ class Warp:
         """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""
         import cv2
 
-        j = _jacobian(upright)
-        area = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / float(self.step.prod())
+        area = self.area(upright)
         return cv2.GaussianBlur(np.clip((area - 0.2) / 0.3, 0, 1).astype(np.float32), (0, 0), self.size / 48)
 
     def _seen_first(self, upright: Floats, jacobian: Floats, wanted: Floats, points: NDArray[Any]) -> Floats | None:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, grey_of
-from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
 from ficgan.frame import LO, NUMBERS, FaceShape, Readings
 from ficgan.frame.parts import FADE, FrameParts, frame_mask, model_pixels
 
@@ -34,9 +33,8 @@ _MOST_LIGHT = 2.5
 _SEPIA, _COLOURED = 0.010, 0.016
 # Share of their colour that the components of the texture keep; and of their strength at the top of the forehead.
 _COLOUR, _CALM = 0.5, 0.3
-# Marks of the mesh: below the nose, on the upper lip, on the cheeks, above the brows.
+# Marks of the mesh: below the nose, on the upper lip, on the cheeks.
 _NOSE, _LIP, _CHEEKS = 2, (164, 165, 391, 92, 322), (50, 280, 101, 330, 117, 346)
-_ABOVE_BROWS = (69, 104, 108, 151, 337, 333, 299)
 # Of an ordinary face, see `sharpness_of`.
 _USUAL_SHARPNESS = 0.02
 # Steps of a lender's tone in a file, in one.
@@ -340,12 +338,6 @@ class AppearanceModel(FrameParts):
         """`_hairs` of the upper lip beside the cheeks, which the lower half of the face goes with."""
         below = np.clip((self.places[:, 1] - self.shape.front[_NOSE, 1]) / FADE + 0.5, 0, 1)
         return self._hairs(self.close_to(_LIP, 2.5), self.close_to(_CHEEKS, 3.0), below)
-
-    @cached_property
-    def brows(self) -> tuple[Floats, Floats]:
-        """`_hairs` of brows beside the forehead above them, which their surroundings go with."""
-        brows = self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=0.7).ravel()[self.pixels]
-        return self._hairs(brows, self.close_to(_ABOVE_BROWS, 3.0), self.on_brows.ravel()[self.pixels])
 
     def _hairs(self, place: Floats, beside: Floats, around: Floats) -> tuple[Floats, Floats]:
         """Float32 [3P], reads of `unpredicted` how light a place [P] is beside another, as hairs are dark.

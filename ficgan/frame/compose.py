@@ -336,7 +336,8 @@ def _surroundings(
     field[..., 0] += np.arange(width, dtype=np.float32)
     field[..., 1] += np.arange(height, dtype=np.float32)[:, None]
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
-    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    # Beyond the edge of the photo nothing is known: mirrored, it has no streaks.
+    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT_101)
     return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(MOVED) * changed)
 
 

@@ -30,13 +30,15 @@ _LINE, _CONTRAST = 2.0, 4.0
 _TAKEN, _MOST_TRACE = 0.8, 1.3
 # Evidence from which on new glasses begin to be drawn, and are drawn wholly. In between they are faint, so that they
 # do not flicker in films.
-UNSURE, SURE = -0.6, -0.35
+UNSURE, SURE = -0.85, -0.7
 # Lengths, in distances of the eyes. Where an arm leaves the face: beside the eye, and how far above and below it.
 _TEMPLE, _ARM = 0.62, (-0.32, 0.18)
+# Half the width, in units, in which such a line is looked for.
+_ACROSS = 3.0
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
 _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
-_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.011, 0.016, 0.024)
+_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.009, 0.015, 0.024)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
 # dark, light of theirs, of the cheek's, between which they are tinted and clear; how much a tint hides above and below.
 _BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.99, 0.9)
@@ -46,12 +48,17 @@ _SKY, _SKY_AT, _SKY_WIDE = 0.6, -0.45, 0.35
 _LARGER, _RIM_OF_LENS = 0.05, 0.7
 # Exponents of their outline, a superellipse, and how much narrower it is below; how much thicker rims are above;
 # contrast of an arm from which on rims are wide and opaque.
-_FORMS, _NARROWER, _THICKER, _CLEAR = (2.2, 4.0), (0.02, 0.14), 0.3, 0.08
+_FORMS, _NARROWER, _THICKER, _CLEAR = (2.2, 4.0), (0.02, 0.14), 0.3, 0.1
 # Light that a rim facing up has more; how dark its shadow is, and how far below it lies, in distances of the eyes; how
 # much of the light clear lenses mirror.
 _LIT, _SHADE, _BELOW, _MIRRORED = 0.2, 0.2, 0.03, 0.08
-# How much further from skin a rim's colour is than read, and the darkest; how much of the faintest rims is seen.
-_PURE, _DARKEST, _OPAQUE = 1.6, 0.03, 0.7
+# Where light glints on a rim, degrees, least and most; how wide, radians, how much, and the quantile of all light that
+# it has. Width of an arm, of a rim's; how much wider its hinge is, and how long, of the arm.
+_GLINTS, _GLINT, _SHINE, _BRIGHT = ((-150, -60, 20), (-110, -30, 60)), 0.18, 0.6, 0.98
+_ARM_WIDE, _HINGE, _HINGE_LONG = 1.1, 0.9, 0.25
+# How much further from skin a rim's colour is than read, how much greyer, and the darkest; how much of the faintest
+# rims is seen.
+_PURE, _GREYER, _DARKEST, _OPAQUE = 1.6, 0.5, 0.03, 0.7
 # Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
 # the eyes, and how much of them, and of their wires, is seen.
 _PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
@@ -123,7 +130,7 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     """Evidence of glasses, and where their arms leave the face.
 
     Args:
-        texture: uint8 [R,R,3] of a face in the frame, with what lies over it.
+        texture: uint8 [n,n,3] of a face in the frame, with what lies over it.
         front: float32 [468,2], the mesh in the frame.
         warp: of the frame.
 
@@ -138,15 +145,16 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     middles = _eyes(front)
     apart = float(middles[1, 0] - middles[0, 0])
     arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
-    lines = [_line(seen, warp, place, _ARM, apart) for place in (*arms, middles.mean(0))]  # and of the bridge
-    rims = [_line(seen, warp, place, _UNDER, apart) for place in middles]
+    step = warp.step * (warp.size - 1) / (len(seen) - 1)
+    lines = [_line(seen, step, place, _ARM, apart) for place in (*arms, middles.mean(0))]  # and of the bridge
+    rims = [_line(seen, step, place, _UNDER, apart) for place in middles]
     lines += [rim for rim in rims if rim.lighter < -_DARK_RIM]  # others may be bags under the eyes
     # The clearest are least mixed with skin. Light ones may be a wall beside the face, or shine.
     weights = [(1.0 if one.lighter < 0 else _LIGHTER) * one.lighter**2 + 1e-6 for one in lines]
     for x, y in middles:
-        left, right = np.rint((x + np.array([-_BESIDE, _BESIDE]) * apart - LO[0]) / warp.step[0]).astype(int)
+        left, right = np.rint((x + np.array([-_BESIDE, _BESIDE]) * apart - LO[0]) / step[0]).astype(int)
         for found, ends in ((lenses, _LENS), (cheeks, _CHEEK)):
-            top, low = np.rint((y + np.array(ends) * apart - LO[1]) / warp.step[1]).astype(int)
+            top, low = np.rint((y + np.array(ends) * apart - LO[1]) / step[1]).astype(int)
             found.append(np.median(seen[top : low + 1, left : right + 1].reshape(-1, 3), axis=0))
     light = np.mean(luminance(np.array(lenses)) / np.maximum(luminance(np.array(cheeks)), 0.02))
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
@@ -163,16 +171,19 @@ class _Crossing(NamedTuple):
     lighter: float
 
 
-def _line(seen: Floats, warp: Warp, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Crossing:
+def _line(seen: Floats, step: Floats, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Crossing:
     """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
-    ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, warp.step[1])
-    rows = np.rint((ys - LO[1]) / warp.step[1]).astype(int)
-    column = round(float((place[0] - LO[0]) / warp.step[0]))
-    block = seen[rows.clip(0, len(seen) - 1), max(column - 3, 0) : column + 4].mean(1)
+    ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, step[1])
+    rows = np.rint((ys - LO[1]) / step[1]).astype(int).clip(0, len(seen) - 1)
+    columns = np.rint((place[0] + np.linspace(-_ACROSS, _ACROSS, 7) - LO[0]) / step[0]).astype(int)
+    block = seen[rows][:, columns.clip(0, len(seen) - 1)]
     grey = luminance(block)
     lighter = grey - np.median(grey)
-    most = np.abs(lighter).argmax()
-    return _Crossing(ys[most], block[most], float(lighter[most]))
+    usual = np.exp(-np.square(np.linspace(-1, 1, len(ys), dtype=np.float32)))[:, None]
+    most = (usual * np.abs(lighter)).argmax(0)  # an arm may slope
+    here = most, np.arange(len(columns))
+    middle = np.argsort(most, kind="stable")[len(columns) // 2]
+    return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])))
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
@@ -194,6 +205,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     # A thin arm is read with the skin beside it.
     skin = np.median(texture.reshape(-1, 3), axis=0)
     colour = np.clip(skin + _PURE * (colour - skin), _DARKEST, 1)
+    colour += _GREYER * (luminance(colour) - colour)
     # Beside dark lenses what is most unlike the rest is skin.
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     # Light rims are of metal, and thin.
@@ -218,7 +230,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         far = (np.abs(across) ** form + np.abs(below) ** form) ** (1 / form)
         return far, np.abs(far - 1) * np.hypot(xs - x, ys - y) / np.maximum(far, 1e-3)
 
-    drawn, shadow, tinted, sky, up, pads = (np.zeros_like(xs) for _ in range(6))
+    drawn, shadow, tinted, sky, up, pads, glint = (np.zeros_like(xs) for _ in range(7))
+    glints = np.deg2rad(rng.uniform(*_GLINTS))
     for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
         end = np.array([x + side * _TEMPLE * apart, arm])
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
@@ -228,13 +241,16 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         across = ((xs - x) + (ys - y)) / half - _SKY_AT
         sky += within * np.exp(-np.square(across / _SKY_WIDE)) * np.interp(ys, (y - high, y + high), (1, 0))
         above = (y - ys) / np.maximum(np.hypot(xs - x, ys - y), 1e-3)
+        turned = np.arctan2(ys - y, xs - x)[..., None] - glints
+        glint = np.maximum(glint, (np.exp((np.cos(turned) - 1) / _GLINT**2)).sum(-1) * line(distance, 0.5 * rim))
         up = np.where(distance < 3 * rim, above, up)
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
+        hinge = _ARM_WIDE + _HINGE * np.exp(-np.square(part / _HINGE_LONG))
         beside = np.hypot(xs - begin[0] - part * along[0], ys - begin[1] - part * along[1])
         drawn = np.maximum.reduce(
-            [drawn, line(distance, rim * (1 + _THICKER * above)), line(beside, 1.2 * rim) * (part > 0)]
+            [drawn, line(distance, rim * (1 + _THICKER * above)), line(beside, rim * hinge) * (part > 0)]
         )
         # Thin rims rest on pads, each on a wire from the inner side of the lens.
         pad = np.array([x - side * (half + _PAD[0] * apart), y + _PAD[1] * apart])
@@ -252,12 +268,14 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     drawn = np.maximum(drawn, pads * (rim < 1.6 * _RIMS[0] * apart))
     drawn *= share * min(1.0, _OPAQUE + (1 - _OPAQUE) * contrast / _CLEAR)
     gleam = 1 + _LIT * up**3  # light comes from above
-    out = texture.copy()
+    out, bright = texture.copy(), np.quantile(texture.reshape(-1, 3), _BRIGHT, axis=0)
     out[rows] *= 1 - _SHADE * share * (shadow * (1 - drawn))[..., None]
     out[rows] += _MIRRORED * share * (1 - tint) * sky[..., None] * (1 - out[rows])
     glass = lens + (_SKY * sky)[..., None] * (np.median(texture[rows].reshape(-1, 3), axis=0) - lens)
     out[rows] += (share * tint * tinted)[..., None] * (glass - out[rows])
-    out[rows] += drawn[..., None] * (np.clip(colour * gleam[..., None], 0, 1) - out[rows])
+    shone = (_SHINE * np.minimum(glint, 1))[..., None]
+    rims = np.clip(colour * gleam[..., None], 0, 1)
+    out[rows] += drawn[..., None] * (rims + shone * (bright - rims) - out[rows])
     return out
 
 

@@ -251,6 +251,10 @@ def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
 _FITTED, _FITTED_EYES = 4.0, 3.0
 
 
+# Depth of lines where the head shows twice as much, of the strength of the photo's detail.
+_SMEARED = 1.5
+
+
 def most_fitted(fine: float, places: FinePlaces) -> Floats:
     """Most that a network may change lent detail by, luminances [n,n]; `fine` is that of the photo's skin.
 
@@ -258,6 +262,18 @@ def most_fitted(fine: float, places: FinePlaces) -> Floats:
     """
     eyes, folds = np.float32(_FITTED_EYES) * places.on_lashes, np.float32(_FOLDS) * places.on_folds
     out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + eyes) * (1 - folds)
+    return out
+
+
+def unsmeared(detail: Floats, fine: float, larger: Floats) -> Floats:
+    """Detail [n,n] without deep lines where a turned head shows a place larger than it was seen of who lends.
+
+    Args:
+        fine: of the photo's skin.
+        larger: float32 [n,n], how many times as large.
+    """
+    most = np.divide(np.float32(_SMEARED * fine), np.maximum(larger - 1, 1e-3), dtype=np.float32)
+    out: Floats = most * np.tanh(detail / most)
     return out
 
 

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, carried, grey_of, luminance
-from ficgan.frame import colours, compose
+from ficgan.frame import colours, compose, lent
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
-from ficgan.frame.lent import Fineness, agedness, lent_detail, most_fitted, with_detail, with_middle, with_spots
 from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
@@ -25,16 +24,18 @@ Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 # How strong hairs of brows are, of how much darker than skin brows are, where the photo's lashes are as clear as this.
-_HAIRY, _CLEAR_LASHES = 0.18, 0.03
+_HAIRY, _CLEAR_LASHES = 0.35, 0.03
 # Of `AppearanceModel.moustache`: a clean lip.
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
 # How much of the unevenness that the network draws on skin the old keep.
 _UNEVEN = 0.6
-# Of `AppearanceModel.brows`: at ages, the darkest and the lightest that are drawn; about .8 of people lie between.
-_AGES = (1, 6, 15, 35, 50, 70)
-_DARKEST_BROWS, _LIGHTEST_BROWS = (0.05, -0.1, -0.6, -0.45, -0.1, 0.0), (0.6, 0.4, 0.3, 0.35, 0.5, 0.6)
+# Of `colours.read_brows`: at ages, the darkest and the lightest that are drawn; .8 of 1,123 people lie between.
+_AGES = (1, 6, 15, 30, 50, 70)
+_DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
+# Share of the difference between a draw's and the source's that is made up.
+_OF_SOURCE = 0.5
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
 # Share of a pixel that is hair or a beard from which on it is not compared as skin.
@@ -53,6 +54,7 @@ class Place:
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
+        brows: of `read_brows`; None: hair or glasses lie over them.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
@@ -70,6 +72,7 @@ class Place:
     lips: Floats
     nostrils: Floats
     relief: Floats
+    brows: float | None
     forehead: Forehead
     hair: Floats | float = 0.0
     cloth: Floats | None = None
@@ -140,16 +143,20 @@ class FaceRenderer:
         if not look.fine:
             return self._drawn(row, place, made)
         lender, texture = model.lent(row.lender), compose.stretched(made.texture, 2)
-        wanted = Fineness(look.fine, look.lashes, look.forehead)
-        detail = lent_detail(texture, lender, wanted, model.fine_places, self.config.detail, agedness(row.kind[AGE]))
+        wanted = lent.Fineness(look.fine, look.lashes, look.forehead)
+        detail = lent.lent_detail(
+            texture, lender, wanted, model.fine_places, self.config.detail, lent.agedness(row.kind[AGE])
+        )
         if self.detail_writer is not None and place.still:
             fitted = self.detail_writer.write(made.texture, detail, row.kind, look.fine)
-            most = most_fitted(look.fine, model.fine_places)
+            most = lent.most_fitted(look.fine, model.fine_places)
             detail += model.fine_mask * most * np.tanh(fitted / most)
-        texture = with_detail(texture, detail)
+        area = model.warp.area(made.grid)
+        larger = compose.stretched(area / np.median(area[model.mask > _SOME]), 2)
+        texture = lent.with_detail(texture, lent.unsmeared(detail, look.fine, larger))
         hairy = colours.shaded(texture, self._hairs_of(texture, look.lashes))
         texture = texture + self._share(row) * (hairy - texture)
-        spots = with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
+        spots = lent.with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
         texture = texture + self._share(row) * _greyed(spots, place.moment)
         return self._drawn(row, place, replace(made, texture=texture))
 
@@ -191,7 +198,7 @@ class FaceRenderer:
         added, moved = self.network.write(w, vector, texture[None])
         added = _greyed(added[0], moment)
         # A network draws blotches on skin. Finer light and shade there are lent, or read from the photo.
-        share = self._share(row) * np.float32(1 - _UNEVEN * agedness(row.kind[AGE]))
+        share = self._share(row) * np.float32(1 - _UNEVEN * lent.agedness(row.kind[AGE]))
         added = added + share * model.skin_parts[:-1].sum(0)[..., None] * (colours.smoothed(added) - added)
         # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
         texture.reshape(-1, 3)[model.pixels] += model.contrast(moment) * added.reshape(-1, 3)[model.pixels]
@@ -201,8 +208,7 @@ class FaceRenderer:
         """A draw [R,R,3] with what is lent, in the light and colours of the source; `most` is how sharp it may be."""
         model = self.model
         if len(model.middles):
-            texture = with_middle(texture, model.lent(row.lender).middle, model, moment)
-        texture = self._browed(texture, moment, float(row.kind[AGE]))
+            texture = lent.with_middle(texture, model.lent(row.lender).middle, model, moment)
         texture = no_sharper(texture, model.mask, most)
         texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
         texture = colours.with_relief(texture, place.relief, model.skin_parts)
@@ -218,7 +224,7 @@ class FaceRenderer:
         texture = colours.with_lips(texture, place.lips, self.skin, model.lips)
         if model.bias.size:
             texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
-        texture = colours.of_skin(texture, model.on_brows, bare)
+        texture = self._browed(texture, row, place, bare)
         texture = colours.with_nostrils(texture, place.nostrils, model.nostrils)
         if moment.grey[0]:
             texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
@@ -241,21 +247,25 @@ class FaceRenderer:
         out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * self._trace.taken_from(rest)[:, None]
         return out
 
-    def _browed(self, texture: Floats, moment: Moment, age: float) -> Floats:
-        """A new face [R,R,3] whose brows are as dark as those of people of its age are."""
-        model, out = self.model, texture.copy()
-        reads, gives = model.brows
-        brows = float(reads @ model.unpredicted(out.reshape(-1, 3)[model.pixels], moment))
-        darkest, lightest = np.interp(age, _AGES, _DARKEST_BROWS), np.interp(age, _AGES, _LIGHTEST_BROWS)
-        change = np.float32(np.clip(brows, darkest, lightest) - brows) * gives.reshape(-1, 3)
-        out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * _greyed(change, moment)
-        return out
+    def _browed(self, texture: Floats, row: Row, place: Place, bare: NDArray[np.int64]) -> Floats:
+        """A new face [R,R,3] with brows as dark as its age has, half way to the source's, which go with its hair.
+
+        Args:
+            bare: flat indices of skin without hair.
+        """
+        on_brows, age = self.model.on_brows, float(row.kind[AGE])
+        texture = colours.of_skin(texture, on_brows, bare)
+        wanted = own = colours.read_brows(texture, on_brows, bare)
+        if place.brows is not None:
+            wanted = own + _OF_SOURCE * (place.brows - own)
+        darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
+        return colours.with_brows(texture, min(max(wanted, darkest), lightest), on_brows, bare)
 
     def _hairs_of(self, texture: Floats, lashes: float) -> Floats:
         """Hairs of the brows of a texture [2R,2R,3], shares of its light: as far as they are darker than skin."""
         light = np.maximum(luminance(texture), np.float32(0.02))
         skin = carried(light[..., None], 1 - self.model.fine_places.on_brows, 16.0)[..., 0]
-        darker = np.divide(np.maximum(skin - light, 0), light, dtype=np.float32)
+        darker = np.divide(np.maximum(skin - light, 0), skin, dtype=np.float32)
         return np.float32(_HAIRY * min(lashes / _CLEAR_LASHES, 1)) * self._hairs * darker
 
     @cached_property

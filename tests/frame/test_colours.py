@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, luminance
 from ficgan.frame.colours import (
+    LOG_BLACK,
+    PLANES,
+    fit_bias,
     lit_as,
     no_lighter,
     parted,
+    read_brows,
     read_lips,
     read_nostrils,
     read_relief,
     tinted,
+    with_brows,
     with_lips,
     with_nostrils,
     with_relief,
+    without_bias,
 )
+from ficgan.frame.look import read_blotches, with_blotches
+from ficgan.identity.kind import ETHNICITIES, MALE
 
 Floats = NDArray[np.float32]
 SIDE = 64
@@ -118,6 +127,16 @@ def test_brows_that_meet_are_parted() -> None:
     np.testing.assert_array_equal(out[between == 0], joined[between == 0])
 
 
+@pytest.mark.parametrize("wanted", [-0.3, -0.65])
+def test_brows_become_as_dark_as_is_wanted_and_browner_than_skin(wanted: float) -> None:
+    bare = face(0.1, 0.0, (1.4, 0.6, 0.7), 2)
+    out = with_brows(bare, wanted, BROWS, SKIN)
+    assert read_brows(out, BROWS, SKIN) == pytest.approx(wanted, abs=0.04)
+    np.testing.assert_array_equal(out[BROWS == 0], bare[BROWS == 0])
+    red, green, blue = (out / bare)[BROWS > 0].mean(0)
+    assert red > green > blue
+
+
 def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
     """A dark lip is lightened up to the skin around it, in light from one side; what is skin already stays."""
     light, everywhere = np.linspace(0.8, 0.4, SIDE, dtype=np.float32)[None, :, None], np.arange(SIDE * SIDE)
@@ -127,3 +146,49 @@ def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
     change[38:46, 18:46] = 2  # far too much
     np.testing.assert_allclose((dark + no_lighter(dark, change, everywhere)) @ LUMA, bare @ LUMA, rtol=0.1)
     assert not no_lighter(bare, np.zeros_like(bare), everywhere).any()
+
+
+def test_skin_gets_blotches_as_strong_as_the_photos(rng: np.random.Generator) -> None:
+    """Redder ones are darker; nothing else changes, hair counts for little, and each draw has its own."""
+    side, rows = 128, np.arange(128)[:, None]
+    skin = np.flatnonzero(np.broadcast_to(rows >= 30, (side, side)))
+    plain = np.broadcast_to(np.float32([0.7, 0.5, 0.4]), (side, side, 3)).copy()
+    red = cv2.GaussianBlur(rng.standard_normal((side, side), np.float32), (0, 0), 2)[..., None]
+    photo = plain * np.exp(0.05 * red / red.std() * np.float32([0.3, -0.5, -1]))
+    photo[80:100, ::9] = 0.05
+    read = read_blotches(photo, skin)
+    assert 0.02 < read == pytest.approx(read_blotches(np.delete(photo, np.s_[80:100], 0), skin[: -20 * side]), rel=0.3)
+    out, other = (with_blotches(plain, skin, 0.008, chance) for chance in (0.1, 0.2))
+    assert read_blotches(out, skin) == pytest.approx(0.75 * 0.008, rel=0.15) and not np.array_equal(out, other)
+    assert np.array_equal(out[:25], plain[:25]) and abs(out.mean() / plain.mean() - 1) < 0.005
+    change = np.log(out / plain).reshape(-1, 3)[skin]
+    assert np.corrcoef(change[:, 0] - change[:, 2], luminance(out).ravel()[skin])[0, 1] < -0.9
+    np.testing.assert_allclose(with_blotches(photo, skin, 0.5 * read, 0.1), photo, atol=1e-6)  # it has more
+
+
+def test_the_bias_of_a_kind_goes_and_the_rest_stays() -> None:
+    rng, side, many = np.random.default_rng(4), 32, 300
+    pixels = np.flatnonzero(np.pad(np.ones((24, 24), bool), 4))
+    kinds = np.zeros((many, len(ETHNICITIES) + 2), np.float32)
+    kinds[np.arange(many), rng.integers(len(ETHNICITIES), size=many)] = 1
+    kinds[:, -2:] = np.column_stack([rng.integers(2, size=many), rng.uniform(5, 80, many)])
+    stain = np.zeros((side, side, 3))
+    stain[12:17, 8:14] = -0.2, 0.08, 0.0  # of one group: darker and redder
+    beard = np.roll(stain, 8, axis=0)  # of men
+    photos = rng.uniform(0.3, 0.6, (many, 1, 1, 3)) * np.ones((side, side, 1))
+    noise = rng.normal(0, 0.05, photos.shape)
+    strong, male = (kinds[:, column, None, None, None] for column in (2, MALE))
+    logs = (stain * strong + beard * (male - 0.5) + noise) @ np.linalg.inv(PLANES)
+    made = (photos + LOG_BLACK) * np.exp(logs) - LOG_BLACK
+    made, photos = (np.clip(np.rint(255 * one), 0, 255).astype(np.uint8) for one in (made, photos))
+    weights = np.full((many, side, side), 255, np.uint8)
+    bias = fit_bias(made, photos, kinds, weights, pixels)
+    plain = np.full((side, side, 3), 0.5, np.float32)
+    for kind in kinds[:20]:
+        out = without_bias(plain, bias, kind, pixels)
+        light, red, _ = np.moveaxis(np.log((out + LOG_BLACK) / (plain + LOG_BLACK)) @ PLANES, 2, 0)
+        inside, outside = np.s_[13:16, 9:13], np.s_[20:26, 18:26]
+        assert (0.08 < light[inside].mean() < 0.2 and red[inside].mean() < -0.02) == bool(kind[2])
+        assert max(np.abs(light[outside]).mean(), np.abs(red[inside]).mean() * (1 - kind[2])) < 0.02
+        assert np.abs(light[21:24, 9:13]).mean() < 0.03, "what shows gender stays"
+        assert (out.reshape(-1, 3)[np.setdiff1d(np.arange(side**2), pixels)] == 0.5).all()

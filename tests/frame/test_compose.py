@@ -139,6 +139,19 @@ def test_the_surroundings_follow_the_outline(
     assert not paste.mask[(before < -30) & (now < -30)].any() and paste.mask[now < -3].max() < 0.05
 
 
+def test_a_face_at_the_edge_of_a_photo_has_no_streaks_beside_it(
+    shape: FaceShape, warp: Warp, mask: Floats, rng: np.random.Generator
+) -> None:
+    mesh = 2.0 * (shape.mean - shape.mean.min(0)) + np.array([-20, 40, 0])  # the photo ends within it
+    read, side = shape.read(mesh[None]), int(mesh[:, :2].max() + 80)
+    photo = rng.integers(0, 256, (side, side, 3), np.uint8)
+    slimmer = read.points[0] * np.array([0.7, 1, 1]) + np.array([0.3 * read.points[0, :, 0].mean(), 0, 0])
+    texture = np.full((SIZE, SIZE, 3), 0.8, np.float32)
+    paste = paste_texture(photo, read.upright[0], slimmer, texture, mask, warp, source=read.points[0])
+    beside = paste.image[int(mesh[[33, 263], 1].mean()) + 10 : int(mesh[61, 1]), :4].astype(int)
+    assert np.abs(np.diff(beside, axis=1)).mean() > 20
+
+
 @pytest.mark.parametrize(("x", "y", "yaw"), [(-180, 0, 0.7), (700, 700, 0.0)])
 def test_at_the_border_and_outside(
     astronaut: Image,

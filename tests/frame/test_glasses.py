@@ -14,11 +14,7 @@ from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
 
 Floats = NDArray[np.float32]
 CLEAR = (0.0, 0.6, 0.6, 0.6)  # lenses
-
-
-@pytest.fixture(scope="module")
-def skin() -> Floats:
-    return np.full((256, 256, 3), 0.6, np.float32)
+SKIN = np.full((256, 256, 3), 0.6, np.float32)
 
 
 def places(shape: FaceShape) -> tuple[NDArray[np.float64], float]:
@@ -29,51 +25,49 @@ def places(shape: FaceShape) -> tuple[NDArray[np.float64], float]:
 
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("rise", [-0.2, 0.1])
-def test_rims_meet_the_arms_where_they_leave_the_face(
-    shape: FaceShape, skin: Floats, chance: float, rise: float
-) -> None:
+def test_rims_meet_the_arms_where_they_leave_the_face(shape: FaceShape, chance: float, rise: float) -> None:
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
     colour = np.array([0.4, 0.35, 0.3])
     arms = eyes[:, 1] + rise * apart
-    made = with_glasses(skin, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, shape.front, warp)
-    drawn = np.abs(made - skin).max(2)
+    made = with_glasses(SKIN, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, shape.front, warp)
+    drawn = np.abs(made - SKIN).max(2)
     step = warp.step * 127 / 255
     for eye, side, arm in zip(eyes, (-1, 1), arms, strict=True):
         column, row = np.rint((np.array([eye[0] + side * 0.62 * apart, arm]) - LO) / step).astype(int)
         found = np.flatnonzero(drawn[:, column] > 0.1)
         assert len(found) and abs(found.mean() - row) <= 3
-        pure = skin[0, 0] + 1.6 * (colour - skin[0, 0])  # a thin arm is read with the skin beside it
+        pure = SKIN[0, 0] + 1.6 * (colour - SKIN[0, 0])  # a thin arm is read with the skin beside it
         assert np.abs(made[row, column] - pure).max() < 0.1
     below = int((eyes[:, 1].max() + 0.6 * apart - LO[1]) / step[1])
     assert not drawn[below:].any() and 0.005 < (drawn > 0.1).mean() < 0.1
 
 
-def test_without_evidence_there_are_none_and_with_some_they_are_faint(shape: FaceShape, skin: Floats) -> None:
+def test_without_evidence_there_are_none_and_with_some_they_are_faint(shape: FaceShape) -> None:
     warp, (eyes, _) = Warp(shape.front, 128), places(shape)
     strength = []
     for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9):
         glasses = np.float32([evidence, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR])
-        strength.append(float(np.abs(with_glasses(skin, glasses, 0.3, shape.front, warp) - skin).max()))
+        strength.append(float(np.abs(with_glasses(SKIN, glasses, 0.3, shape.front, warp) - SKIN).max()))
     assert strength[:2] == [0, 0] and strength[3] == strength[4] > 0.5
     assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
 
 
-def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape, skin: Floats) -> None:
+def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape) -> None:
     """What was drawn is read again: a tint of its colour over the eyes, or none."""
     warp, (eyes, _) = Warp(shape.front, 128), places(shape)
     for tint in (0.0, 1.0):
         glasses = np.array([SURE, *eyes[:, 1], 0, 0, 0, 0.3, tint, 0.1, 0.12, 0.2], np.float32)
-        made = with_glasses(skin, glasses, 0.3, shape.front, warp)
+        made = with_glasses(SKIN, glasses, 0.3, shape.front, warp)
         small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
         read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
         assert read[7] == pytest.approx(tint, abs=0.01)
-        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else skin[0, 0], atol=0.1)
+        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else SKIN[0, 0], atol=0.1)
 
 
-def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape, skin: Floats) -> None:
+def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape) -> None:
     """A small face's arms are lost in what is beside it, and its bridge in the shine of the nose."""
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
-    made = with_glasses(skin, np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]), 0.3, shape.front, warp)
+    made = with_glasses(SKIN, np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]), 0.3, shape.front, warp)
     small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
     columns, rows = ((eyes - LO) / warp.step).T
     row, out = rows.mean(), 0.55 * apart / warp.step[0]

@@ -15,6 +15,7 @@ from ficgan.frame.lent import (
     lent_detail,
     relief_of,
     tone_of,
+    unsmeared,
     with_detail,
 )
 
@@ -53,3 +54,10 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     assert abs(made(0.6, 9.0, 1.0)[strands].mean() - 0.6) < 0.05 < 0.2 < -lender.relief[strands].mean()
     below_black = np.full((side, side, 3), -0.01, np.float32)
     assert np.isfinite(lent(below_black, Fineness(0.1, 0.1, 0.1), 1.0)).all()
+
+
+def test_deep_lines_are_not_lent_where_the_head_shows_more_than_the_lender_did() -> None:
+    lines, larger = np.float32([[0.2, -0.2, 0.01, 0.2]]), np.float32([[1, 3, 3, 0.5]])
+    out = unsmeared(lines, 0.02, larger)
+    np.testing.assert_allclose(out[0, [0, 3]], lines[0, [0, 3]], rtol=1e-3)
+    assert abs(out[0, 1]) < 0.02 and out[0, 2] == pytest.approx(0.01, rel=0.2)
