@@ -318,8 +318,8 @@ class FrameModel(FaceModel):
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
             "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
-            "shine, wrinkles, lashes, pores and blotches are, how dark brows are, where, how clearly and in which colour glasses meet the "
-            "face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
+            "shine, wrinkles, lashes, pores and blotches are, how dark brows are, where, how clearly and in which "
+            "colour glasses meet the face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
             "there is a beard, coarsely where and of which colours, and how clear its hairs are, how bright and of "
             f"which colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps "
             "its smooth colours. Hair before it, and cloth over nose and mouth, stay. "

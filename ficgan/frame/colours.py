@@ -64,9 +64,10 @@ _LIGHTEST, _MOST_SHINE = 0.97, 1.6
 _PASTED = 1.12
 # Light between brows, of the skin's, of which what is darker becomes so much; how much darker hair is that goes wholly.
 _BETWEEN, _HAIRY = 0.85, 0.2
-# Where brows are read; least that they are darker than skin, logarithms; how much less and more dark they are made. How
-# much redder and yellower than skin they are, of 113 portraits, as a change of logarithms of colours.
-_ON_BROWS, _NO_BROW, _DARKENED = 0.9, 0.05, (0.4, 2.0)
+# Where brows are read; least that they are darker than skin, logarithms; how much less and more dark they are made;
+# most that the ridge that they lie on is lighter than skin. How much redder and yellower than skin they are, of 113
+# portraits, as a change of logarithms of colours.
+_ON_BROWS, _NO_BROW, _DARKENED, _ABOVE = 0.9, 0.05, (0.4, 2.0), np.float32(0.06)
 _BROWN = (np.array([0, 0.04, 0.04]) @ np.linalg.inv(PLANES)).astype(np.float32)
 # Weight of the border's usual difference, of that of each pixel.
 _PRIOR = np.float32(0.01)
@@ -234,10 +235,12 @@ def read_brows(texture: Floats, on_brows: Floats, skin: Indices) -> float:
 
 
 def with_brows(texture: Floats, wanted: float, on_brows: Floats, skin: Indices) -> Floats:
-    """A texture whose brows are as dark beside its skin as `read_brows` says, and brown."""
-    darker, read = np.minimum(_darker(texture, skin), 0), read_brows(texture, on_brows, skin)
+    """A texture whose brows are as dark beside its skin as `read_brows` says, brown, and hardly lighter than skin."""
+    beside, read = _darker(texture, skin), read_brows(texture, on_brows, skin)
+    darker, lighter = np.minimum(beside, 0), np.maximum(beside, 0)
     gain = np.clip(wanted / min(read, -_NO_BROW), *_DARKENED)
     change = np.float32(gain - 1) * darker[..., None] + np.minimum(darker / np.float32(-_HAIRY), 1)[..., None] * _BROWN
+    change += (_ABOVE * np.tanh(lighter / _ABOVE) - lighter)[..., None]
     out: Floats = texture * np.exp(on_brows[..., None] * change)
     return out
 

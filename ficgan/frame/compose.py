@@ -31,6 +31,8 @@ _GAP = 5
 _TORN = 6.0
 # Units around a face over which its surroundings move with the outline; cells of the grid on which that is computed.
 _REACH, _CELLS = 24.0, 32
+# Pixels of the source beside the edge of a photo, of those that are there now, at least.
+_STRETCHED = 0.4
 # Units by which points of the outline reach along it.
 _ALONG = 6.0
 # Pixels of a patch that are computed at once.
@@ -333,11 +335,13 @@ def _surroundings(
     field: Any = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     some = (length[..., 0] > 0).astype(np.float32)
     changed: Any = np.ceil(cv2.resize(some, (width, height), interpolation=cv2.INTER_LINEAR))
-    field[..., 0] += np.arange(width, dtype=np.float32)
-    field[..., 1] += np.arange(height, dtype=np.float32)[:, None]
+    for axis, (at, first, last) in enumerate(
+        ((np.arange(width), x0, photo.shape[1] - 1), (np.arange(height)[:, None], y0, photo.shape[0] - 1))
+    ):  # beyond the edge of the photo nothing is known: what is left before it is stretched
+        least, most = (np.float32(_STRETCHED) * (at + first - end) + (end - first) for end in (0, last))
+        field[..., axis] = np.clip(field[..., axis] + at, least, most)
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
-    # Beyond the edge of the photo nothing is known: mirrored, it has no streaks.
-    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT_101)
+    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(MOVED) * changed)
 
 

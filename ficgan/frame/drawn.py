@@ -226,6 +226,8 @@ _LEAST_REDNESS = 0.1
 _GAPS, _MOST_GAP = 1.5, 0.22
 # RGB of what lies behind the teeth, at luminance 1; its light, of the darkest pixels'; how much darker teeth are below.
 _RED, _DARKEST, _BELOW = (1.5, 0.87, 0.72), 0.7, 0.15
+# Light of the tongue, of the lips', and between which depths it rises.
+_TONGUE, _LIES = 0.3, (0.2, 0.9)
 # Depth in widths over which the lips' own line gives way to the drawing.
 _EDGE = 0.012
 
@@ -363,6 +365,8 @@ def with_teeth(
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
     dark = _DARKEST * seen[3] * np.array(_RED, np.float32)
+    lips = np.median(texture[window][inside < _EDGE], axis=0)
+    dark = dark + (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * lips * np.array(_RED, np.float32)
     tooth = tooth * (1 - _BELOW * _smooth(v, 0.4, 1))  # the lower lip's side lies in shadow
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)

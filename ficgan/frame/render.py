@@ -35,7 +35,7 @@ _UNEVEN = 0.6
 _AGES = (1, 6, 15, 30, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
 # Share of the difference between a draw's and the source's that is made up.
-_OF_SOURCE = 0.5
+_OF_SOURCE = 0.3
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
 # Share of a pixel that is hair or a beard from which on it is not compared as skin.
@@ -248,7 +248,7 @@ class FaceRenderer:
         return out
 
     def _browed(self, texture: Floats, row: Row, place: Place, bare: NDArray[np.int64]) -> Floats:
-        """A new face [R,R,3] with brows as dark as its age has, half way to the source's, which go with its hair.
+        """A new face [R,R,3] with brows as dark as its age has, and nearer to the source's, which go with its hair.
 
         Args:
             bare: flat indices of skin without hair.
