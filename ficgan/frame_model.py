@@ -22,7 +22,7 @@ from ficgan.frame.appearance import COVERED, SHAVED, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, read_beard
 from ficgan.frame.drawn import read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
-from ficgan.frame.glasses import UNSURE, read_glasses
+from ficgan.frame.glasses import UNSURE, read_glasses, rims_beside
 from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
 from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
@@ -319,10 +319,10 @@ class FrameModel(FaceModel):
             " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
             "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
             "shine, wrinkles, lashes, pores and blotches are, how dark brows are, where, how clearly and in which "
-            "colour glasses meet the face, whether and in which colour they are dark, whether there is a moustache and how dark it is, whether "
-            "there is a beard, coarsely where and of which colours, and how clear its hairs are, how bright and of "
-            f"which colour the inside of the mouth is, and part of the outline of the head{stay}. The forehead keeps "
-            "its smooth colours. Hair before it, and cloth over nose and mouth, stay. "
+            "colour glasses meet the face, whether and in which colour they are dark, whether there is a moustache and "
+            "how dark it is, whether there is a beard, coarsely where and of which colours, and how clear its hairs "
+            "are, how bright and of which colour the inside of the mouth is, and part of the outline of the head"
+            f"{stay}. The forehead keeps its smooth colours. Hair before it, and cloth over nose and mouth, stay. "
             f"Of {self.config.choices} k-same draws, and of {self.config.again} times as many where a face was drawn "
             "again, the one least like the source was taken, and of some synthetic faces of the kind the one that "
             "lends light and shade. That tells whoever knows the seed a little about it."
@@ -410,7 +410,8 @@ class FrameModel(FaceModel):
             forehead=place.forehead if made.new else None,
             hair=made.hair,
             pores=renderer.pores if made.new and place.look.pores else None,
-            source=place.moment.read.points[0] if made.new else None,
+            source=(source := place.moment.read.points[0]) if made.new else None,
+            rims=rims_beside(place.glasses, source, self.model.shape.front) if made.new else (),
         )
 
     def checked(self, made: Any) -> Any:

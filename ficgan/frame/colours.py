@@ -50,7 +50,7 @@ _LIT = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5)
 # Blur of what redness and yellowness change, of the side: lines beside nostrils and brows are not reddened. The most,
 # logarithms: what is farther apart is no skin.
 _BROAD = 0.03
-_FLUSH = np.float32(0.25)
+_FLUSH = np.float32(0.15)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
 _SHOULDER = 0.85
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80

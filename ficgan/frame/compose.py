@@ -31,6 +31,8 @@ _GAP = 5
 _TORN = 6.0
 # Units around a face over which its surroundings move with the outline; cells of the grid on which that is computed.
 _REACH, _CELLS = 24.0, 32
+# Widest line that is taken from the surroundings, units, and least contrast of one, grey levels.
+_LINES, _SEEN = 3.0, 12
 # Pixels of the source beside the edge of a photo, of those that are there now, at least.
 _STRETCHED = 0.4
 # Units by which points of the outline reach along it.
@@ -132,6 +134,7 @@ def paste_texture(
     hair: Floats | float = 0.0,
     pores: Floats | None = None,
     source: Doubles | None = None,
+    rims: Sequence[Doubles] = (),
 ) -> Paste:
     """Lay a texture of the frame, float32 [R,R,3] in [0,1] or of several times the size, onto a photo.
 
@@ -140,6 +143,7 @@ def paste_texture(
         mask: float32 [R,R], weight of the texture.
         source: [468,≥2] the source's mesh, upright units: its surroundings move with the outline, so that no rim of the
             source stays beside a slimmer face, and a wider one is no halo. None: they stay.
+        rims: outlines [n,2] in upright units within which lines go from the surroundings.
         look, seed: grain to add, None: none; and its seed.
         forehead: skin above the mask that is laid on, too; but not where [R,R] there is `hair` that stays.
         pores: float32 [n,n], a pattern in the frame that is added until skin is as fine as `look` says.
@@ -183,7 +187,7 @@ def paste_texture(
         pixels[strip], weight[strip] = np.rint(np.clip(new, 0, 1) * 255), share
     if source is None:
         return mix(photo, x0, y0, pixels, weight)
-    around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1))
+    around = _surroundings(photo, upright, source, points, (x0, y0, x1, y1), rims)
     mix(around.pixels, x0 - around.x0, y0 - around.y0, pixels, weight).onto(around.pixels, around.weight)
     return around
 
@@ -305,9 +309,17 @@ def _patch(photo: Image, upright: Doubles, points: Doubles, forehead: Forehead |
 
 
 def _surroundings(
-    photo: Image, upright: Doubles, source: Doubles, points: Doubles, patch: tuple[int, int, int, int]
+    photo: Image,
+    upright: Doubles,
+    source: Doubles,
+    points: Doubles,
+    patch: tuple[int, int, int, int],
+    rims: Sequence[Doubles],
 ) -> Paste:
-    """The photo around a face, and its patch x0, y0, x1, y1, moved as the outline moves to the published mesh."""
+    """The photo around a face, and its patch x0, y0, x1, y1, moved as the outline moves to the published mesh.
+
+    Of `paste_texture`'s `rims` no lines are left.
+    """
     import cv2
 
     back = invert(upright)
@@ -341,8 +353,27 @@ def _surroundings(
         least, most = (np.float32(_STRETCHED) * (at + first - end) + (end - first) for end in (0, last))
         field[..., axis] = np.clip(field[..., axis] + at, least, most)
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
-    moved: Any = cv2.remap(region, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    plain, erased = _without_lines(region, [transform_points(back, rim) - (x0, y0) for rim in rims], _LINES * unit)
+    changed = np.maximum(changed, erased)
+    moved: Any = cv2.remap(plain, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(MOVED) * changed)
+
+
+def _without_lines(region: Image, outlines: Sequence[Doubles], width: float) -> tuple[Image, Floats]:
+    """A picture [h,w,3] without lines, up to a width, within outlines [n,2]; and 1 where it changed."""
+    import cv2
+
+    erased = np.zeros(region.shape[:2], np.uint8)
+    if not outlines:
+        return region, erased.astype(np.float32)
+    cv2.fillPoly(erased, [np.rint(outline).astype(np.int32) for outline in outlines], 1)
+    grey, side = cv2.cvtColor(region, cv2.COLOR_RGB2GRAY), 2 * math.ceil(width / 2) + 1
+    square = np.ones((side, side), np.uint8)
+    thin = np.maximum(*(cv2.morphologyEx(grey, how, square) for how in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)))
+    lines = cv2.dilate((thin > _SEEN).astype(np.uint8) & erased, square[: side // 2 + 1, : side // 2 + 1])
+    share: Any = cv2.GaussianBlur(lines.astype(np.float32), (0, 0), max(width / 6, 0.5))
+    plain: Any = cv2.medianBlur(region, 2 * side + 1)
+    return cv2.blendLinear(plain, region, share, 1 - share), np.ceil(share)
 
 
 def _dense(outline: Doubles) -> Doubles:

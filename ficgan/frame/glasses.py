@@ -8,7 +8,7 @@ trace of them, which is taken away.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,11 @@ _LIT, _SHADE, _BELOW, _MIRRORED = 0.2, 0.2, 0.03, 0.08
 # it has. Width of an arm, of a rim's; how much wider its hinge is, and how long, of the arm.
 _GLINTS, _GLINT, _SHINE, _BRIGHT = ((-150, -60, 20), (-110, -30, 60)), 0.18, 0.6, 0.98
 _ARM_WIDE, _HINGE, _HINGE_LONG = 1.1, 0.9, 0.25
-# How much further from skin a rim's colour is than read, how much greyer, and the darkest; how much of the faintest
-# rims is seen.
+# How much further from skin the colour of a dark rim is than read, how much greyer, and the darkest; how much of the
+# faintest rims is seen.
 _PURE, _GREYER, _DARKEST, _OPAQUE = 1.6, 0.5, 0.03, 0.7
+# Half the width and height of what old lenses cover around an eye, and half the height of an arm.
+_COVERED, _ARM_HIGH = (0.6, 0.42), 0.07
 # Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
 # the eyes, and how much of them, and of their wires, is seen.
 _PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
@@ -204,8 +206,9 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     half, high = half + tint * _LARGER, high + tint * _LARGER
     # A thin arm is read with the skin beside it.
     skin = np.median(texture.reshape(-1, 3), axis=0)
-    colour = np.clip(skin + _PURE * (colour - skin), _DARKEST, 1)
-    colour += _GREYER * (luminance(colour) - colour)
+    if luminance(colour) < luminance(skin):
+        colour = np.clip(skin + _PURE * (colour - skin), _DARKEST, 1)
+        colour += _GREYER * (luminance(colour) - colour)
     # Beside dark lenses what is most unlike the rest is skin.
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     # Light rims are of metal, and thin.
@@ -276,6 +279,28 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     shone = (_SHINE * np.minimum(glint, 1))[..., None]
     rims = np.clip(colour * gleam[..., None], 0, 1)
     out[rows] += drawn[..., None] * (rims + shone * (bright - rims) - out[rows])
+    return out
+
+
+def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[NDArray[np.float64]]:
+    """Outlines [n,2] of where rims may be left beside a new face; arms between them stay.
+
+    Args:
+        glasses: float32 [11] of `read_glasses`.
+        source: [468,≥2], the mesh that wears them.
+        front: as of `read_glasses`.
+    """
+    if glasses[0] < SURE:
+        return []
+    (own, places), out = (_eyes(mesh) for mesh in (front, source[:, :2])), []
+    apart, scale = (float(np.linalg.norm(eyes[1] - eyes[0])) for eyes in (places, own))
+    turn = np.linspace(0, 2 * np.pi, 48)
+    for place, eye, arm in zip(places, own, glasses[1:3], strict=True):
+        x, y = np.stack([np.cos(turn), np.sin(turn)]) * np.array(_COVERED)[:, None] + ((0,), (_LOWER,))
+        level = (arm - eye[1]) / scale
+        for part in (y < level - _ARM_HIGH, y > level + _ARM_HIGH):
+            if part.sum() > 2:
+                out.append(place + apart * np.column_stack([x, y])[part])
     return out
 
 

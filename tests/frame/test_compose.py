@@ -152,6 +152,17 @@ def test_a_face_at_the_edge_of_a_photo_has_no_streaks_beside_it(
     assert np.abs(np.diff(beside, axis=1)).mean() > 20
 
 
+def test_lines_beside_a_face_go_within_outlines(shape: FaceShape, warp: Warp, mask: Floats) -> None:
+    mesh = 3.0 * (shape.mean - shape.mean.min(0)) + np.array([90, 90, 0])
+    read, photo = shape.read(mesh[None]), np.full((560, 560, 3), 150, np.uint8)
+    photo[:, 70:74] = photo[:, 40:44] = 30
+    outline = transform_points(read.upright[0], np.array([[60, 200], [85, 200], [85, 300], [60, 300]], float))
+    points, texture = read.points[0], np.full((SIZE, SIZE, 3), 0.8, np.float32)
+    paste = paste_texture(photo, read.upright[0], points, texture, mask, warp, source=points, rims=[outline])
+    assert paste.image[210:290, 60:85].min() > 140 and (paste.mask[210:290, 70:74] > 0).all()
+    assert max(part.max() for part in (paste.image[:, 40:44], paste.image[:185, 71:73], paste.image[315:, 71:73])) < 35
+
+
 @pytest.mark.parametrize(("x", "y", "yaw"), [(-180, 0, 0.7), (700, 700, 0.0)])
 def test_at_the_border_and_outside(
     astronaut: Image,
