@@ -347,11 +347,11 @@ def _surroundings(
     field: Any = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     some = (length[..., 0] > 0).astype(np.float32)
     changed: Any = np.ceil(cv2.resize(some, (width, height), interpolation=cv2.INTER_LINEAR))
-    for axis, (at, first, last) in enumerate(
+    for axis, (places, first, last) in enumerate(
         ((np.arange(width), x0, photo.shape[1] - 1), (np.arange(height)[:, None], y0, photo.shape[0] - 1))
     ):  # beyond the edge of the photo nothing is known: what is left before it is stretched
-        least, most = (np.float32(_STRETCHED) * (at + first - end) + (end - first) for end in (0, last))
-        field[..., axis] = np.clip(field[..., axis] + at, least, most)
+        least, most = (np.float32(_STRETCHED) * (places + first - end) + (end - first) for end in (0, last))
+        field[..., axis] = np.clip(field[..., axis] + places, least, most)
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
     plain, erased = _without_lines(region, [transform_points(back, rim) - (x0, y0) for rim in rims], _LINES * unit)
     changed = np.maximum(changed, erased)

@@ -173,7 +173,9 @@ class _Crossing(NamedTuple):
     lighter: float
 
 
-def _line(seen: Floats, step: Floats, place: NDArray[np.float64], ends: tuple[float, float], apart: float) -> _Crossing:
+def _line(
+    seen: Floats, step: NDArray[Any], place: NDArray[np.float64], ends: tuple[float, float], apart: float
+) -> _Crossing:
     """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
     ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, step[1])
     rows = np.rint((ys - LO[1]) / step[1]).astype(int).clip(0, len(seen) - 1)
