@@ -292,8 +292,7 @@ class Warp:
     def area(self, upright: Floats) -> Floats:
         """Area of each pixel of the frame [R,R] in a photo, of that in the frame; negative where it is turned over."""
         j = _jacobian(upright)
-        out: Floats = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / np.float32(self.step.prod())
-        return out
+        return np.divide(j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2], self.step.prod(), dtype=np.float32)
 
     def folded(self, upright: Floats, weight: Floats) -> float:
         """Share of a mask [R,R] that the warp [R,R,2] turns over or squeezes to nothing."""
