@@ -22,7 +22,7 @@ from ficgan.frame.appearance import COVERED, SHAVED, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, read_beard
 from ficgan.frame.drawn import read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
-from ficgan.frame.glasses import UNSURE, read_glasses, rims_beside
+from ficgan.frame.glasses import read_glasses, rims_beside
 from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
 from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
@@ -43,8 +43,6 @@ _MOUSTACHE = -0.9
 _UNDER = 0.12
 # Share of a pixel that is hair from which on a face has some before its forehead.
 _SOME_HAIR = 0.5
-# Share of the brows that hair lies over, from which on it is not read how dark they are.
-_HIDDEN = 0.02
 # Share of a part of skin below which what is seen of it, between hair and brows, tells no relief.
 _SHOWN = 0.6
 # How often the light below the brows is read with what it makes of the forehead; what is hair in that light. Below dark
@@ -122,7 +120,6 @@ class FrameModel(FaceModel):
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
         looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: Place = places[row]
-        brows = [near.brows for near in places if near.brows is not None]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
             for name in ("mouth", "lips", "nostrils", "relief")
@@ -134,7 +131,6 @@ class FrameModel(FaceModel):
             look=Look(*looks.mean(0).tolist()),
             glasses=np.median([near.glasses for near in places], 0).astype(np.float32),
             moustache=float(np.mean([near.moustache for near in places])),
-            brows=float(np.mean(brows)) if brows else None,
             forehead=compose.steadied([near.forehead for near in places], row),
             cloth=None,
             still=False,
@@ -230,11 +226,8 @@ class FrameModel(FaceModel):
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
         gaze = read_gaze(mesh.points)
-        over_brows = (hair * model.on_brows).sum() / model.on_brows.sum()
-        free = glasses[0] < UNSURE and over_brows < _HIDDEN
-        brows = colours.read_brows(pixels, model.on_brows, self.renderer.skin) if free else None
         place = Place(
-            moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, nostrils, relief, brows, forehead, hair
+            moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, nostrils, relief, forehead, hair
         )
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
@@ -318,7 +311,7 @@ class FrameModel(FaceModel):
         record["not_covered"] = record["not_covered"].replace("the spatial code z_non", "z_non") + (
             " z_non holds expression (six numbers), head pose, gaze, light and, coarsely, colours, the colour of the "
             "lips, how much light and redness of skin vary, sharpness, how strong the relief of the face's parts, its "
-            "shine, wrinkles, lashes, pores and blotches are, how dark brows are, where, how clearly and in which "
+            "shine, wrinkles, lashes, pores and blotches are, where, how clearly and in which "
             "colour glasses meet the face, whether and in which colour they are dark, whether there is a moustache and "
             "how dark it is, whether there is a beard, coarsely where and of which colours, and how clear its hairs "
             "are, how bright and of which colour the inside of the mouth is, and part of the outline of the head"

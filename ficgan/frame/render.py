@@ -34,8 +34,6 @@ _UNEVEN = 0.6
 # Of `colours.read_brows`: at ages, the darkest and the lightest that are drawn; .8 of 1,123 people lie between.
 _AGES = (1, 6, 15, 30, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
-# Share of the difference between a draw's and the source's that is made up.
-_OF_SOURCE = 0.3
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
 # Share of a pixel that is hair or a beard from which on it is not compared as skin.
@@ -54,7 +52,6 @@ class Place:
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
-        brows: of `read_brows`; None: hair or glasses lie over them.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
         cloth: float32 [n,n,4], colours in [0,1] and shares of a mask or a scarf over nose and mouth, which is worn
             again; None: there is none.
@@ -72,7 +69,6 @@ class Place:
     lips: Floats
     nostrils: Floats
     relief: Floats
-    brows: float | None
     forehead: Forehead
     hair: Floats | float = 0.0
     cloth: Floats | None = None
@@ -224,7 +220,7 @@ class FaceRenderer:
         texture = colours.with_lips(texture, place.lips, self.skin, model.lips)
         if model.bias.size:
             texture = colours.without_bias(texture, model.bias, row.kind, model.pixels)
-        texture = self._browed(texture, row, place, bare)
+        texture = self._browed(texture, float(row.kind[AGE]), bare)
         texture = colours.with_nostrils(texture, place.nostrils, model.nostrils)
         if moment.grey[0]:
             texture = texture + moment.grey[0] * (colours.tinted(texture, place.texture) - texture)
@@ -247,19 +243,17 @@ class FaceRenderer:
         out.reshape(-1, 3)[model.pixels] += model.contrast(moment) * self._trace.taken_from(rest)[:, None]
         return out
 
-    def _browed(self, texture: Floats, row: Row, place: Place, bare: NDArray[np.int64]) -> Floats:
-        """A new face [R,R,3] with brows as dark as its age has, and nearer to the source's, which go with its hair.
+    def _browed(self, texture: Floats, age: float, bare: NDArray[np.int64]) -> Floats:
+        """A new face [R,R,3] whose brows are as dark as those of people of its age are.
 
         Args:
             bare: flat indices of skin without hair.
         """
-        on_brows, age = self.model.on_brows, float(row.kind[AGE])
+        on_brows = self.model.on_brows
         texture = colours.of_skin(texture, on_brows, bare)
-        wanted = own = colours.read_brows(texture, on_brows, bare)
-        if place.brows is not None:
-            wanted = own + _OF_SOURCE * (place.brows - own)
+        own = colours.read_brows(texture, on_brows, bare)
         darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
-        return colours.with_brows(texture, min(max(wanted, darkest), lightest), on_brows, bare)
+        return colours.with_brows(texture, min(max(own, darkest), lightest), on_brows, bare)
 
     def _hairs_of(self, texture: Floats, lashes: float) -> Floats:
         """Hairs of the brows of a texture [2R,2R,3], shares of its light: as far as they are darker than skin."""
