@@ -60,7 +60,7 @@ _ARM_WIDE, _HINGE, _HINGE_LONG = 1.1, 0.9, 0.25
 # faintest rims is seen.
 _PURE, _GREYER, _DARKEST, _OPAQUE = 1.6, 0.5, 0.03, 0.7
 # Half the width and height of what old lenses cover around an eye, and half the height of an arm.
-_COVERED, _ARM_HIGH = (0.6, 0.42), 0.07
+_COVERED, _ARM_HIGH = (0.53, 0.42), 0.07
 # Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
 # the eyes, and how much of them, and of their wires, is seen.
 _PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
