@@ -18,6 +18,7 @@ from ficgan.device import embedded_file
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, Warp
 from ficgan.frame.appearance import AppearanceModel
+from ficgan.frame.compose import stretched
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -61,6 +62,8 @@ _ARM_WIDE, _HINGE, _HINGE_LONG = 1.1, 0.9, 0.25
 _PURE, _GREYER, _DARKEST, _OPAQUE = 1.6, 0.5, 0.03, 0.7
 # Half the width and height of what old lenses cover around an eye, and half the height of an arm.
 _COVERED, _ARM_HIGH = (0.53, 0.42), 0.07
+# Rows around the eyes in whose place rims are seen, distances of the eyes; most that a face bends there, units.
+_AROUND, _MOST_BENT = 0.6, 4.0
 # Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
 # the eyes, and how much of them, and of their wires, is seen.
 _PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
@@ -190,7 +193,9 @@ def _line(
     return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])))
 
 
-def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp) -> Floats:
+def with_glasses(
+    texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp, grid: Floats | None = None
+) -> Floats:
     """A texture with glasses, as far as there is evidence of some.
 
     Args:
@@ -198,6 +203,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
         glasses: float32 [11] of `read_glasses`.
         chance: in [0,1), draws their form.
         front, warp: as of `read_glasses`.
+        grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units; None: as in the frame.
     """
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
@@ -222,8 +228,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     step = warp.step * (warp.size - 1) / (len(texture) - 1)
     low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
-    ys, xs = np.mgrid[rows, : len(texture)].astype(np.float32)
-    ys, xs = ys * step[1] + LO[1], xs * step[0] + LO[0]
+    xs, ys = np.moveaxis(stretched(_rigid(warp, middles, grid), len(texture) // warp.size)[rows], 2, 0)
 
     def line(distance: Floats, width: Floats | float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
@@ -282,6 +287,19 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, front: Floats,
     rims = np.clip(colour * gleam[..., None], 0, 1)
     out[rows] += drawn[..., None] * (rims + shone * (bright - rims) - out[rows])
     return out
+
+
+def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats:
+    """Where the frame's pixels would lie in it [R,R,2] if no lid or brow had moved: glasses do not bend with these."""
+    if grid is None:
+        return warp.grid
+    apart = eyes[1, 0] - eyes[0, 0]
+    x, y = np.moveaxis((warp.grid - eyes.mean(0)) / apart, 2, 0)
+    powers = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
+    near = (np.abs(x) < 1) & (np.abs(y) < _AROUND)
+    surface = np.linalg.lstsq(powers[near], grid[near], rcond=None)[0]
+    bent = (grid - powers @ surface) @ np.linalg.inv(surface[1:3] / apart)
+    return np.asarray(warp.grid + np.clip(bent, -_MOST_BENT, _MOST_BENT), np.float32)
 
 
 def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[NDArray[np.float64]]:

@@ -339,7 +339,7 @@ class FaceRenderer:
             )
         drawn = _greyed(drawn - made.texture, moment)
         texture = made.texture + self._share(row) * drawn
-        texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp)
+        texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp, made.grid)
         if place.cloth is None or row.bare:
             return replace(made, texture=texture)
         cloth = cv2.resize(place.cloth, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)

@@ -8,24 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, luminance
-from ficgan.frame.colours import (
-    LOG_BLACK,
-    PLANES,
-    fit_bias,
-    lit_as,
-    no_lighter,
-    parted,
-    read_brows,
-    read_lips,
-    read_nostrils,
-    read_relief,
-    tinted,
-    with_brows,
-    with_lips,
-    with_nostrils,
-    with_relief,
-    without_bias,
-)
+from ficgan.frame import colours
 from ficgan.frame.look import read_blotches, with_blotches
 from ficgan.identity.kind import ETHNICITIES, MALE
 
@@ -51,8 +34,8 @@ def face(contrast: float, warm: float, lips: tuple[float, float, float], seed: i
 
 def test_lips_become_the_photos() -> None:
     pale, painted = face(0.15, 0.0, (1.0, 0.9, 0.8), 1), face(0.25, 0.15, (1.4, 0.6, 0.7), 2)
-    wanted, before = read_lips(painted, SKIN, LIPS), read_lips(pale, SKIN, LIPS)
-    after = read_lips(with_lips(pale, wanted, SKIN, LIPS), SKIN, LIPS)
+    wanted, before = colours.read_lips(painted, SKIN, LIPS), colours.read_lips(pale, SKIN, LIPS)
+    after = colours.read_lips(colours.with_lips(pale, wanted, SKIN, LIPS), SKIN, LIPS)
     np.testing.assert_allclose(after, wanted, atol=0.2)  # they follow by .8
     assert np.abs(before - wanted).max() > 0.4
 
@@ -61,8 +44,8 @@ def test_nostrils_become_as_dark_as_the_photos_and_no_lighter() -> None:
     holes = np.zeros((2, SIDE, SIDE), np.float32)
     holes[0, 38:41, 24:29] = holes[1, 38:41, 36:41] = 1
     plain = np.full((SIDE, SIDE, 3), (0.6, 0.45, 0.35), np.float32)
-    made = with_nostrils(plain, np.float32([-0.5, 0.2]), holes)
-    np.testing.assert_allclose(read_nostrils(made, holes), [-0.5, 0], atol=0.08)
+    made = colours.with_nostrils(plain, np.float32([-0.5, 0.2]), holes)
+    np.testing.assert_allclose(colours.read_nostrils(made, holes), [-0.5, 0], atol=0.08)
     assert (made[holes[0] == 0] == plain[holes[0] == 0]).all() and made[39, 26, 0] / made[39, 26, 2] > 1.75
 
 
@@ -73,7 +56,7 @@ def test_black_and_white_and_sepia_stay_so(tint: tuple[float, float, float]) -> 
     made = face(0.15, 0.2, (1.0, 0.9, 0.8), 1)
     own = luminance(made)[..., None]
     wanted = own + own * (1 - own) * 4 * np.array(tint)
-    np.testing.assert_allclose(tinted(made, photo), wanted, atol=0.03)
+    np.testing.assert_allclose(colours.tinted(made, photo), wanted, atol=0.03)
 
 
 def test_skin_has_the_photos_light_and_shade_beside_the_light_around() -> None:
@@ -81,7 +64,7 @@ def test_skin_has_the_photos_light_and_shade_beside_the_light_around() -> None:
     light = np.linspace(0.2, 0.4, SIDE, dtype=np.float32)
     photo = np.rint(255 * (light[:, None] * np.exp(shade))[..., None] * np.ones(3)).astype(np.uint8)
     made = (light * np.exp(0.7 * shade))[..., None] * np.array([1.2, 1.0, 0.8], np.float32)
-    out = lit_as(made, photo, SKIN)
+    out = colours.lit_as(made, photo, SKIN)
     before, after = (np.log(luminance(one) / light).ravel()[SKIN] for one in (made, out))
     light, shine = (np.ptp(np.quantile(one, (0.5, 0.95))) for one in (after, shade.ravel()[SKIN]))
     assert light == pytest.approx(shine, rel=0.1), "it had .7 of the photo's"
@@ -94,12 +77,12 @@ def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
     parts[0, :32], parts[1, 32:] = 1, 1
     noise = np.random.default_rng(4).standard_normal((SIDE, SIDE, 1)).astype(np.float32)
     made = np.clip(0.5 + 0.05 * noise * np.ones(3, np.float32), 0, 1)
-    want = read_relief(made, parts) * np.array([[1.4], [0.8]], np.float32)
-    out = with_relief(made, want, parts)
-    np.testing.assert_allclose(read_relief(out, parts), want, rtol=0.2)  # its bands overlap
+    want = colours.read_relief(made, parts) * np.array([[1.4], [0.8]], np.float32)
+    out = colours.with_relief(made, want, parts)
+    np.testing.assert_allclose(colours.read_relief(out, parts), want, rtol=0.2)  # its bands overlap
     np.testing.assert_allclose(out[:32].std() / made[:32].std(), 1.2, atol=0.2)  # its finest stays
-    far = with_relief(made, want * np.float32([9, 9, 9, 9, 1]), parts)
-    assert read_relief(far, parts)[0, 1] < 2 * read_relief(made, parts)[0, 1]
+    far = colours.with_relief(made, want * np.float32([9, 9, 9, 9, 1]), parts)
+    assert colours.read_relief(far, parts)[0, 1] < 2 * colours.read_relief(made, parts)[0, 1]
 
 
 def test_skin_shines_as_the_photos_where_it_is_lightest() -> None:
@@ -108,21 +91,21 @@ def test_skin_shines_as_the_photos_where_it_is_lightest() -> None:
     y, x = np.mgrid[:SIDE, :SIDE]
     spot = np.exp(-(np.square(y - 16) + np.square(x - 32)) / 40).astype(np.float32)
     dull, shining = (np.float32([0.6, 0.45, 0.4]) * (0.8 + share * spot[..., None]) for share in (0.1, 0.2))
-    out = with_relief(dull, read_relief(shining, parts), parts)
-    assert read_relief(out, parts)[0, 4] == pytest.approx(read_relief(shining, parts)[0, 4], rel=0.25)
+    out = colours.with_relief(dull, colours.read_relief(shining, parts), parts)
+    assert colours.read_relief(out, parts)[0, 4] == pytest.approx(colours.read_relief(shining, parts)[0, 4], rel=0.25)
     np.testing.assert_allclose(out[40:], dull[40:], atol=0.01)  # the other part does not
     none = np.zeros_like(parts)  # all hair
-    np.testing.assert_allclose(with_relief(dull, read_relief(shining, none), parts), dull, atol=0.05)
+    np.testing.assert_allclose(colours.with_relief(dull, colours.read_relief(shining, none), parts), dull, atol=0.05)
 
 
 def test_brows_that_meet_are_parted() -> None:
     between = np.zeros((SIDE, SIDE), np.float32)
     between[18:26, 28:38] = 1
     bare = face(0.1, 0.0, (1.4, 0.6, 0.7), 2)
-    np.testing.assert_allclose(parted(bare, SKIN, between), bare, atol=0.02)
+    np.testing.assert_allclose(colours.parted(bare, SKIN, between), bare, atol=0.02)
     joined = bare.copy()
     joined[20:24, 28:38] *= 0.3
-    out = parted(joined, SKIN, between)
+    out = colours.parted(joined, SKIN, between)
     assert (out[20:24, 28:38] > 0.75 * bare[20:24, 28:38]).all()
     np.testing.assert_array_equal(out[between == 0], joined[between == 0])
 
@@ -130,8 +113,8 @@ def test_brows_that_meet_are_parted() -> None:
 @pytest.mark.parametrize("wanted", [-0.3, -0.65])
 def test_brows_become_as_dark_as_is_wanted_and_browner_than_skin(wanted: float) -> None:
     bare = face(0.1, 0.0, (1.4, 0.6, 0.7), 2)
-    out = with_brows(bare, wanted, BROWS, SKIN)
-    assert read_brows(out, BROWS, SKIN) == pytest.approx(wanted, abs=0.04)
+    out = colours.with_brows(bare, wanted, BROWS, SKIN)
+    assert colours.read_brows(out, BROWS, SKIN) == pytest.approx(wanted, abs=0.04)
     np.testing.assert_array_equal(out[BROWS == 0], bare[BROWS == 0])
     red, green, blue = (out / bare)[BROWS > 0].mean(0)
     assert red > green > blue
@@ -144,8 +127,8 @@ def test_what_is_shaved_becomes_skin_and_no_lighter() -> None:
     dark, change = bare.copy(), np.zeros_like(bare)
     dark[40:44, 20:44] *= 0.4
     change[38:46, 18:46] = 2  # far too much
-    np.testing.assert_allclose((dark + no_lighter(dark, change, everywhere)) @ LUMA, bare @ LUMA, rtol=0.1)
-    assert not no_lighter(bare, np.zeros_like(bare), everywhere).any()
+    np.testing.assert_allclose((dark + colours.no_lighter(dark, change, everywhere)) @ LUMA, bare @ LUMA, rtol=0.1)
+    assert not colours.no_lighter(bare, np.zeros_like(bare), everywhere).any()
 
 
 def test_skin_gets_blotches_as_strong_as_the_photos(rng: np.random.Generator) -> None:
@@ -178,15 +161,16 @@ def test_the_bias_of_a_kind_goes_and_the_rest_stays() -> None:
     photos = rng.uniform(0.3, 0.6, (many, 1, 1, 3)) * np.ones((side, side, 1))
     noise = rng.normal(0, 0.05, photos.shape)
     strong, male = (kinds[:, column, None, None, None] for column in (2, MALE))
-    logs = (stain * strong + beard * (male - 0.5) + noise) @ np.linalg.inv(PLANES)
-    made = (photos + LOG_BLACK) * np.exp(logs) - LOG_BLACK
+    logs = (stain * strong + beard * (male - 0.5) + noise) @ np.linalg.inv(colours.PLANES)
+    made = (photos + colours.LOG_BLACK) * np.exp(logs) - colours.LOG_BLACK
     made, photos = (np.clip(np.rint(255 * one), 0, 255).astype(np.uint8) for one in (made, photos))
     weights = np.full((many, side, side), 255, np.uint8)
-    bias = fit_bias(made, photos, kinds, weights, pixels)
+    bias = colours.fit_bias(made, photos, kinds, weights, pixels)
     plain = np.full((side, side, 3), 0.5, np.float32)
     for kind in kinds[:20]:
-        out = without_bias(plain, bias, kind, pixels)
-        light, red, _ = np.moveaxis(np.log((out + LOG_BLACK) / (plain + LOG_BLACK)) @ PLANES, 2, 0)
+        out = colours.without_bias(plain, bias, kind, pixels)
+        change = np.log((out + colours.LOG_BLACK) / (plain + colours.LOG_BLACK)) @ colours.PLANES
+        light, red, _ = np.moveaxis(change, 2, 0)
         inside, outside = np.s_[13:16, 9:13], np.s_[20:26, 18:26]
         assert (0.08 < light[inside].mean() < 0.2 and red[inside].mean() < -0.02) == bool(kind[2])
         assert max(np.abs(light[outside]).mean(), np.abs(red[inside]).mean() * (1 - kind[2])) < 0.02

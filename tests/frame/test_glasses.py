@@ -76,3 +76,18 @@ def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape) -> None:
     small[round(row) - 6 : round(row) + 4, round(columns.mean()) - 4 : round(columns.mean()) + 5] = 1
     read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
     assert luminance(read[3:6]) < 0.35
+
+
+def test_a_lid_that_moves_bends_no_rim(shape: FaceShape) -> None:
+    warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
+    rim = eyes[0] - np.array([0, 0.22 * apart])
+    bump = 3 * np.exp(-np.square(warp.grid - rim).sum(-1) / 60)
+    bent, glasses = (
+        warp.grid + bump[..., None] * np.float32([0, 1]),
+        np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]),
+    )
+    column, tops = round((rim[0] - LO[0]) / (warp.step[0] * 127 / 255)), []
+    for grid in (warp.grid, bent):
+        drawn = np.abs(with_glasses(SKIN, glasses, 0.3, shape.front, warp, grid) - SKIN).max(2) > 0.2
+        tops.append(cv2.resize(grid[..., 1], (256, 256))[:, column][drawn[:, column]].min())
+    assert abs(tops[0] - tops[1]) < 1.2 < bump.max() / 2
