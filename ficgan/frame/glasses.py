@@ -39,7 +39,7 @@ _ACROSS = 3.0
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
 _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
-_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.009, 0.015, 0.024)
+_WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.009, 0.015, 0.02)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
 # dark, light of theirs, of the cheek's, between which they are tinted and clear; how much a tint hides above and below.
 _BESIDE, _LENS, _CHEEK, _TINTED, _HIDES = 0.2, (0.11, 0.2), (0.5, 0.7), (0.34, 0.42), (0.99, 0.9)
@@ -62,8 +62,9 @@ _ARM_WIDE, _HINGE, _HINGE_LONG = 1.1, 0.9, 0.25
 _PURE, _GREYER, _DARKEST, _OPAQUE = 1.6, 0.5, 0.03, 0.7
 # Half the width and height of what old lenses cover around an eye, and half the height of an arm.
 _COVERED, _ARM_HIGH = (0.53, 0.42), 0.07
-# Rows around the eyes in whose place rims are seen, distances of the eyes; most that a face bends there, units.
-_AROUND, _MOST_BENT = 0.6, 4.0
+# Rows around the eyes in whose place rims are seen, distances of the eyes; most that a face bends there, units; how
+# curved glasses are, of a face.
+_AROUND, _MOST_BENT, _CURVED = 0.6, 8.0, 0.5
 # Pads on the nose: how far beside the lens and below its middle they lie, half their width and height, in distances of
 # the eyes, and how much of them, and of their wires, is seen.
 _PAD, _WIRE = (0.03, 0.09, 0.018, 0.04, 0.35), 0.6
@@ -186,7 +187,7 @@ def _line(
     block = seen[rows][:, columns.clip(0, len(seen) - 1)]
     grey = luminance(block)
     lighter = grey - np.median(grey)
-    usual = np.exp(-np.square(np.linspace(-1, 1, len(ys), dtype=np.float32)))[:, None]
+    usual = np.exp(-np.square(np.linspace(-1.3, 1.3, len(ys), dtype=np.float32)))[:, None]
     most = (usual * np.abs(lighter)).argmax(0)  # an arm may slope
     here = most, np.arange(len(columns))
     middle = np.argsort(most, kind="stable")[len(columns) // 2]
@@ -228,7 +229,10 @@ def with_glasses(
     step = warp.step * (warp.size - 1) / (len(texture) - 1)
     low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
-    xs, ys = np.moveaxis(stretched(_rigid(warp, middles, grid), len(texture) // warp.size)[rows], 2, 0)
+    ends = middles + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - middles[:, 1]])
+    rigid = _rigid(warp, middles, grid)
+    middles, ends = (_sampled(rigid, (at - LO) / warp.step) for at in (middles, ends))
+    xs, ys = np.moveaxis(stretched(rigid, len(texture) // warp.size)[rows], 2, 0)
 
     def line(distance: Floats, width: Floats | float) -> Floats:
         return np.clip((width - distance) / step[0] + 0.5, 0, 1)
@@ -242,8 +246,7 @@ def with_glasses(
 
     drawn, shadow, tinted, sky, up, pads, glint = (np.zeros_like(xs) for _ in range(7))
     glints = np.deg2rad(rng.uniform(*_GLINTS))
-    for side, (x, y), arm in zip((-1, 1), middles, arms, strict=True):
-        end = np.array([x + side * _TEMPLE * apart, arm])
+    for side, (x, y), end in zip((-1, 1), middles, ends, strict=True):
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far, distance = outline(x, y)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
@@ -289,15 +292,24 @@ def with_glasses(
     return out
 
 
+def _sampled(field: Floats, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A field [R,R,2] at places [n,2] of its pixels."""
+    import cv2
+
+    x, y = at.T.astype(np.float32)[..., None]
+    return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR), np.float64)[:, 0]
+
+
 def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats:
-    """Where the frame's pixels would lie in it [R,R,2] if no lid or brow had moved: glasses do not bend with these."""
+    """Where the frame's pixels would lie in it [R,R,2] on a face without lids and brows that move, and rather flat."""
     if grid is None:
         return warp.grid
     apart = eyes[1, 0] - eyes[0, 0]
     x, y = np.moveaxis((warp.grid - eyes.mean(0)) / apart, 2, 0)
     powers = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
-    near = (np.abs(x) < 1) & (np.abs(y) < _AROUND)
+    near = (np.abs(x) < 0.8) & (np.abs(y) < _AROUND)
     surface = np.linalg.lstsq(powers[near], grid[near], rcond=None)[0]
+    surface[3:] *= _CURVED
     bent = (grid - powers @ surface) @ np.linalg.inv(surface[1:3] / apart)
     return np.asarray(warp.grid + np.clip(bent, -_MOST_BENT, _MOST_BENT), np.float32)
 
