@@ -42,10 +42,10 @@ SKIN_LIGHT, _SKIN_HUE, _HAIR_APART = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375), 0.15
 # of what shows features, and lower lids; half of the window at a point, pixels. Differences that skin does not have, in
 # logarithms: of hue, of light that is more, and less; share of them from which on it is cloth. How much lighter a
 # forehead is than dark glasses; the least and the greatest redness and yellowness of skin. Correlation with a face, and
-# deviation of light, from which on it is no cloth.
+# deviation of light, from which on it is no cloth. Redness that no skin has.
 _EYES_SKIN, _FOREHEAD, _BELOW = (9, 168, 27, 257), (151, 108, 337), ((4,), (13, 14), (205, 425), (199, 200))
 _BOX, _HALF, _OTHER, _CLOTH = (50, 280, 5, 18, 145, 374), 3, (0.3, 1.5, 0.5), 0.8
-_DARK_GLASSES, _OF_SKIN, _FACE, _ROUGH = 0.8, ((0.12, 0.05), (0.75, 0.8)), 0.3, 0.4
+_DARK_GLASSES, _OF_SKIN, _FACE, _ROUGH, _NO_SKIN = 0.8, ((0.12, 0.05), (0.75, 0.8)), (0.3, 0.5), 0.4, 1.1
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light:
 def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
     """Share of each pixel [R,R] of a texture [R,R,3] that is a mask or a scarf over nose and mouth; 0 where none is.
 
-    It is of another colour than the skin around the eyes, and shows no features of a face.
+    It is of another colour than the skin around the eyes, and shows hardly any features of a face.
     """
     import cv2
 
@@ -231,13 +231,17 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
     below = np.array([around(marks) for marks in _BELOW])
     if around(_FOREHEAD)[0] > skin[0] + _DARK_GLASSES or other(below - skin).min() < _CLOTH:
         return none
-    if ((below[:, 1:] > _OF_SKIN[0]) & (below[:, 1:] < _OF_SKIN[1])).all(1).mean() > 0.5:  # skin, unlike dark glasses
+    hues = np.vstack([skin, below])[:, 1:]
+    skins: NDArray[np.bool_] = np.all((hues > _OF_SKIN[0]) & (hues < _OF_SKIN[1]), axis=1)
+    if skins[1:].mean() > 0.5:  # skin, unlike dark glasses
         return none
+    blue = skins[0] and ((hues[1:] < _OF_SKIN[0]).any(1) | (hues[1:, 0] > _NO_SKIN)).all()
     (left, _), (right, _), (_, top), (_, low), *lids = at(_BOX)
     usual = np.log(np.maximum(luminance(model.neutral_texture(np.zeros(model.code_size, np.float32))), 0) + 0.03)
     shown = [cv2.GaussianBlur(one, (0, 0), 1.2) - cv2.GaussianBlur(one, (0, 0), 8) for one in (light, usual)]
     seen, face = (one[top : low + 4, left:right].ravel() for one in shown)
-    if seen.std() > _ROUGH or np.corrcoef(seen, face)[0, 1] > _FACE:
+    # A nose shows below cloth, and a painted face more: no skin is blue below eyes that are not.
+    if seen.std() > _ROUGH or np.corrcoef(seen, face)[0, 1] > _FACE[int(blue)]:
         return none
     found = (other(planes - skin) > _CLOTH).astype(np.uint8)
     found[: max(y for _, y in lids) + 2] = 0  # eyes never stay
