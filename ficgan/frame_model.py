@@ -388,7 +388,7 @@ class FrameModel(FaceModel):
         return [(self.renderer.plain(row, place).texture, row.lender) for row, place in rows]
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:
-        place, renderer = reading.place, self.renderer
+        place, renderer, source = reading.place, self.renderer, reading.place.moment.read.points[0]
         seed = int.from_bytes(hashlib.blake2b(np.ascontiguousarray(made.points).tobytes(), digest_size=8).digest())
         return compose.paste_texture(
             photo,
@@ -403,7 +403,7 @@ class FrameModel(FaceModel):
             forehead=place.forehead if made.new else None,
             hair=made.hair,
             pores=renderer.pores if made.new and place.look.pores else None,
-            source=(source := place.moment.read.points[0]) if made.new else None,
+            source=source if made.new else None,
             rims=rims_beside(place.glasses, source, self.model.shape.front) if made.new else (),
         )
 
