@@ -296,9 +296,7 @@ class Warp:
 
     def folded(self, upright: Floats, weight: Floats) -> float:
         """Share of a mask [R,R] that the warp [R,R,2] turns over or squeezes to nothing."""
-        j = _jacobian(upright)
-        det = (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2]) / float(self.step.prod())
-        return float(weight[det < 0.05].sum() / max(float(weight.sum()), 1e-9))
+        return float(weight[self.area(upright) < 0.05].sum() / max(float(weight.sum()), 1e-9))
 
     def seen(self, upright: Floats) -> Floats:
         """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""

@@ -228,26 +228,20 @@ def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
     return out
 
 
-def read_brows(texture: Floats, on_brows: Floats, skin: Indices) -> float:
-    """How dark the darkest part of the brows is beside the skin around: a logarithm. `on_brows` [R,R] is 1 on them."""
-    darker = _darker(texture, skin)[on_brows > _ON_BROWS]
-    return float(np.sort(darker)[: len(darker) // 3].mean())
+def with_brows(texture: Floats, darkest: float, lightest: float, on_brows: Floats, skin: Indices) -> Floats:
+    """A texture whose brows are brown, and hardly lighter than skin.
 
-
-def with_brows(texture: Floats, wanted: float, on_brows: Floats, skin: Indices) -> Floats:
-    """A texture whose brows are as dark beside its skin as `read_brows` says, brown, and hardly lighter than skin."""
-    beside, read = _darker(texture, skin), read_brows(texture, on_brows, skin)
-    darker, lighter = np.minimum(beside, 0), np.maximum(beside, 0)
-    gain = np.clip(wanted / min(read, -_NO_BROW), *_DARKENED)
+    Args:
+        darkest, lightest: how dark the darkest third of the brows may be beside the skin around, logarithms.
+        on_brows: float32 [R,R], 1 on them.
+    """
+    beside = np.log(np.maximum(luminance(texture), 0) + LOG_BLACK) - _skin_logs(texture, skin) @ LUMA
+    darker, lighter, brows = np.minimum(beside, 0), np.maximum(beside, 0), np.sort(beside[on_brows > _ON_BROWS])
+    own = float(brows[: len(brows) // 3].mean())
+    gain = np.clip(min(max(own, darkest), lightest) / min(own, -_NO_BROW), *_DARKENED)
     change = np.float32(gain - 1) * darker[..., None] + np.minimum(darker / np.float32(-_HAIRY), 1)[..., None] * _BROWN
     change += (_ABOVE * np.tanh(lighter / _ABOVE) - lighter)[..., None]
     out: Floats = texture * np.exp(on_brows[..., None] * change)
-    return out
-
-
-def _darker(texture: Floats, skin: Indices) -> Floats:
-    """Light [R,R], beside that of the skin nearby: logarithms."""
-    out: Floats = np.log(np.maximum(luminance(texture), 0) + LOG_BLACK) - _skin_logs(texture, skin) @ LUMA
     return out
 
 

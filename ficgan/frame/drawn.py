@@ -364,9 +364,9 @@ def with_teeth(
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    dark = _DARKEST * seen[3] * np.array(_RED, np.float32)
-    lips = np.median(texture[window][inside < _EDGE], axis=0)
-    dark = dark + (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * lips * np.array(_RED, np.float32)
+    lips, red = np.median(texture[window][inside < _EDGE], axis=0), np.array(_RED, np.float32)
+    tongue = (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * lips
+    dark = (_DARKEST * seen[3] + tongue) * red
     tooth = tooth * (1 - _BELOW * _smooth(v, 0.4, 1))  # the lower lip's side lies in shadow
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)
     out[window] += (weight * (np.minimum(new, 1) - out[window])).astype(np.float32)

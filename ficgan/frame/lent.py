@@ -251,10 +251,6 @@ def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
 _FITTED, _FITTED_EYES = 4.0, 3.0
 
 
-# Depth of lines where the head shows twice as much, of the strength of the photo's detail.
-_SMEARED = 1.5
-
-
 def most_fitted(fine: float, places: FinePlaces) -> Floats:
     """Most that a network may change lent detail by, luminances [n,n]; `fine` is that of the photo's skin.
 
@@ -265,12 +261,17 @@ def most_fitted(fine: float, places: FinePlaces) -> Floats:
     return out
 
 
+# Depth of the deepest lines where a head shows twice as much of a place as the lender's did, of the strength of the
+# photo's detail.
+_SMEARED = 1.5
+
+
 def unsmeared(detail: Floats, fine: float, larger: Floats) -> Floats:
-    """Detail [n,n] without deep lines where a turned head shows a place larger than it was seen of who lends.
+    """Detail [n,n] without the deep lines that smear where a turned head shows more of a cheek than the lender's did.
 
     Args:
-        fine: of the photo's skin.
-        larger: float32 [n,n], how many times as large.
+        fine: strength of the detail of the photo's skin.
+        larger: float32 [n,n], how many times as large each place is.
     """
     most = np.divide(np.float32(_SMEARED * fine), np.maximum(larger - 1, 1e-3), dtype=np.float32)
     out: Floats = most * np.tanh(detail / most)

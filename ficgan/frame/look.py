@@ -41,8 +41,8 @@ SKIN_LIGHT, _SKIN_HUE, _HAIR_APART = (0.6, 0.75, 1.6, 1.9), (0.25, 0.375), 0.15
 # Cloth. Mesh points of skin between the eyes and on the lids, on the forehead, and of places that cloth covers; corners
 # of what shows features, and lower lids; half of the window at a point, pixels. Differences that skin does not have, in
 # logarithms: of hue, of light that is more, and less; share of them from which on it is cloth. How much lighter a
-# forehead is than dark glasses; the least and the greatest redness and yellowness of skin. Correlation with a face, and
-# deviation of light, from which on it is no cloth. Redness that no skin has.
+# forehead is than dark glasses; the least and the greatest redness and yellowness of skin. Correlation with a face, in
+# colours that skin has and in others, and deviation of light, from which on it is no cloth. Redness that no skin has.
 _EYES_SKIN, _FOREHEAD, _BELOW = (9, 168, 27, 257), (151, 108, 337), ((4,), (13, 14), (205, 425), (199, 200))
 _BOX, _HALF, _OTHER, _CLOTH = (50, 280, 5, 18, 145, 374), 3, (0.3, 1.5, 0.5), 0.8
 _DARK_GLASSES, _OF_SKIN, _FACE, _ROUGH, _NO_SKIN = 0.8, ((0.12, 0.05), (0.75, 0.8)), (0.3, 0.5), 0.4, 1.1
@@ -235,13 +235,14 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
     skins: NDArray[np.bool_] = np.all((hues > _OF_SKIN[0]) & (hues < _OF_SKIN[1]), axis=1)
     if skins[1:].mean() > 0.5:  # skin, unlike dark glasses
         return none
-    blue = skins[0] and ((hues[1:] < _OF_SKIN[0]).any(1) | (hues[1:, 0] > _NO_SKIN)).all()
+    unlike_skin = skins[0] and ((hues[1:] < _OF_SKIN[0]).any(1) | (hues[1:, 0] > _NO_SKIN)).all()
     (left, _), (right, _), (_, top), (_, low), *lids = at(_BOX)
     usual = np.log(np.maximum(luminance(model.neutral_texture(np.zeros(model.code_size, np.float32))), 0) + 0.03)
     shown = [cv2.GaussianBlur(one, (0, 0), 1.2) - cv2.GaussianBlur(one, (0, 0), 8) for one in (light, usual)]
     seen, face = (one[top : low + 4, left:right].ravel() for one in shown)
-    # A nose shows below cloth, and a painted face more: no skin is blue below eyes that are not.
-    if seen.std() > _ROUGH or np.corrcoef(seen, face)[0, 1] > _FACE[int(blue)]:
+    # The skin around the eyes has its usual colour, so blue or white below them is cloth, in which a nose may show. In
+    # paint more of the face does.
+    if seen.std() > _ROUGH or np.corrcoef(seen, face)[0, 1] > _FACE[int(unlike_skin)]:
         return none
     found = (other(planes - skin) > _CLOTH).astype(np.uint8)
     found[: max(y for _, y in lids) + 2] = 0  # eyes never stay

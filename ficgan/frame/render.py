@@ -31,12 +31,12 @@ CLEAN = 0.3
 _GROWN, _MOST_SHAVED = 16.0, 1.5
 # How much of the unevenness that the network draws on skin the old keep.
 _UNEVEN = 0.6
-# Of `colours.read_brows`: at ages, the darkest and the lightest that are drawn; .8 of 1,123 people lie between.
+# Of `colours.with_brows`, at ages: the darkest and the lightest brows that are drawn; .8 of 1,123 people lie between.
 _AGES = (1, 6, 15, 30, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
-# Share of a pixel that is hair or a beard from which on it is not compared as skin.
+# Share of a pixel from which on it is hair or a beard, and not compared as skin, or is replaced.
 _SOME = 0.3
 # Units inside the outline at which half of a new face is seen.
 _INSIDE = 1.5
@@ -250,10 +250,9 @@ class FaceRenderer:
             bare: flat indices of skin without hair.
         """
         on_brows = self.model.on_brows
-        texture = colours.of_skin(texture, on_brows, bare)
-        own = colours.read_brows(texture, on_brows, bare)
         darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
-        return colours.with_brows(texture, min(max(own, darkest), lightest), on_brows, bare)
+        texture = colours.of_skin(texture, on_brows, bare)
+        return colours.with_brows(texture, darkest, lightest, on_brows, bare)
 
     def _hairs_of(self, texture: Floats, lashes: float) -> Floats:
         """Hairs of the brows of a texture [2R,2R,3], shares of its light: as far as they are darker than skin."""

@@ -110,11 +110,12 @@ def test_brows_that_meet_are_parted() -> None:
     np.testing.assert_array_equal(out[between == 0], joined[between == 0])
 
 
-@pytest.mark.parametrize("wanted", [-0.3, -0.65])
-def test_brows_become_as_dark_as_is_wanted_and_browner_than_skin(wanted: float) -> None:
-    bare = face(0.1, 0.0, (1.4, 0.6, 0.7), 2)
-    out = colours.with_brows(bare, wanted, BROWS, SKIN)
-    assert colours.read_brows(out, BROWS, SKIN) == pytest.approx(wanted, abs=0.04)
+@pytest.mark.parametrize(("darkest", "lightest", "wanted"), [(-0.9, -0.65, -0.65), (-0.3, -0.1, -0.3)])
+def test_brows_are_as_dark_as_allowed_and_browner_than_skin(darkest: float, lightest: float, wanted: float) -> None:
+    bare = face(0.0, 0.0, (1.4, 0.6, 0.7), 2)
+    out = colours.with_brows(bare, darkest, lightest, BROWS, SKIN)
+    light = np.log(luminance(out) + colours.LOG_BLACK)
+    assert np.median(light[BROWS > 0]) - np.median(light.ravel()[SKIN]) == pytest.approx(wanted, abs=0.04)
     np.testing.assert_array_equal(out[BROWS == 0], bare[BROWS == 0])
     red, green, blue = (out / bare)[BROWS > 0].mean(0)
     assert red > green > blue
