@@ -26,7 +26,7 @@ def manifest() -> dict[str, Any]:
 
 
 def path(role: str) -> Path:
-    """Path of an embedded file: `model`, `linear`, `bank`, `mesh`, `gate`, `detector`, `check`, `kind`, `glasses`.
+    """Path of an embedded file by its role, such as `model`, `bank` or `gate`.
 
     Raises:
         FileNotFoundError: this copy of the package holds no embedded model.

@@ -22,7 +22,7 @@ from ficgan.faces import Face, get_detector
 from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW
 from ficgan.files import file_digest
 from ficgan.frame import HI, LIDS, LO
-from ficgan.frame.file import FrameConfig, FrameNetwork, load_appearance, save_appearance
+from ficgan.frame.file import BESIDE, FrameConfig, FrameNetwork, load_appearance, save_appearance
 from ficgan.frame.lent import lender_like, lender_of, middle_of, with_middle
 from ficgan.frame.render import FaceRenderer
 from ficgan.frame_model import FrameModel
@@ -393,7 +393,9 @@ def test_a_model_of_an_earlier_version_draws_faces_without_lent_detail(
     tmp_path: Path, model: FrameModel, photo: Image, face: Face
 ) -> None:
     path, header = tmp_path / "earlier.safetensors", file_header(MODEL)[1]
-    kept = {**load_file(MODEL.parent / header.pop("linear")["file"]), **load_file(MODEL)}  # it was in one file then
+    kept = load_file(MODEL)
+    for kind in header.pop("beside"):  # it was in one file then
+        kept |= load_file(MODEL.parent / BESIDE[kind])
     del kept["detail_tones"], kept["middles"], kept["gate"], kept["lent_gate"]
     kept["lenders"] = np.zeros((len(kept["lenders"]), 2), np.float32)
     # A detail network of then made detail by itself.
@@ -432,27 +434,27 @@ def test_a_saved_model_is_the_same(model: FrameModel, tmp_path: Path, photo: Ima
         save_appearance(path, appearance, config, info)
 
 
-def test_a_model_wants_its_own_linear_model(tmp_path: Path) -> None:
-    path, linear = tmp_path / "model.safetensors", tmp_path / "linear.safetensors"
+def test_a_model_wants_the_files_beside_it(tmp_path: Path) -> None:
+    path, linear, lenders = (tmp_path / name for name in ("model.safetensors", *BESIDE.values()))
     appearance, config, info, network = load_appearance(MODEL)
-    save_appearance(path, appearance, config, info, network=network, linear=linear.name)
+    save_appearance(path, appearance, config, info, network=network, apart=True)
     np.testing.assert_array_equal(load_appearance(path)[0].details, appearance.details)
-    size = linear.stat().st_size
+    assert path.stat().st_size < 0.6 * linear.stat().st_size
     arrays, header = load_file(linear), file_header(path)[1]
     del arrays["components"]
     write_arrays(linear, arrays, {}, kind="linear")
     with pytest.raises(FicganError, match=linear.name):  # another one than the header names
         load_appearance(path)
-    header["linear"]["sha256"] = file_digest(linear)
+    header["beside"]["linear"] = file_digest(linear)
     write_arrays(path, load_file(path), header, kind="appearance")
     with pytest.raises(FicganError, match="components"):
         load_appearance(path)
-    linear.unlink()
-    with pytest.raises(FicganError, match=linear.name):
-        load_appearance(path)
-    assert path.stat().st_size < 0.4 * size
+    for beside in (linear, lenders):
+        beside.unlink()
+        with pytest.raises(FicganError, match=beside.name):
+            load_appearance(path)
     with pytest.raises(InputError):
-        save_appearance(path, appearance, config, info, linear=linear.name)
+        save_appearance(path, appearance, config, info, apart=True)
     assert not linear.exists()  # each file or none
 
 

@@ -13,7 +13,6 @@ from ficgan.lab import Ficgan, KSameAppearance
 
 @pytest.fixture(scope="module")
 def faces() -> Faces:
-    """One aligned face, twice."""
     photo = np.ascontiguousarray(pytest.importorskip("skimage.data").astronaut()[:256, 80:400])
     found = get_detector("auto").detect(photo)[0]
     image = crop(photo, Alignment().matrix(found.landmarks, 128), 128)

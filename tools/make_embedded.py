@@ -39,7 +39,7 @@ from ficgan.faces.mesh import LEFT_EYE, LIPS_INNER, RIGHT_EYE
 from ficgan.files import file_digest
 from ficgan.frame.beards import hidden
 from ficgan.frame.colours import fit_bias
-from ficgan.frame.file import FrameConfig, load_appearance, save_appearance
+from ficgan.frame.file import BESIDE, FrameConfig, load_appearance, save_appearance
 from ficgan.frame.fit import gate_map
 from ficgan.frame.glasses import UNSURE
 from ficgan.frame.learn import images_of, lend
@@ -47,7 +47,7 @@ from ficgan.identity import IdentityBank
 from ficgan.policy import Attempt
 
 FOLDER = Path(__file__).resolve().parent.parent / "pretrained"
-MODEL, LINEAR, BANK = "appearance.safetensors", "linear.safetensors", "bank.safetensors"
+MODEL, BANK = "appearance.safetensors", "bank.safetensors"
 NETWORKS = {
     "mesh": "face_mesh.onnx",
     "gate": "gate.onnx",
@@ -87,7 +87,7 @@ def make(
             info = replace(info, training={**info.training, "detail": of_detail.training["detail"]})
         if lenders:
             faces, teeth = open_faces(lenders, resolution=2 * appearance.size), appearance.teeth
-            lent, names = lend(appearance, faces, MediaPipeMesh())
+            lent, names = lend(appearance, faces, MediaPipeMesh(), None)
             none = np.zeros((0, 0), np.float32)
             openings = appearance.teeth_openings
             appearance = replace(lent, teeth=teeth, teeth_openings=openings, gate=none, lent_gate=none)
@@ -97,10 +97,11 @@ def make(
             (bias, gate, lent_gate), count = measured_on(of_train)
             appearance = replace(appearance, bias=bias, gate=gate, lent_gate=lent_gate)
             info = replace(info, training={**info.training, "bias": count})
-        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, linear=LINEAR)
+        save_appearance(stage / MODEL, appearance, FrameConfig(), info, network=network, apart=True)
         people = replace(people, provenance={**people.provenance, "checkpoint": file_digest(stage / MODEL)})
         people = people.save(stage / BANK, small=True)
-        roles = [("model", stage / MODEL), ("linear", stage / LINEAR), ("bank", stage / BANK)]
+        roles = [("model", stage / MODEL), ("bank", stage / BANK)]
+        roles += [(role, stage / name) for role, name in BESIDE.items()]
         roles += [(role, FOLDER / name) for role, name in NETWORKS.items()]
         files: dict[str, Any] = {
             path.name: {"role": role, "sha256": file_digest(path), "bytes": path.stat().st_size} for role, path in roles
@@ -115,7 +116,7 @@ def make(
         }
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         (stage / "manifest.json").write_text(text + "\n", encoding="utf-8")
-        for name in (LINEAR, MODEL, BANK, "manifest.json"):
+        for name in (*BESIDE.values(), MODEL, BANK, "manifest.json"):
             os.replace(stage / name, FOLDER / name)
     return sum(entry["bytes"] for entry in files.values())
 

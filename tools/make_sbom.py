@@ -25,7 +25,7 @@ from lock import direct, needed, read
 
 ROOT = Path(__file__).resolve().parents[1]
 # Of the embedded networks, as NOTICE states them.
-MODEL_LICENCES = dict.fromkeys(("model", "linear", "bank", "kind", "glasses", "beards"), "CC-BY-4.0")
+MODEL_LICENCES = dict.fromkeys(("model", "linear", "lenders", "bank", "kind", "glasses", "beards"), "CC-BY-4.0")
 MODEL_LICENCES |= {"mesh": "Apache-2.0", "gate": "CC0-1.0", "detector": "MIT", "check": "Apache-2.0"}
 
 

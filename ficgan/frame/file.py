@@ -27,8 +27,11 @@ KIND = "appearance"
 SCHEMA = 2
 # The first one whose detail networks fit what is lent.
 DETAIL_FITS = 2
-# Kind of the file beside it that holds the linear model, where another network must not cost as much again.
-LINEAR = "linear"
+# Files beside a model's: other lenders or another network must not cost a new linear model. The lenders' arrays, and
+# those that stay in the model's own file.
+BESIDE = {"linear": "linear.safetensors", "lenders": "lenders.safetensors"}
+_LENDERS = ("details", "detail_tones", "detail_scale", "lenders", "middles")
+_OWN = ("detail_network", "bias", "gate", "lent_gate")
 
 # Standard deviation of the detail that only a doubled texture shows, of an ordinary face.
 _USUAL_FINE = 0.015
@@ -189,11 +192,11 @@ def save_appearance(
     *,
     overwrite: bool = False,
     network: FrameNetwork | None = None,
-    linear: str = "",
+    apart: bool = False,
 ) -> None:
     """Write a model as safetensors with a JSON header, each file whole or not at all.
 
-    `linear` is the name of a file beside it for the linear model; "": all is in one file.
+    `apart`: the linear model and the lenders get files of their own beside it, see `BESIDE`.
     """
     usual = asdict(FrameConfig())
     header: dict[str, Any] = {
@@ -207,13 +210,17 @@ def save_appearance(
         "training": info.training,
     }
     arrays = dict(model.to_arrays())
-    if linear:
-        beside = Path(path).parent / linear
-        others: dict[str, Any] = {name: arrays.pop(name) for name in ("detail_network", "bias") if name in arrays}
-        if not overwrite and Path(path).exists():
-            raise TakenError(f"{path} exists already; choose another name")
-        write_arrays(beside, arrays, {}, kind=LINEAR, overwrite=overwrite)
-        header["linear"], arrays = {"file": linear, "sha256": file_digest(beside)}, others
+    if apart:
+        folder = Path(path).parent
+        taken = [each for each in (Path(path), *(folder / name for name in BESIDE.values())) if each.exists()]
+        if taken and not overwrite:
+            raise TakenError(f"{taken[0]} exists already; choose another name")
+        own, lenders = ({n: arrays.pop(n) for n in names if n in arrays} for names in (_OWN, _LENDERS))
+        header["beside"] = {}
+        for kind, some in (("linear", arrays), ("lenders", lenders)):
+            write_arrays(folder / BESIDE[kind], some, {}, kind=kind, overwrite=overwrite)
+            header["beside"][kind] = file_digest(folder / BESIDE[kind])
+        arrays = own
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}
         for name in ("reader", "writer"):
@@ -224,14 +231,14 @@ def save_appearance(
 def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, ModelInfo, FrameNetwork | None]:
     """Read a file of `save_appearance`, or raise a FicganError; the network is None where it holds none."""
     arrays, header = read_arrays(path, kind=KIND)
-    if isinstance(beside := header.get("linear"), dict):
-        linear = Path(path).parent / Path(str(beside.get("file"))).name
-        if not linear.is_file():
-            raise FicganError(f"{path} needs {linear.name} in the same folder; copy both files")
-        arrays |= read_arrays(linear, kind=LINEAR)[0]
-        if file_digest(linear) != beside.get("sha256"):
-            raise FicganError(f"{linear} is not the linear model of {path}; fetch both again, or make them again")
     try:
+        for kind, digest in header.get("beside", {}).items():
+            beside = Path(path).parent / BESIDE[kind]
+            if not beside.is_file():
+                raise FicganError(f"{path} needs {beside.name} in the same folder; copy them together")
+            arrays |= read_arrays(beside, kind=kind)[0]
+            if file_digest(beside) != digest:
+                raise FicganError(f"{beside} does not belong to {path}; fetch both again, or make them again")
         if header["schema_version"] < DETAIL_FITS:
             arrays.pop("detail_network", None)
         if header["schema_version"] > SCHEMA:

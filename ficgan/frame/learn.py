@@ -211,7 +211,7 @@ _OPEN, _CLEAR = 0.13, 0.2
 
 
 def lend(
-    model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int = LENDERS
+    model: AppearanceModel, data: FaceData, mesh: MediaPipeMesh, number: int | None = LENDERS
 ) -> tuple[AppearanceModel, list[str]]:
     """The model with the fine detail and the teeth of aligned synthetic faces, and the names of those that lend detail.
 
@@ -220,7 +220,7 @@ def lend(
 
     Args:
         data: faces of at least twice the frame's size.
-        number: how many lend, at most.
+        number: how many lend, at most; None: all, as people have looked at them.
     """
     gate, corners = get_recognizer("dlib"), Alignment().points(data.resolution).astype(np.float32)
     details, tones, middles, embeddings, mouths, names = [], [], [], [], [], []
@@ -249,7 +249,8 @@ def lend(
     if not details:
         raise InputError("no face of the detail set is clear enough: give aligned, frontal faces")
     table, kinds = np.stack(details), kind_reader().read(np.stack(embeddings).astype(np.float32))
-    rows = _typical((table, np.stack(middles)), kinds, number)
+    every = np.arange(len(names))
+    rows = every if number is None else _typical((table, np.stack(middles)), kinds, number)
     scale = float(np.quantile(np.abs(table[rows]), 0.9995)) / 127
     teeth, openings = _open_mouths(mouths)
     lent = replace(

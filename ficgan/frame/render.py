@@ -29,8 +29,6 @@ _HAIRY, _CLEAR_LASHES = 0.35, 0.03
 CLEAN = 0.3
 # Age from which on men have a moustache, years; most that it is changed by.
 _GROWN, _MOST_SHAVED = 16.0, 1.5
-# How much of the unevenness that the network draws on skin the old keep.
-_UNEVEN = 0.6
 # Of `colours.with_brows`, at ages: the darkest and the lightest brows that are drawn; .8 of 1,123 people lie between.
 _AGES = (1, 6, 15, 30, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
@@ -193,8 +191,8 @@ class FaceRenderer:
         vector = model.moment_vector(moment, np.array([place.look.sharpness]))
         added, moved = self.network.write(w, vector, texture[None])
         added = _greyed(added[0], moment)
-        # A network draws blotches on skin. Finer light and shade there are lent, or read from the photo.
-        share = self._share(row) * np.float32(1 - _UNEVEN * lent.agedness(row.kind[AGE]))
+        # A network draws blotches on skin, and wrinkles of the old. Others' light and shade are lent, or the photo's.
+        share = self._share(row) * np.float32(1 - lent.agedness(row.kind[AGE]))
         added = added + share * model.skin_parts[:-1].sum(0)[..., None] * (colours.smoothed(added) - added)
         # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
         texture.reshape(-1, 3)[model.pixels] += model.contrast(moment) * added.reshape(-1, 3)[model.pixels]

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from kinds_world import NAMES, people
 
+from ficgan import pretrained
+from ficgan.data import FaceData, open_faces
 from ficgan.errors import FicganError
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import ETHNICITIES, Kind, KindCodes, Showing, logits
+from ficgan.training import frame_faces as learning
+from ficgan.training.frame_faces import with_showing
 
 # Numbers of a code; one that only men's codes have; one that must not be moved.
 SIZE, BEARD, FIXED = 16, 15, 14
@@ -105,3 +109,37 @@ def test_a_damaged_one_is_refused(learnt: tuple[IdentityBank, Showing], tmp_path
     replace(bank, showing=replace(showing, wanted=wanted)).save(path)
     with pytest.raises(FicganError):
         IdentityBank.load(path)
+
+
+# Learnt from faces that the embedded model makes
+
+
+@pytest.fixture(scope="module")
+def faces(shared_data: Path) -> FaceData:
+    return open_faces([shared_data / "faces128-val.tar"], resolution=128).subset(np.arange(0, 1000, 25))
+
+
+@pytest.mark.slow
+def test_a_bank_learns_it(faces: FaceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "LEAST", 100)
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
+    path = tmp_path / "bank.safetensors"
+    made = with_showing(bank, path, pretrained.path("model"), faces)
+    assert made.showing is not None and IdentityBank.load(path).digest == made.digest != bank.digest
+    size = made.codes.shape[1]
+    fixed = ~made.showing.gains.any((0, 2))
+    assert 2 <= fixed.sum() < size / 10  # gender and age stay the group's
+    kinds = [Kind.of_cell(cell) for cell in (4, 30, 70, 110)]
+    for kind in kinds:
+        code = bank.usual(kind)
+        moved = made.showing.moved(code, kind)
+        wanted = made.showing.moved(moved, kind) - moved  # what is still missing is less than what was
+        assert np.linalg.norm(wanted) < 0.9 * np.linalg.norm(moved - code)
+
+
+@pytest.mark.slow
+def test_few_faces_teach_nothing(faces: FaceData, tmp_path: Path) -> None:
+    bank = replace(IdentityBank.load(pretrained.path("bank")), showing=None)
+    path = tmp_path / "bank.safetensors"
+    made = with_showing(bank, path, pretrained.path("model"), faces.subset([0, 1, 2]))
+    assert made.showing is None and not path.exists()

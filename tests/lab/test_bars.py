@@ -89,6 +89,19 @@ def test_identity_rows_by_loops() -> None:
     assert rows.beside_strangers(made)["match", "blocks"][1] == strangers(made, reader())[1]["match"]
 
 
+def test_two_outputs_of_one_person_are_compared_among_people_of_the_kind() -> None:
+    made = bench(people(8, 2), groups={"gender": ("Female",) * 8 + ("Male",) * 8, "race": ("a",) * 16})
+    other = made.faces.with_images(np.random.default_rng(4).permutation(made.faces.images))
+    found, areas = rows.within_kinds(made, other, made.recognised(other)), []
+    for i, image in enumerate(other.images):
+        alike = [cosine(seen(image), seen(each)) for each in other.images]
+        areas.append(np.mean([alike[i ^ 1] > alike[j] for j in range(16) if j // 8 == i // 8 and j // 2 != i // 2]))
+    for row in ("linked", "linked (square)"):
+        assert found[row, "blocks"].value == pytest.approx(np.mean(areas))
+    alone = bench(people(8, 1), groups={"gender": ("Female",) * 8, "race": ("a",) * 8})
+    assert len(rows.within_kinds(alone, alone.faces, alone.recognised(alone.faces))) == 2  # nobody comes twice
+
+
 # Likeness
 
 

@@ -17,15 +17,19 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 from small import SMALL, small_config
 
 from ficgan import training
 from ficgan.cli.train import train as command
+from ficgan.config import SwapConfig
 from ficgan.data import open_faces
 from ficgan.errors import FicganError
 from ficgan.models import load_checkpoint, load_tensors
 from ficgan.training import Interrupted, crops, train
+from ficgan.training.task import mixed_code, plan_swap
 
 pytestmark = pytest.mark.filterwarnings("ignore:verifier.spec=untrained")
 
@@ -281,3 +285,35 @@ def test_two_processes_keep_the_same_weights(drawn_faces: Path, tmp_path: Path) 
     assert all(torch.equal(ranks[0][name], ranks[1][name]) for name in ranks[0])
     assert len(records(tmp_path / "out")) == 4  # written once, by the first process
     assert len(list((tmp_path / "out").glob("images-*.npy"))) == 1
+
+
+# Whose identity goes where
+
+
+@given(batch=st.integers(2, 12), seed=st.integers(0, 2**31), mean=st.floats(0, 1), crossover=st.floats(0, 1))
+def test_a_plan_never_gives_a_face_its_own_identity(batch: int, seed: int, mean: float, crossover: float) -> None:
+    config = SwapConfig(mean_fraction=mean, crossover=crossover)
+    plan = plan_swap(batch, 8, config, torch.Generator().manual_seed(seed))
+    assert (plan.target != torch.arange(batch)).all()
+    assert sorted(plan.target.tolist()) == list(range(batch))
+    assert not plan.members.diagonal().any()
+    torch.testing.assert_close(plan.members.sum(1), torch.ones(batch))
+    assert ((plan.kept >= 0) & (plan.kept < 8)).all()
+
+
+@given(seed=st.integers(0, 2**31))
+def test_mixed_codes_against_a_loop(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    plan = plan_swap(5, 6, SwapConfig(mean_fraction=0.5, crossover=0.5), rng)
+    w, centre = torch.randn(5, 3, generator=rng), torch.randn(3, generator=rng)
+    mixed = mixed_code(w, centre, plan, 6)
+    mixed = mixed if mixed.ndim == 3 else mixed[:, None].expand(-1, 6, -1)
+    for b in range(5):
+        if plan.to_mean[b]:
+            small = sum(plan.members[b, j] * w[j] for j in range(5))
+            new = centre + plan.pull[b] * (small - centre)
+        else:
+            new = w[plan.target[b]]
+        for layer in range(6):
+            expected = w[b] if layer < plan.kept[b] else new
+            torch.testing.assert_close(mixed[b, layer], expected)

@@ -268,21 +268,22 @@ def beside_strangers(bench: MeasuredSet, *cosine_rows: str) -> Controls:
 
 
 def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
-    """AUC of outputs among people of the same ethnicity and gender: of the picture, and of the region, the rest grey.
+    """AUC of outputs among people of the same ethnicity and gender: of the picture, and of the square, the rest grey.
 
-    Rows within-kind and within-kind (region); none where the set does not say what kind people are of.
+    Rows within-kind, and linked, of two outputs of one person; none where the set does not say what kind people are of.
     """
     if bench.prepared.kinds is None:
         return {}
     who, kinds, out = bench.prepared.people[:MOST], bench.prepared.kinds[:MOST], Figures()
-    parts = {"within-kind": (seen, bench.clear)}
-    parts["within-kind (region)"] = bench.region_alone(faces), bench.clear_region
-    for row, (made, clear) in parts.items():
+    square, again = bench.region_alone(faces), np.flatnonzero((who[:, None] == who).sum(1) > 1)
+    parts = {"within-kind": (seen, bench.clear), "within-kind (square)": (square, bench.clear_region)}
+    parts |= {"linked": (seen, seen), "linked (square)": (square, square)} if len(again) else {}
+    for row, (made, others) in parts.items():
+        rows = again if made is others else np.arange(len(who))
         for reader in bench.readers:
-            score = similarities(made[reader.name][:MOST], clear[reader.name][:MOST], reader.metric)
-            sources = np.arange(len(who))
-            figure = within_kind(score, who, kinds, who, kinds, sources=sources, bootstrap=bench.bootstrap)
-            out[row, reader.name] = replace(figure, metric=row)
+            score = similarities(made[reader.name][rows], others[reader.name][:MOST], reader.metric)
+            found = within_kind(score, who[rows], kinds[rows], who, kinds, sources=rows, bootstrap=bench.bootstrap)
+            out[row, reader.name] = replace(found, metric=row)
     return out
 
 
