@@ -379,6 +379,10 @@ def test_light_and_shade_of_a_lender_are_drawn_in_the_light_of_the_source(
     moment, texture = reading.place.moment, np.full((appearance.size, appearance.size, 3), 0.5, np.float32)
     own = middle_of(texture.reshape(-1, 3)[appearance.pixels], appearance, moment)
     np.testing.assert_allclose(with_middle(texture, own, appearance, moment), texture, atol=1e-6)
+    hair, beside = texture.copy(), np.rint((appearance.shape.front[70] - LO) / appearance.warp.step).astype(int)
+    hair[:, : beside[0] - 4] = 0.01  # no lighter is what lies beside it
+    near = middle_of(hair.reshape(-1, 3)[appearance.pixels], appearance, moment)[beside[1], beside[0] :]
+    np.testing.assert_allclose(near[:9], own[beside[1], beside[0] :][:9], atol=0.1)
     y, x = np.mgrid[: appearance.size, : appearance.size]
     contrast = float(np.exp((moment.light * appearance.light_sd + appearance.light_mean)[0, 3]))
     brow = np.rint((appearance.shape.front[LEFT_BROW].mean(0) - LO) / appearance.warp.step)

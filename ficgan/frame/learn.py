@@ -202,8 +202,8 @@ def _crops(data: FaceData, rows: range) -> NDArray[np.uint8]:
 # model: wrinkles are, as are glasses.
 LENDERS, _ODDEST, _UNLIKE = 128, 0.9, 3 * COVERED
 # Deviations of other lenders' light and shade beyond which one's is a scar or a shadow; how many more of brows, which
-# differ; blur of them, pixels.
-_MOST_ODD, _OF_BROWS, _AROUND = 1.5, 2.0, 2.0
+# differ; blur of them, pixels. Lightest skin close to brows, of the contrast: a lighter end of a brow is a patch.
+_MOST_ODD, _OF_BROWS, _AROUND, _BESIDE_BROWS = 1.5, 2.0, 2.0, np.float32(0.4)
 # Most turn of a face that lends anything, radians.
 _FRONTAL = 0.3
 # Opening of a mouth, in its widths, and brightness of its teeth above the dark, from which on they can be lent.
@@ -276,8 +276,11 @@ def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
     spread = np.zeros((model.size, model.size), np.float32)
     spread.ravel()[model.pixels] = np.median(np.abs(middles - usual), axis=0) / 0.6745
     most = np.float32(_MOST_ODD) * blurred(spread, _AROUND).ravel()[model.pixels] + np.float32(1 / MIDDLE_UNIT)
-    most *= 1 + np.float32(_OF_BROWS) * model.on_brows.ravel()[model.pixels]
+    on_brows = model.on_brows.ravel()[model.pixels]
+    most *= 1 + np.float32(_OF_BROWS) * on_brows
     out: Floats = usual + most * np.tanh((middles - usual) / most)
+    light = np.maximum(out, 0)
+    out -= on_brows * (light - _BESIDE_BROWS * np.tanh(light / _BESIDE_BROWS))
     return out
 
 

@@ -23,8 +23,9 @@ Floats = NDArray[np.float32]
 # Blur that leaves light and shade of middle size behind, of the side; share of it that is a lender's; blur of the light
 # that it is a share of, pixels.
 _MIDDLE, _LENT, _AROUND_MIDDLE = 1 / 16, 0.45, 3.0
-# Luminance that is nearly black.
-_NEARLY_BLACK = 0.05
+# Luminance that is nearly black; that which is certainly hair, in units of contrast below what the moment predicts.
+# Beside hair that counted as skin, the ends of brows were light.
+_NEARLY_BLACK, _HAIR = 0.05, np.float32(-1.25)
 
 
 def middle_of(pixels: Floats, model: AppearanceModel, moment: Moment) -> Floats:
@@ -39,7 +40,7 @@ def middle_of(pixels: Floats, model: AppearanceModel, moment: Moment) -> Floats:
 def _middle(pixels: Floats, model: AppearanceModel) -> Floats:
     whole = np.zeros((model.size, model.size), np.float32)
     whole.ravel()[model.pixels] = luminance(pixels)
-    beside = model.well_inside * (1 - model.on_brows)
+    beside = model.well_inside * (1 - model.on_brows) * np.clip(2 * (whole - _HAIR), 0, 1)
     wide = carried(whole[..., None], beside, _MIDDLE * model.size)[..., 0]
     out: Floats = model.lendable * (whole - wide)
     return out

@@ -23,6 +23,7 @@ from ficgan.deidentify import Deidentifier
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes
 from ficgan.files import file_digest
+from ficgan.frame.appearance import MIDDLE_UNIT
 from ficgan.frame.compose import read_texture
 from ficgan.frame.file import DetailWriter, detail_conditions, load_appearance
 from ficgan.frame.learn import lend
@@ -157,20 +158,17 @@ def test_a_run_leaves_a_model_with_the_network(trained: Path, faces: Path) -> No
 def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
     """A painted face lends none, a blurred one is not typical; what is stored is the relief of the faces named."""
     given = shutil.copytree(faces, tmp_path / "given")
-    with Image.open(given / "00.png") as face:
-        pixels = np.array(face)
-    for name, change in (("painted", (slice(60, 190), slice(70, 190))), ("blurred", None)):
-        other = pixels.copy()
-        if change is None:
-            other = np.asarray(Image.fromarray(other).resize((40, 40)).resize((256, 256)))
-        else:
-            other[change] = (0, 90, 200)
-        Image.fromarray(other).save(given / f"{name}.png")
+    pixels = np.array(Image.open(given / "00.png"))
+    Image.fromarray(pixels).resize((40, 40)).resize((256, 256)).save(given / "blurred.png")
+    pixels[60:190, 70:190] = (0, 90, 200)
+    Image.fromarray(pixels).save(given / "painted.png")
     model, mesh = load_appearance(pretrained.path("model"))[0], MediaPipeMesh()
     lent, names = lend(model, open_faces([given], resolution=256), mesh, 4)
     assert len(names) == 4 and names == sorted(names) and not {"painted.png", "blurred.png"} & set(names)
     assert lent.details.shape == (4, len(model.fine_pixels)) and lent.lenders.shape == (4, 9)
     assert lent.middles.shape == (4, len(model.pixels)) and lent.middles.any()
+    assert lent.middles[:, model.on_brows.ravel()[model.pixels] == 1].max() <= 0.4 * MIDDLE_UNIT
+    assert set(names) < set(lend(model, open_faces([given], resolution=256), mesh, None)[1])
     for number, name in enumerate(names):
         image = np.asarray(Image.open(given / name))
         read = model.shape.read(find_meshes(mesh, image, Alignment().points(256)[None])[0].points[None])
@@ -181,8 +179,7 @@ def test_typical_faces_lend_their_detail(faces: Path, tmp_path: Path) -> None:
 
 
 def test_faces_without_detail_are_refused(faces: Path, tmp_path: Path) -> None:
-    with Image.open(faces / "03.png") as face:
-        face.resize((255, 255)).save(tmp_path / "few.png")
+    Image.open(faces / "03.png").resize((255, 255)).save(tmp_path / "few.png")
     with pytest.raises(InputError, match=r"few\.png has 255×255 pixels; give faces of at least 256×256"):
         DetailTask(small(), [faces, tmp_path], None, None, DEVICE)
 

@@ -1,6 +1,5 @@
-"""Made films whose every face is known: none is left uncovered, and the second look finds what is.
+"""Made films (tools/stress_films.py) whose faces are known: none is left uncovered, and the second look finds what is.
 
-See tools/stress_films.py.
 `FICGAN_STRESS` is the number of frames of a seed, `FICGAN_STRESS_SEED` says which films; else those of four seeds.
 """
 
