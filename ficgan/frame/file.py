@@ -217,9 +217,9 @@ def save_appearance(
             raise TakenError(f"{taken[0]} exists already; choose another name")
         own, lenders = ({n: arrays.pop(n) for n in names if n in arrays} for names in (_OWN, _LENDERS))
         header["beside"] = {}
-        for kind, some in (("linear", arrays), ("lenders", lenders)):
-            write_arrays(folder / BESIDE[kind], some, {}, kind=kind, overwrite=overwrite)
-            header["beside"][kind] = file_digest(folder / BESIDE[kind])
+        for (kind, name), some in zip(BESIDE.items(), (arrays, lenders), strict=True):
+            write_arrays(folder / name, some, {}, kind=kind, overwrite=overwrite)
+            header["beside"][kind] = file_digest(folder / name)
         arrays = own
     if network is not None:
         header["network"] = {"w_dim": network.w_dim, "num_layers": network.num_layers}

@@ -23,8 +23,8 @@ Floats = NDArray[np.float32]
 # Blur that leaves light and shade of middle size behind, of the side; share of it that is a lender's; blur of the light
 # that it is a share of, pixels.
 _MIDDLE, _LENT, _AROUND_MIDDLE = 1 / 16, 0.45, 3.0
-# Luminance that is nearly black; that which is certainly hair, in units of contrast below what the moment predicts.
-# Beside hair that counted as skin, the ends of brows were light.
+# Luminance that is nearly black. Luminance of certain hair, beside what the moment predicts, in units of its contrast:
+# hair that counts as skin makes the ends of brows light.
 _NEARLY_BLACK, _HAIR = 0.05, np.float32(-1.25)
 
 

@@ -191,7 +191,7 @@ class FaceRenderer:
         vector = model.moment_vector(moment, np.array([place.look.sharpness]))
         added, moved = self.network.write(w, vector, texture[None])
         added = _greyed(added[0], moment)
-        # A network draws blotches on skin, and wrinkles of the old. Others' light and shade are lent, or the photo's.
+        # On skin a network draws blotches, and wrinkles of the old. The old keep what it draws there, the young do not.
         share = self._share(row) * np.float32(1 - lent.agedness(row.kind[AGE]))
         added = added + share * model.skin_parts[:-1].sum(0)[..., None] * (colours.smoothed(added) - added)
         # Beside the face nothing holds the network, and what it draws there must not be blurred into the face.
