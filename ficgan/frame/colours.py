@@ -53,6 +53,9 @@ _BROAD = 0.03
 _FLUSH = np.float32(0.15)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
 _SHOULDER = 0.85
+# Values of the second brightest colour between which a photo burns out: its colours say nothing there. Light from which
+# on skin pales, up to white.
+_BURNT, _PALE = (0.86, 0.96), 0.8
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -131,7 +134,7 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     """A texture whose skin varies in light, redness and yellowness as a photo's does: a mean is dull.
 
     Quantiles of the differences to the skin around are matched. Nothing becomes much brighter than the brightest skin
-    of the photo: light that is guessed may burn out.
+    of the photo: light that is guessed may burn out. Where the photo is burnt out, colours are those of bright skin.
 
     Args:
         flush: how far colours follow, 0 … 1, everywhere or at each place [R,R]; brows have other ones, and those of a
@@ -139,14 +142,19 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     """
     inside = np.zeros(texture.shape[:2], np.float32)
     inside.ravel()[skin] = 1
+    seen = photo.astype(np.float32) / np.float32(255)
+    burnt = np.interp(np.sort(blurred(seen, 1.0), axis=-1)[..., 1], _BURNT, (0, 1)).astype(np.float32)
     both = []
-    for picture in (texture, photo.astype(np.float32) / np.float32(255)):
+    for picture in (texture, seen):
         planes = np.log(np.maximum(picture, 0) + LOG_BLACK) @ PLANES
         both.append(planes - carried(planes, inside, _SHADE * len(planes)))
     change = np.zeros_like(both[0])
-    for number, most in enumerate((_LIT, _WIDENED, _WIDENED)):
+    coloured = skin[burnt.ravel()[skin] < 0.5]
+    for number, (most, where) in enumerate(((_LIT, skin), (_WIDENED, coloured), (_WIDENED, coloured))):
+        if not len(where):
+            continue
         own, seen = (one[..., number] for one in both)
-        have, want = (np.quantile(one.ravel()[skin], _LEVELS) for one in (own, seen))
+        have, want = (np.quantile(one.ravel()[where], _LEVELS) for one in (own, seen))
         steps = np.diff(have)
         wide = np.append(0, np.cumsum(np.clip(np.diff(want), _NARROWED * steps, steps * most)))
         change[..., number] = np.interp(own, have, want[0] + wide - have)
@@ -158,7 +166,18 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     over = np.maximum(luminance(out) / np.maximum(_SHOULDER * brightest_skin, LOG_BLACK), 1)
     room = np.float32(1 / _SHOULDER - 1)
     limited: Floats = out * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
+    light = luminance(limited)[..., None]
+    tint = _bright_colour(photo.reshape(-1, 3)[coloured if len(coloured) else skin])
+    pale = 1 + (tint - 1) * np.clip((1 - light) / np.float32(1 - _PALE), 0, 1)
+    limited += burnt[..., None] * (light * pale - limited)
     return limited.astype(np.float32)
+
+
+def _bright_colour(skin: Image) -> Floats:
+    """Colour [3] of the brightest fifth of skin [N,3], less its light."""
+    light = luminance(skin)
+    bright = np.median(skin[light >= np.quantile(light, 0.8)], axis=0)
+    return np.asarray(bright / max(float(bright @ LUMA), 1), np.float32)
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:

@@ -72,6 +72,16 @@ def test_skin_has_the_photos_light_and_shade_beside_the_light_around() -> None:
     np.testing.assert_allclose(*(one / luminance(one)[..., None] for one in (out, made)), rtol=0.03)  # of its colour
 
 
+def test_skin_is_not_stained_where_the_photo_is_burnt_out() -> None:
+    light = np.linspace(0.4, 1.6, SIDE, dtype=np.float32)[:, None, None] * np.ones((1, SIDE, 1), np.float32)
+    skin = light * np.float32([0.8, 0.6, 0.45])
+    photo = np.rint(255 * np.clip(2 * skin, 0, 1)).astype(np.uint8)
+    out = colours.lit_as(1.1 * skin * np.float32([0.9, 1, 1.25]) ** light, photo, SKIN)  # bluer than skin where bright
+    burnt = out[(photo == 255).all(-1)]
+    assert len(burnt) > 500 and (burnt[:, 0] >= burnt[:, 1]).all() and (burnt[:, 1] >= burnt[:, 2]).all()
+    assert burnt[-1, 0] < 1.1 * burnt[-1, 2], "nearly white where it is brightest"
+
+
 def test_skin_gets_the_relief_of_the_photos_part_by_part() -> None:
     parts = np.zeros((2, SIDE, SIDE), np.float32)
     parts[0, :32], parts[1, 32:] = 1, 1
