@@ -58,8 +58,8 @@ _FREQUENT = np.array(
         [0.12, 0.28, 0.18, 0.10, 0.22, 0.10],
     ]
 )
-# The pupil: luminance, of the iris, and radius, of the iris's.
-_PUPIL, _PUPIL_RADIUS = 0.5, 0.3
+# The pupil: luminance, of the white, and at most, of the iris; radius, of the iris's.
+_PUPIL, _PALEST_PUPIL, _PUPIL_RADIUS = 0.12, 0.5, 0.3
 # How much darker an eye is at the lids, to which depth, and how much more so below the upper one.
 _SHADOW, _SHADOW_DEPTH, _UPPER = 0.3, 0.1, 0.9
 # How much brighter the lower side of the ball is, and how much more so that of the iris.
@@ -152,7 +152,8 @@ def with_eyes(
         rho, soft = np.hypot(dx, dy), max(0.17, 0.6 * pixel)
         fibres = (1 + 0.25 * _smooth(rho, 0.35, 0.8)) * (1 - _RIM * _smooth(rho, 0.7, 1))
         fibres *= 1.05 + _LOWER * np.clip(dy, -1, 1)  # light comes from above, and leaves the eye below
-        fibres *= 1 - (1 - _PUPIL) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
+        pupil = min(_PUPIL / float(luminance(iris)), _PALEST_PUPIL)
+        fibres *= 1 - (1 - pupil) * (1 - _smooth(rho, _PUPIL_RADIUS - soft, _PUPIL_RADIUS + soft))
         disc = (1 - _smooth(rho, 1 - soft, 1 + soft))[..., None]
         white = white * (1 + _DOWNWARDS * np.clip(dy, -1, 1))[..., None]
         white *= 1 - (1 - _FLESH) * _smooth(-outwards, 0.65, 0.9)[..., None]
