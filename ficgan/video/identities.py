@@ -97,6 +97,11 @@ class _FaceTrial:
         """How many of the ratios lie within the margin."""
         return sum(ratio < MARGIN for ratio in self.ratios)
 
+    @property
+    def known(self) -> int:
+        """How many of the frames the gate takes it for the source on."""
+        return sum(ratio < 1 for ratio in self.ratios)
+
 
 def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
@@ -246,8 +251,9 @@ class Identities:
         The gate reads the first attempt on all of them. Where it comes near on one, it reads the others of photos.
         Where each of them does, it reads those that films have beyond, and where each does often, the loosest one.
         Each is read until it cannot be chosen any more. Of those that come near about as seldom as the best, the one
-        that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
-        face. A person to whom each comes near on half of the frames or more always gets the fallback.
+        that keeps most of the source's code is taken, of these the one that the gate knows most seldom, of these the
+        one of the narrowest kind, and of these the farthest face. A person whom the gate knows on half of the frames or
+        more always gets the fallback.
         """
         model = self._model
         tried: dict[str, list[_FaceTrial]] = {}
@@ -303,10 +309,11 @@ class Identities:
         plan = self._plan_of(person)
         layer = plan.attempts[good[0].identity.attempt].layer
         alike = [trial for trial in good if plan.attempts[trial.identity.attempt].layer == layer]
+        alike = [trial for trial in alike if trial.known == min(other.known for other in alike)]
         groups = [plan.group_size(trial.identity) for trial in alike]
         alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
         chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
-        if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
+        if min(trial.known for trial in good) >= len(good[0].ratios) / 2:  # where it only comes near, it is watched
             chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
         chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
