@@ -183,6 +183,15 @@ def test_who_is_recognised_with_every_attempt_is_masked_from_the_start(face_mode
     assert render.identities.people["a"].styles is None and render.counts == {"plain": 2}
 
 
+def test_who_is_only_near_with_every_attempt_is_drawn_and_watched(face_model: FaceModel) -> None:
+    gate = FrameGate(near=tuple(range(20)))
+    render = renderer(face_model, gate)
+    audition(render, numbered(0), numbered(1))
+    gate.known = (6,)
+    shown = ["generated" in tally for tally in counted(render, [numbered(index) for index in range(12)])]
+    assert render.identities.people["a"].settled and shown[:6] == [True] * 6 and not shown[6]
+
+
 def test_a_chosen_face_that_is_recognised_is_covered_for_a_moment(
     face_model: FaceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
