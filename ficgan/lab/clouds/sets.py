@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ficgan.config import check, hint, override, read_tree
 from ficgan.errors import InputError
-from ficgan.lab.results import without_folder
 from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
 from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
@@ -93,19 +91,10 @@ class CloudStudyConfig(_CloudSettings):
         return tuple(sorted(set(self.costly) & set(self.strengths)) or sorted(self.strengths))
 
     @classmethod
-    def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
-        """A YAML file or a packaged configuration, with "key=value" overrides."""
-        tree = read_tree(path, kind="eval", prefix="pointcloud")
-        return cls.parse(override(tree, overrides, example="timed=0"), where=str(path))
-
-    @classmethod
-    def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> CloudStudyConfig:
-        """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
-        return check(cls, tree, where=where)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON- and YAML-ready, without folders of this machine."""
-        return dict(without_folder(self.model_dump()))
+    def read(cls, path: Path | str, overrides: Sequence[str] = (), **given: Any) -> CloudStudyConfig:
+        """A YAML file or a packaged configuration, with "key=value" overrides, and `given` on top."""
+        tree = override(read_tree(path, kind="eval", prefix="pointcloud"), overrides, example="timed=0")
+        return check(cls, {**tree, **given}, where=str(path))
 
 
 _SEEDS = 100_003  # between the people of one seed and of the next
@@ -199,7 +188,7 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
     calm = {who: next((r for r in mine if "neutral" in scans[r].expression), mine[0]) for who, mine in rows.items()}
     away = None
     if merging:
-        single = [who for who, number in Counter(scan.person for scan in scans).items() if number == 1]
+        single = [who for who, mine in rows.items() if len(mine) == 1]
         away = single[0] if single and len(single) < len(rows) else list(rows)[-1]
     photos = () if config.photos is None else _photos(config.photos)
     photos = tuple(photo for photo in photos if photo.person != away)
