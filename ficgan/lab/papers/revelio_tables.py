@@ -19,11 +19,20 @@ from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
 from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
-from ficgan.lab.papers.revelio import PartOutcome, RevelioPaper, RevelioStudy
+from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
 from ficgan.lab.results import Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
+
+
+@dataclass
+class PartOutcome:
+    """What a part found."""
+
+    trials: list[Trial]
+    facts: dict[str, Any]
+
 
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")
@@ -247,7 +256,11 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
         if found is not None:
             outcomes[part] = TypeAdapter(PartOutcome).validate_python(found)
     study.run.check()
-    facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
+    people, facts = study.bench.people, study.bench.prepared.facts()
+    world = {
+        name: {"images": len(rows), "people": len(np.unique(people[rows]))}
+        for name, rows in study.world._asdict().items()
+    }
     given = paper.model_dump(mode="json", exclude={"data", "labels"})
     given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
     given["judges"] = [reader.name for reader in study.bench.readers]
@@ -261,7 +274,8 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
 
 
 def _do(study: RevelioStudy, part: revelio.Part, say: Any) -> Any:
-    return asdict(revelio.MAKE[part](study))
+    facts: dict[str, Any] = {}
+    return asdict(PartOutcome(list(revelio.MAKE[part](study, facts)), facts))
 
 
 def _key(study: RevelioStudy, part: revelio.Part) -> Any:
