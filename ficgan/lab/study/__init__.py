@@ -6,6 +6,7 @@ Its tables and figures, with the published numbers beside them, and its page.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -40,8 +41,8 @@ def _transfer(settings: str, out: Path, name: str) -> Transfer:
     return Transfer(name, study.config.tasks[name], study.config, study.store, study.device)
 
 
-def _train(settings: str, out: Path, network: str, variant: Variant, seed: int, say: Say) -> None:
-    _opened(settings, out).cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
+def _train(settings: str, out: Path, network: str, variant: Variant, seed: int, say: Say) -> Cell:
+    return _opened(settings, out).cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
 
 
 def _tune(
@@ -78,9 +79,8 @@ def run_obfuscation(
         for pretrained in task.pretrained
     ]
     run.total = len(wanted) + len(begun)
-    run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
+    cells = run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
     run.check()
-    cells = [study.cell(*one, run.say) for one in wanted]
     found = {
         "faces": faces(study.whole, config),
         "grid": grid_rows(cells),
@@ -102,10 +102,10 @@ def _transferred(
         tasks.append(Task(title, None, _tune, (*here, name, network, seed, weights)))
     made = run.results(tasks)
     run.check()
-    values: dict[tuple[str, str, str, str], list[float]] = {}
+    values = defaultdict[tuple[str, str, str, str], list[float]](list)
     for (name, network, pretrained, _), figures in zip(begun, made, strict=True):
         for metric, value in figures.items():
-            values.setdefault((name, network, pretrained, metric), []).append(value)
+            values[name, network, pretrained, metric].append(value)
     out: dict[str, list[Row]] = {name: [] for name in _opened(*here).config.transfer}
     for (name, network, pretrained, metric), some in values.items():
         row = {"network": network, "pretrained": pretrained, "metric": metric, **spread(some)}
@@ -131,16 +131,7 @@ def faces(scenes: Scenes, config: StudyConfig) -> Row:
 
 
 def _results(study: Study, start: float) -> Results:
-    config, whole = study.config, study.whole
-    settings = config.model_dump() | {"transfer": list(config.tasks)}
-    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(study.judged)}
-    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
-    provenance = origin(settings, time.monotonic() - start) | {"set": facts}
-    title = "Face obfuscation: what it costs a classifier"
-    return Results(title, _caveats(config, whole, study.judged), provenance)
-
-
-def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
+    config, whole, judged = study.config, study.whole, study.judged
     classes, faced = len(whole.classes), {scene.label for scene in whole.items if len(scene.boxes)}
     few = classes < _FEW_CLASSES
     holds = {
@@ -153,17 +144,20 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         "not ImageNet": classes != 1000,
         "transfer": config.tasks,
     }
-    return notes(
-        "study",
-        holds,
-        seeds=len(config.seeds),
-        images=len(judged),
-        point=100 / len(judged),
-        classes=classes,
-        faced=", ".join(whole.classes[label] for label in sorted(faced)),
-        epochs=config.epochs,
-        precision=config.precision,
-    )
+    values = {
+        "seeds": len(config.seeds),
+        "images": len(judged),
+        "point": 100 / len(judged),
+        "classes": classes,
+        "faced": ", ".join(whole.classes[label] for label in sorted(faced)),
+        "epochs": config.epochs,
+        "precision": config.precision,
+    }
+    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(judged)}
+    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
+    settings = config.model_dump() | {"transfer": list(config.tasks)}
+    provenance = origin(settings, time.monotonic() - start) | {"set": facts}
+    return Results("Face obfuscation: what it costs a classifier", notes("study", holds, **values), provenance)
 
 
 # -- tables, figures and the page --------------------------------------------------------------------------------------
@@ -215,14 +209,17 @@ def _printed(values: Sequence[float | None] | None) -> str:
 
 
 def _faces(found: Row) -> list[Row]:
-    def row(name: str, title: str, one: Row | None, **more: Any) -> Row:
+    def row(name: str, title: str, one: Row | None) -> Row:
         here = {} if one is None else {**one, "with faces (%)": f"{100 * one['with_faces']:.2f}"}
-        keys = [key for key in ("categories", "images", "with faces (%)", "faces") if key in (here or more)]
-        return {name: title, **{key: here.get(key, "–") for key in keys}, **more}
+        columns = ("categories", "images", "with faces (%)", "faces")
+        return {name: title} | {key: here[key] for key in columns if key in here}
 
     classes = sorted(found["classes"].items(), key=lambda item: (-item[1]["with_faces"], item[0]))
     groups = [
-        row("supercategory", title, one, paper=" / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))))
+        {
+            **row("supercategory", title, one),
+            "paper": " / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))),
+        }
         for title, one in found["supercategories"].items()
     ]
     images = {int(number): count for number, count in found["images"].items()}

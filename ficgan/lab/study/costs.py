@@ -31,14 +31,10 @@ PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.ya
 EDGES = (0.0, 0.01, 0.02, 0.04, 0.08)
 
 
-class Side(NamedTuple):
-    """A side of a comparison: trained on one variant, evaluated on one."""
-
-    train: str
-    evaluate: str
-
-
-CLEAR, BLURRED = Side("original", "original"), Side("blurred", "blurred")
+# The sides of a comparison: trained on one variant, evaluated on one.
+Side = tuple[str, str]
+CLEAR: Side = ("original", "original")
+BLURRED: Side = ("blurred", "blurred")
 
 
 def grid_rows(cells: Sequence[Cell]) -> list[Row]:
@@ -49,10 +45,10 @@ def grid_rows(cells: Sequence[Cell]) -> list[Row]:
     found: dict[tuple[str, Side], dict[int, Evaluation]] = {}
     for cell in cells:
         for variant, judged in cell.evaluations.items():
-            found.setdefault((cell.network, Side(cell.variant, variant)), {})[cell.seed] = judged
+            found.setdefault((cell.network, (cell.variant, variant)), {})[cell.seed] = judged
     rows = []
     for (network, side), some in found.items():
-        row: Row = {"network": network, **side._asdict(), "drop": {}}
+        row: Row = {"network": network, "train": side[0], "evaluate": side[1], "drop": {}}
         base = found.get((network, CLEAR)) if side != CLEAR else None
         for name in METRICS:
             known = {seed: float(np.nanmean(judged[name])) for seed, judged in sorted(some.items()) if name in judged}
@@ -115,15 +111,18 @@ def by_label(values: NDArray[Any], scenes: Scenes) -> NDArray[np.float64]:
 
 def category_scores(cells: Sequence[Cell], side: Side, scenes: Scenes) -> dict[str, NDArray[np.float64]]:
     """By metric, what each category scored with each seed [S,C], mean over the networks (section 4)."""
-    found: dict[str, dict[int, list[NDArray[np.float64]]]] = {}
-    for cell in cells:
-        if cell.variant == side.train and side.evaluate in cell.evaluations:
-            judged = cell.evaluations[side.evaluate]
-            for metric in METRICS:
-                if metric in judged:
-                    values = judged[metric] if metric == "ap" else by_label(judged[metric], scenes)
-                    found.setdefault(metric, {}).setdefault(cell.seed, []).append(values)
-    return {metric: np.array([np.mean(seeds[s], 0) for s in sorted(seeds)]) for metric, seeds in found.items()}
+    train, evaluate = side
+    mine = [(cell.seed, cell.evaluations.get(evaluate, {})) for cell in cells if cell.variant == train]
+    out = {}
+    for metric in METRICS:
+        found: dict[int, list[NDArray[np.float64]]] = {}
+        for seed, judged in mine:
+            if metric in judged:
+                values = judged[metric] if metric == "ap" else by_label(judged[metric], scenes)
+                found.setdefault(seed, []).append(values)
+        if found:
+            out[metric] = np.array([np.mean(found[seed], 0) for seed in sorted(found)])
+    return out
 
 
 def correlation(shares: NDArray[np.float64], drop: NDArray[np.float64]) -> Row | None:
