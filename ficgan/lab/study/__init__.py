@@ -10,21 +10,36 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import yaml
+from numpy.typing import NDArray
 
 from ficgan.errors import Progress
 from ficgan.lab.report import write_tables
 from ficgan.lab.report.tables import filled
 from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
-from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
-from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant
-from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, spread
+from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant, covered_share
+from ficgan.lab.study.training import (
+    METRICS,
+    Cell,
+    Evaluation,
+    Gaze,
+    Row,
+    Study,
+    by_label,
+    check_network,
+    lost_images,
+    spread,
+)
 from ficgan.lab.study.transfer import Transfer
 
+PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
 _FEW_CLASSES = 30
 _FULL_EPOCHS = 90  # Section 4
 
@@ -128,6 +143,117 @@ def faces(scenes: Scenes, config: StudyConfig) -> Row:
         "supercategories": {k: {"categories": len(some), **row(some)} if some else None for k, some in groups.items()},
         "images": {int(n): int(count) for n, count in zip(*np.unique(counts, return_counts=True), strict=True)},
     }
+
+
+# -- what obfuscation costs --------------------------------------------------------------------------------------------
+
+# Least shares of the five groups of categories in Figures 3 and 4. The text names 0 to 1 %, 4 % and 8 % of Figure 3.
+EDGES = (0.0, 0.01, 0.02, 0.04, 0.08)
+
+# The sides of a comparison: trained on one variant, evaluated on one.
+Side = tuple[str, str]
+CLEAR: Side = ("original", "original")
+BLURRED: Side = ("blurred", "blurred")
+
+
+def grid_rows(cells: Sequence[Cell]) -> list[Row]:
+    """A row for each network, training and evaluation variant: each metric with its standard error over the seeds.
+
+    "drop" is what was lost against training and evaluation on original images, paired by seed, where these are there.
+    """
+    found: dict[tuple[str, Side], dict[int, Evaluation]] = {}
+    for cell in cells:
+        for variant, judged in cell.evaluations.items():
+            found.setdefault((cell.network, (cell.variant, variant)), {})[cell.seed] = judged
+    rows = []
+    for (network, side), some in found.items():
+        row: Row = {"network": network, "train": side[0], "evaluate": side[1], "drop": {}}
+        base = found.get((network, CLEAR)) if side != CLEAR else None
+        for name in METRICS:
+            known = {seed: float(np.nanmean(judged[name])) for seed, judged in sorted(some.items()) if name in judged}
+            row[name] = spread([*known.values()]) if known else None
+            if base and known:
+                row["drop"][name] = spread([float(np.nanmean(base[seed][name])) - mean for seed, mean in known.items()])
+        rows.append(row)
+    return rows
+
+
+def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
+    """What blurring costs each category, mean over the networks; empty where nothing was blurred or left original.
+
+    Returns:
+        "correlations" of a category's drop with the "area" that faces cover of its images and with what they cover of
+        its "object", "groups" of categories by these (Figures 3 and 4), "pairs" of categories (Table 4), and all.
+    """
+    found: Row = {"correlations": {}, "groups": {}, "pairs": [], "categories": []}
+    clear, blurred = (category_scores(cells, side, judged) for side in (CLEAR, BLURRED))
+    if not (clear and blurred):
+        return found
+    lack = {metric: (clear[metric] - blurred[metric]).mean(0) for metric in clear}
+    shares = {name: by_label(some, judged) for name, some in measure_areas(judged).items()}
+    for name, share in shares.items():
+        found["correlations"][name] = {metric: correlation(share, lack[metric]) for metric in lack}
+        found["groups"][name] = area_groups(share, lack)
+
+    def row(label: int) -> Row:
+        known = [metric for metric, some in clear.items() if np.isfinite(some[:, label]).all()]
+        figures = {metric: [spread(side[metric][:, label]) for side in (clear, blurred)] for metric in known}
+        covered = {name: float(share[label]) for name, share in shares.items() if np.isfinite(share[label])}
+        return {"category": judged.classes[label], **covered, **figures}
+
+    found["pairs"] = [row(judged.classes.index(name)) for name in PUBLISHED["pairs"] if name in judged.classes]
+    return found | {"categories": [row(label) for label in np.unique(judged.labels).tolist()]}
+
+
+def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover."""
+    area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
+    for row, scene in enumerate(scenes.items):
+        if len(scene.boxes):
+            height, width = scene.load().shape[:2]
+            area[row] = covered_share(scene.boxes, (0, 0, width, height))
+        if scene.objects is not None and len(scene.objects):
+            objects[row] = float(np.mean([covered_share(scene.boxes, box) for box in scene.objects]))
+    return {"area": area} | ({"object": objects} if np.isfinite(objects).any() else {})
+
+
+def category_scores(cells: Sequence[Cell], side: Side, scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """By metric, what each category scored with each seed [S,C], mean over the networks (section 4)."""
+    train, evaluate = side
+    mine = [(cell.seed, cell.evaluations.get(evaluate, {})) for cell in cells if cell.variant == train]
+    out = {}
+    for metric in METRICS:
+        found: dict[int, list[NDArray[np.float64]]] = {}
+        for seed, judged in mine:
+            if metric in judged:
+                values = judged[metric] if metric == "ap" else by_label(judged[metric], scenes)
+                found.setdefault(seed, []).append(values)
+        if found:
+            out[metric] = np.array([np.mean(found[seed], 0) for seed in sorted(found)])
+    return out
+
+
+def correlation(shares: NDArray[np.float64], drop: NDArray[np.float64]) -> Row | None:
+    """Pearson's r of shares and drops of categories [C] and its "p"; None where one does not vary but by rounding."""
+    from scipy.stats import pearsonr
+
+    known = np.isfinite(shares) & np.isfinite(drop)
+    x, y = shares[known], drop[known]
+    if len(x) < 2 or any(np.ptp(v) <= 1e-12 * max(1.0, float(np.abs(v).max())) for v in (x, y)):
+        return None
+    found = pearsonr(x, y)
+    return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(x)}
+
+
+def area_groups(shares: NDArray[np.float64], drop: dict[str, NDArray[np.float64]]) -> list[Row]:
+    """A row for each group of categories of `EDGES`: "from", "to" of its shares, "categories", mean drops (or None)."""
+    rows = []
+    for low, high in pairwise((*EDGES, 1.0)):
+        mine = (shares >= low) & ((shares < high) | (high == 1.0))
+        means = {metric: values[mine & np.isfinite(values)] for metric, values in drop.items()}
+        row = {metric: float(some.mean()) if len(some) else None for metric, some in means.items()}
+        rows.append({"from": low, "to": high, "categories": int(mine.sum()), **row})
+    return rows
 
 
 def _results(study: Study, start: float) -> Results:

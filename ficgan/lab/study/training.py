@@ -25,6 +25,7 @@ from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
     Pictures,
+    Scenes,
     StudyConfig,
     StudyTask,
     Variant,
@@ -246,6 +247,14 @@ def spread(values: Sequence[float] | NDArray[Any]) -> Row:
     return {"mean": float(x.mean()), "sem": sem, "n": len(x)}
 
 
+def by_label(values: NDArray[Any], scenes: Scenes) -> NDArray[np.float64]:
+    """Mean of values [N] over the images of each category [C], without those that are NaN; NaN where there is none."""
+    known = np.isfinite(values.astype(float))
+    labels, count = scenes.labels[known], len(scenes.classes)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(labels, values[known], count) / np.bincount(labels, minlength=count)
+
+
 class Cell(NamedTuple):
     """A trained network: the file it is kept in, and what it was worth on each variant."""
 
@@ -314,3 +323,72 @@ class Study:
         more: dict[str, Any] = {"dtype": resolve_precision(config.precision, self.device), "state": state, "say": say}
         fit(model.to(self.device), batches, loss, config, config.learning_rate(network), seed=seed, **more)
         return model
+
+
+# -- where a network looks ---------------------------------------------------------------------------------------------
+
+_SIDES: tuple[Variant, ...] = ("original", "blurred")
+
+
+class Gaze(NamedTuple):
+    """What a network saw: the picture, where it looked for the right class [h,w] in 0…1, and what it called it."""
+
+    seen: Image
+    heat: NDArray[np.float32]
+    called: str
+
+
+def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | None:
+    """Where a network looks for a class: Grad-CAM's weighted map (eqs. 1 and 2) [N,h,w] in 0…1, None without positions.
+
+    Of images [N,3,H,W], normalised, and the class of each [N]; the map is the last one that a module gives.
+    """
+    maps = list[Tensor]()
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1:
+            maps[:] = [output]
+
+    hooks = [module.register_forward_hook(keep) for module in network.modules()]
+    try:
+        scores = network.eval()(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not maps:
+        return None
+    (slopes,) = torch.autograd.grad(scores.gather(1, labels[:, None]).sum(), maps[0])
+    heat = (slopes.mean((2, 3), keepdim=True) * maps[0]).sum(1).relu().detach()
+    return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)
+
+
+def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Gaze]]:
+    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones."""
+    config, scenes = study.config, study.judged
+    mine = {c.variant: c for c in cells if (c.network, c.seed) == (config.networks[-1], config.seeds[0])}
+    if not {*_SIDES} <= mine.keys() & {*config.evaluate_on} or not config.pictures:
+        return []
+    clear, blurred = (mine[variant].evaluations[variant] for variant in _SIDES)
+    metric = "top5" if "top5" in clear else "top1"
+    drop = by_label(clear[metric].astype(float) - blurred[metric], scenes)
+    wanted = clear["top1"] & ~blurred["top1"] & (scenes.counts > 0)
+    rows = list[int]()
+    for label in np.argsort(-np.nan_to_num(drop, nan=-1.0), kind="stable"):
+        rows += np.flatnonzero(wanted & (scenes.labels == label))[:2].tolist()
+    rows = rows[: config.pictures]
+    looks = [_looks(mine[variant], variant, rows, study) for variant in _SIDES] if rows else []
+    titles = [scenes.classes[scenes.labels[row]] for row in rows]
+    return list(zip(titles, *looks, strict=True)) if rows and all(looks) else []
+
+
+def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
+    config, scenes = study.config, study.judged
+    network = make_network(cell.network, len(scenes.classes), seed=0)
+    load_weights(network, cell.path)
+    seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
+    labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
+    heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)
+    if heat is None:
+        return []
+    called = [scenes.classes[cell.evaluations[variant]["guess"][row]] for row in rows]
+    return [Gaze(*one) for one in zip(seen, heat.cpu().numpy(), called, strict=True)]
