@@ -163,16 +163,6 @@ class Scene:
         """Decoded at full resolution."""
         return np.array(decode_rgb(self.blob))
 
-    def easy(self) -> Scene:
-        """Without the boxes that are too difficult to count."""
-        keep = ~self.difficult
-        return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
-
-    def of_kind(self, number: int) -> tuple[Boxes, NDArray[np.bool_]]:
-        """Boxes of a kind, and which of them are too difficult to count."""
-        mine = self.kinds == number
-        return self.boxes[mine], self.difficult[mine]
-
 
 @dataclass(frozen=True)
 class Scenes:

@@ -128,19 +128,14 @@ def fit(
     seed: int,
     dtype: torch.dtype = torch.float32,
     state: Path | None = None,
-    say: Say | None = None,
+    say: Say = lambda text: None,
 ) -> None:
     """Train in place by SGD, or resume the state; the rate falls to a tenth every `drop_every` epochs of the task."""
     sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
     learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
     loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
-
-    def report(done: int, total: int | None, text: str) -> None:
-        if say is not None:
-            say(text)
-
-    loop.run(report)
+    loop.run(lambda done, total, text: say(text))
     network.eval()
 
 

@@ -44,11 +44,6 @@ from ficgan.lab.study.training import (
     outputs,
 )
 
-# Recalls at which VOC 2007 reads the precision.
-_RECALLS = np.arange(11) / 10
-_OVERLAP = 0.5  # Least intersection over union of a box found and a truth
-# The category whose precision section 5 gives beside the mean.
-_PERSON = "person"
 Figures = dict[str, float]  # By metric, shares
 
 
@@ -130,9 +125,10 @@ class Transfer:
         precise = {}
         for number, name in enumerate(judged.classes):
             found = [(one["boxes"][k], one["scores"][k]) for one in answers for k in [one["labels"] == number + 1]]
-            truths, hard = zip(*(scene.of_kind(number) for scene in judged.items), strict=True)
+            truths = [scene.boxes[scene.kinds == number] for scene in judged.items]
+            hard = [scene.difficult[scene.kinds == number] for scene in judged.items]
             precise[name] = detection_precision(found, truths, hard)
-        person = {f"{_PERSON} AP": precise[_PERSON]} if _PERSON in precise else {}
+        person = {"person AP": precise["person"]} if "person" in precise else {}  # as section 5
         return {"mAP": float(np.nanmean(list(precise.values()))), **person}
 
 
@@ -230,11 +226,11 @@ def make_detector(
 
 
 class DetectionBatches(Batches):
-    """Whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
+    """Whole images, mirrored half of the time, with the boxes that are not difficult; seeded by (seed, epoch)."""
 
     def __init__(self, scenes: Sequence[Scene], *, batch: int, seed: int, device: str) -> None:
         self.batch, self.seed, self.device = batch, seed, device
-        self.scenes = [easy for scene in scenes if len((easy := scene.easy()).boxes)]
+        self.scenes = [scene for scene in scenes if not scene.difficult.all()]
         self.steps = -(-len(self.scenes) // batch)
 
     def epoch(self, number: int, first: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
@@ -242,13 +238,13 @@ class DetectionBatches(Batches):
         for begin in range(first * self.batch, len(order), self.batch):
             images, targets = [], []
             for row in order[begin : begin + self.batch].tolist():
-                image, boxes = self.scenes[row].load(), self.scenes[row].boxes
+                scene, image = self.scenes[row], self.scenes[row].load()
+                boxes, kinds = scene.boxes[~scene.difficult], scene.kinds[~scene.difficult]
                 if generator(self.seed, "mirror", number, row).random() < 0.5:
                     x0, y0, x1, y1 = boxes.T
                     image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
                 images.append(image_tensor(image, self.device))
-                labels = torch.from_numpy(self.scenes[row].kinds + 1)
-                target = {"boxes": torch.from_numpy(np.array(boxes)), "labels": labels}
+                target = {"boxes": torch.from_numpy(boxes), "labels": torch.from_numpy(kinds + 1)}
                 targets.append({name: value.to(self.device) for name, value in target.items()})
             yield images, targets
 
@@ -283,7 +279,7 @@ def detection_precision(
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1
-            near = best >= 0 and shared[k, best] >= _OVERLAP
+            near = best >= 0 and shared[k, best] >= 0.5
             if near and left_out[best]:
                 continue
             hit = near and best not in taken
@@ -297,5 +293,5 @@ def detection_precision(
     precision = hit_counts / np.arange(1, len(hit_counts) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     # The first place where a recall is reached; a rounding below it counts as reached.
-    places = np.searchsorted(hit_counts, _RECALLS * count - 1e-9)
+    places = np.searchsorted(hit_counts, np.arange(11) / 10 * count - 1e-9)
     return float(np.mean(np.append(envelope, 0.0)[places]))
