@@ -217,22 +217,12 @@ Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous
 OVERLAP = 0.5  # Least IoU at which two boxes are of one face
 
 
-def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
-    """Pairs (row of a, row of b) with an IoU of at least `least`: the most pairs, then the largest sum of IoU."""
+def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int]:
+    """False positives (boxes without a face) and false negatives (faces without a box), paired as often as can be."""
     from scipy.optimize import linear_sum_assignment
 
-    if not len(a) or not len(b):
-        return []
-    shared = overlaps(a, b)
-    fits = shared >= least
-    # One more pair outweighs whatever overlap the others lose by it.
-    rows, columns = linear_sum_assignment(np.where(fits, min(shared.shape) + shared, 0.0), maximize=True)
-    return [(int(row), int(column)) for row, column in zip(rows, columns, strict=True) if fits[row, column]]
-
-
-def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int]:
-    """False positives (boxes without a face) and false negatives (faces without a box)."""
-    right = len(pairs(boxes, truth, least))
+    fits = overlaps(boxes, truth) >= least
+    right = int(fits[linear_sum_assignment(fits, maximize=True)].sum())
     return len(boxes) - right, len(truth) - right
 
 
@@ -464,7 +454,7 @@ def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) ->
     """
     if not truth:
         raise UsageError("scoring needs verified images")
-    groups: dict[str, list[ImageRecord]] = defaultdict(list)
+    groups = defaultdict[str, list[ImageRecord]](list)
     for record in truth.values():
         groups[record.category].append(record)
 

@@ -75,28 +75,19 @@ def fantomas_matrix(
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
-    factor = config.sets[0].size / PRESETS[preset]
-    known = [_sized(method, factor) for method in config.methods]
-    chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
-    tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
-    return check(MatrixConfig, tree, where=preset)
-
-
-def _sized(method: MethodConfig, factor: float) -> MethodConfig:
-    given = method.parameters
-    powers = _PIXELS.get(method.method, {})
-    changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
-    return method.model_copy(update={"parameters": {**given, **changed}})
-
-
-def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:
-    plain = [{slug(method.title), slug(method.method)} for method in methods]
-    wanted = {slug(name): name for name in only}
-    for short, name in wanted.items():
-        if not any(short in names for names in plain):
-            raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
-    pairs = zip(methods, plain, strict=True)
-    return [method for method, names in pairs if not only or names & set(wanted) or method.label == POSITIVE_LABEL]
+    factor, methods = config.sets[0].size / PRESETS[preset], list[MethodConfig]()
+    for method in config.methods:
+        powers, given = _PIXELS.get(method.method, {}), dict(method.parameters)
+        given |= {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
+        methods.append(method.model_copy(update={"parameters": given}))
+    methods += map(MethodConfig.model_validate, extra)
+    names = {method.title: {slug(method.title), slug(method.method)} for method in methods}
+    for name in only:
+        if not any(slug(name) in some for some in names.values()):
+            raise UsageError(f"there is no method {name!r} here; there are {', '.join(names)}")
+    wanted = {slug(POSITIVE_LABEL), *map(slug, only)}
+    chosen = [method.model_dump() for method in methods if not only or names[method.title] & wanted]
+    return check(MatrixConfig, config.model_dump() | {"methods": chosen}, where=preset)
 
 
 def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
@@ -346,11 +337,10 @@ def read_ratings(path: Path) -> Rated:
 
 def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any]:
     """Reversibility beside what people say of a method (Figures 13 and 14)."""
-    clear = [MethodVerdict("", "clear", "")] if rated else []
     rows: list[Row] = [
         {"method": verdict.method, "judge": verdict.judge, "reversibility": spelled(verdict.gain) or "–"}
         | {name: spelled(figure) for name, figure in rated[verdict.method].items()}
-        for verdict in (*clear, *found)
+        for verdict in (MethodVerdict("", "clear", ""), *found)
         if verdict.method in rated
     ]
     return table(FANTOMAS, "ratings", rows)
@@ -358,25 +348,25 @@ def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any
 
 def draw_figure_14(found: Sequence[MethodVerdict], rated: Rated, folder: Path) -> list[Path]:
     """Reversibility over naturalness, for each judge that has both."""
-    known = [v for v in found if v.gain and v.gain.value is not None and v.method in rated]
-    known = [v for v in known if rated[v.method]["naturalness"].value is not None]
-    out: list[Path] = []
-    for where in dict.fromkeys((verdict.set, verdict.judge) for verdict in known):
-        mine = [verdict for verdict in known if (verdict.set, verdict.judge) == where]
-        out += save_plot(folder / f"figure-14-{'-'.join(where)}", partial(_over_naturalness, mine, rated), (7, 5))
-    return out
-
-
-def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any) -> None:
-    axes = canvas.subplots()
+    points: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
     for verdict in found:
-        both = rated[verdict.method]["naturalness"], verdict.gain
-        ends = [[one.value if end is None else end for end in (one.low, one.value, one.high)] for one in both if one]
-        (left, x, right), (low, y, high) = np.array(ends, np.float64)
-        axes.errorbar(
-            x, y, [[y - low], [high - y]], [[x - left], [right - x]], fmt="o", color="#0072B2", elinewidth=0.6
-        )
-        axes.annotate(verdict.method, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        both = [rated.get(verdict.method, {}).get("naturalness"), verdict.gain]
+        known = [one for one in both if one is not None and one.value is not None]
+        if len(known) == 2:  # where there is no interval, its ends are the value
+            ends = [[one.value if end is None else end for end in (one.low, one.value, one.high)] for one in known]
+            points.setdefault((verdict.set, verdict.judge), {})[verdict.method] = np.array(ends, np.float64)
+    plots = [
+        save_plot(folder / f"figure-14-{'-'.join(k)}", partial(_over_naturalness, p), (7, 5)) for k, p in points.items()
+    ]
+    return [path for both in plots for path in both]
+
+
+def _over_naturalness(points: Mapping[str, NDArray[np.float64]], canvas: Any) -> None:
+    axes = canvas.subplots()
+    for method, ((left, x, right), (low, y, high)) in points.items():
+        away = {"xerr": [[x - left], [right - x]], "yerr": [[y - low], [high - y]]}
+        axes.errorbar(x, y, **away, fmt="o", color="#0072B2", elinewidth=0.6)
+        axes.annotate(method, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="naturalness, as people rate it", ylabel="reversibility", xlim=(0, 1))
     axes.grid(alpha=0.3)
 
