@@ -19,7 +19,6 @@ from ficgan.lab.clouds.study import (
     CloudGuesses,
     CloudStudy,
     Record,
-    compare_shapes,
     open_study,
     read_photo,
     read_scan,
@@ -30,7 +29,7 @@ from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.results import Figure, Results, Trial, Utility, origin
 from ficgan.lab.run import Run, Task
-from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS
 
 Scans = Mapping[int, Mapping[str, Record]]  # what `read_scan` has found, by row
@@ -108,26 +107,29 @@ class _Comparison:
     ) -> Iterator[Trial]:
         """One of each recogniser; `known` is enrolled in place of the gallery."""
         people = self.people if probes is None else self.people[probes]
-        compared = self._by_shape if self.in_space else self._in_pictures
-        for name, scores in compared(record, people, self.known if known is None else known):
-            figures = report.privacy(scores, None if self.in_space else record["found"], self.bootstrap)
-            where = (self.study.clouds.name, method, scenario, name, attacker)
-            yield Trial(*where, figures, control=control)
+        gallery, found = self.known if known is None else known, None if self.in_space else record["found"]
+        for name, scores in self._scores(record, people, gallery):
+            figures = report.privacy(scores, found, self.bootstrap)
+            yield Trial(self.study.clouds.name, method, scenario, name, attacker, figures, control=control)
 
-    def _in_pictures(self, record: Record, people: NDArray[np.int64], gallery: Record) -> Iterator[tuple[str, Scores]]:
-        kept, acquired = gallery["made"], record["made"]
-        enrolled = self.enrolled[kept]
+    def _scores(self, record: Record, people: NDArray[np.int64], gallery: Record) -> Iterator[tuple[str, Scores]]:
+        """Those of each recogniser that sees two who are enrolled."""
+        if self.in_space:
+            for name in DESCRIPTIONS:
+                seen = gallery[f"seen {name}"]
+                if seen.sum() > 1:
+                    # Without an upper face one is unlike everybody, and no part of the mean face.
+                    matrix = np.full((len(record), len(gallery)), -1e9, np.float32)
+                    known, probes = (some[f"by {name}"].astype(np.float32) for some in (gallery[seen], record))
+                    matrix[:, seen] = compare_descriptions(known, probes)
+                    how: Any = {"metric": "euclidean", "acquired": record[f"seen {name}"]}
+                    yield name + IN_SPACE, Scores.from_matrix(matrix, people, self.enrolled, **how)
+            return
+        kept = gallery["made"]
         for reader in self.study.judges.readers if kept.sum() > 1 else ():
             faces, others = record[f"by {reader.name}"], gallery[f"by {reader.name}"][kept]
-            metric = reader.metric
-            yield reader.name, Scores.compare(faces, others, people, enrolled, metric=metric, acquired=acquired)
-
-    def _by_shape(self, record: Record, people: NDArray[np.int64], gallery: Record) -> Iterator[tuple[str, Scores]]:
-        for name in DESCRIPTIONS:
-            if gallery[f"seen {name}"].sum() > 1:
-                matrix, seen = compare_shapes(name, record, gallery), record[f"seen {name}"]
-                scores = Scores.from_matrix(matrix, people, self.enrolled, metric="euclidean", acquired=seen)
-                yield name + IN_SPACE, scores
+            how = {"metric": reader.metric, "acquired": record["made"]}
+            yield reader.name, Scores.compare(faces, others, people, self.enrolled[kept], **how)
 
 
 def _results(study: CloudStudy, photos: list[Record], scans: Scans, guesses: CloudGuesses | None, jobs: int) -> Results:
@@ -199,11 +201,8 @@ def _facts(method: str, strength: int, seed: int) -> dict[str, Any]:
     value = traits.of_strength(strength)
     return {
         "name": method,
-        "title": traits.title,
-        "family": traits.family,
-        "source": traits.source,
+        **{key: getattr(traits, key) for key in ("title", "family", "source", "stochastic")},
         "keyed": False,
-        "stochastic": traits.stochastic,
         "domain": "cloud",
         "strength": traits.parameter,
         "parameter": f"{traits.parameter} = {value:.4g}",

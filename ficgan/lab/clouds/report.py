@@ -57,11 +57,13 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     out = [area, eer(scores), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
-    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
-    if area.value is not None and first.value is not None:
-        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), n=first.n, unit=first.unit)
-        if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
-            mean = replace(mean, low=mu_privacy(area.high, first.high), high=mu_privacy(area.low, first.low))
+    value, high, low = (
+        None if one is None or other is None else mu_privacy(one, other)
+        for one, other in ((area.value, first.value), (area.low, first.low), (area.high, first.high))
+    )
+    mean = Figure("mu-privacy", value, low, high, first.n, first.unit)
+    if value is None:
+        mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
     missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
     return (*out, mean, *missed)
 

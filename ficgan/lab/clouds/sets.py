@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ficgan.config import check, hint, override, read_tree
 from ficgan.errors import InputError
@@ -22,18 +22,14 @@ from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS
 METHODS = tuple(CLOUD_ANONYMIZERS)
 
 
-class _CloudSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MadeHeadsConfig(_CloudSettings):
+class MadeHeadsConfig(BaseModel, frozen=True, extra="forbid"):
     """People who do not exist: made heads, two scans of each."""
 
     people: int = Field(200, ge=2)
     seed: int = Field(0, ge=0)
 
 
-class AutoEncoderConfig(_CloudSettings):
+class AutoEncoderConfig(BaseModel, frozen=True, extra="forbid"):
     """The thesis' auto-encoder (§4.3.5), trained on people who are not tested."""
 
     epochs: int = Field(250, ge=1)
@@ -45,7 +41,7 @@ class AutoEncoderConfig(_CloudSettings):
     device: str = "auto"
 
 
-class CloudStudyConfig(_CloudSettings):
+class CloudStudyConfig(BaseModel, frozen=True, extra="forbid"):
     """Whose clouds, what is done to them, and who looks (point-cloud thesis, chapters 4.2 and 5.3)."""
 
     title: str = "Anonymised face point clouds"

@@ -27,7 +27,7 @@ from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions, describe, project, shaded
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
 
 if TYPE_CHECKING:
@@ -239,15 +239,6 @@ def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
     return out
 
 
-def compare_shapes(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
-    """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
-    seen = gallery[f"seen {name}"]
-    scores = np.full((len(record), len(gallery)), -1e9, np.float32)
-    known, probes = (some[f"by {name}"].astype(np.float32) for some in (gallery[seen], record))
-    scores[:, seen] = compare_descriptions(known, probes)
-    return scores
-
-
 # -- one scan ---------------------------------------------------------------------------------------------------------
 
 
@@ -424,15 +415,17 @@ def training_rows(study: CloudStudy) -> tuple[int, ...]:
 def training_views(study: CloudStudy, row: int) -> Images:
     """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
-    parts = study.prepared(row)
-    out = [_views(merged(parts.inner, parts.outer), settings)]
+    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else np.zeros(1)
+
+    def views(inner: Cloud | None, **drawn: Any) -> Images:
+        return _windows(np.stack([study.picture(row, inner, yaw=float(a), **drawn) for a in angles]), settings.size)
+
+    out = [views(None)]
     for method in study.config.methods:
         made = study.anonymisers(method, strengths)
         for cloud, how in zip(study.swept(row, made), made, strict=True):
-            if cloud is None:  # black, which no projection is: `_pairs` leaves it out
-                out.append(np.zeros_like(out[0]))
-            else:
-                out.append(_views(merged(cloud, parts.outer), settings, **how.drawn_with()))
+            # What is black, which no projection is, is left out by `_pairs`.
+            out.append(np.zeros_like(out[0]) if cloud is None else views(cloud, **how.drawn_with()))
     return np.stack(out)
 
 
@@ -503,11 +496,6 @@ def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
     whose = np.concatenate(people)
     names = tuple(str(index) for index in range(len(whose)))
     return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
-
-
-def _views(cloud: Cloud, settings: AutoEncoderConfig, **drawn: Any) -> Images:
-    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
-    return _windows(np.stack([project(cloud, yaw=float(angle), **drawn) for angle in angles]), settings.size)
 
 
 def _windows(images: Images, size: int) -> Images:

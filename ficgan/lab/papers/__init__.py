@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
@@ -30,26 +30,14 @@ from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import open_set
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A table as printed; the protocol tells how the numbers came about, and what the paper leaves open."""
-
-    paper: str
-    where: str
-    protocol: str
-    rows: tuple[dict[str, Any], ...]
-
-
 def _read(name: str) -> SimpleNamespace:
+    """What a paper prints; of a table `rows`, `where`, and the `protocol`: how the numbers came about."""
     tree = yaml.safe_load(files("ficgan.lab.papers").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
-
-    def value(found: Any) -> Any:
+    for key, found in tree.items():
         if isinstance(found, dict) and "columns" in found:
-            rows = tuple(dict(zip(found["columns"], row, strict=True)) for row in found["rows"])
-            return Printed(tree["paper"], found["where"], found["protocol"], rows)
-        return tuple(found) if isinstance(found, list) else found
-
-    return SimpleNamespace(**{key: value(found) for key, found in tree.items()})
+            rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+            tree[key] = SimpleNamespace(where=found["where"], protocol=found["protocol"], rows=rows)
+    return SimpleNamespace(**tree)
 
 
 def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
@@ -68,10 +56,9 @@ FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
 FANTOMAS_CLAIMS: dict[str, str] = FANTOMAS.reversible | FANTOMAS.irreversible
 
 
-class FacesSettings(BaseModel):
+class FacesSettings(BaseModel, frozen=True, extra="forbid"):
     """What experiments on one set of faces have in common."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None

@@ -28,7 +28,7 @@ from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
@@ -260,8 +260,8 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     main = {setting: measured for setting, measured in run.found.items() if setting.model == "FICGAN"}
     layers = [{"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in main.items()]
     tables = [
-        table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
-        table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
+        table(FICGAN, "comparison", _beside(compared, FICGAN.comparison.rows)),
+        table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction.rows)),
         table(FICGAN, "layers", _pruned(layers), count=run.num_layers),
     ]
     if controllable := _controllable(run, chosen):
@@ -272,7 +272,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
             for setting, measured in run.found.items()
             if setting.layer == 0
         ]
-        tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations)))
+        tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations.rows)))
     return tables
 
 
@@ -291,9 +291,9 @@ def _controllable(run: FicganRun, chosen: Sequence[int]) -> list[Row]:
     return sorted(rows, key=lambda row: strongest[row["attribute"]].there or 0.0)
 
 
-def _beside(rows: list[Row], printed: Printed) -> list[Row]:
+def _beside(rows: list[Row], printed: list[Row]) -> list[Row]:
     """Our rows, then the printed ones."""
-    return _pruned([{"from": "here", **row} for row in rows] + [{"from": FICGAN.paper, **row} for row in printed.rows])
+    return _pruned([{"from": "here", **row} for row in rows] + [{"from": FICGAN.paper, **row} for row in printed])
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:

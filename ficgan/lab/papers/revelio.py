@@ -69,7 +69,7 @@ class RevelioPaper(FacesSettings):
     candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
     # Photos that the kernel estimator learns from, chooses by and is tested on
-    estimator: tuple[int, int, int] = REVELIO.kernel_images
+    estimator: tuple[int, int, int] = tuple(REVELIO.kernel_images)
     # Torchvision's EfficientNetV2 with ImageNet's weights (§4.2), from scratch, or a perceptron on spectra
     estimator_network: Literal["efficientnet_v2_l", "efficientnet_v2_s", "perceptron"] = "efficientnet_v2_l"
     estimator_pretrained: bool = True

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ficgan.anonymizers import generator
 from ficgan.config import check, override, read_tree
@@ -28,10 +28,8 @@ _SLOW = ("alexnet", "squeezenet", "vgg")
 _PAGE = "docs/papers.md"
 
 
-class StudyTask(BaseModel):
+class StudyTask(BaseModel, frozen=True, extra="forbid"):
     """Images, how they are divided, and a recipe of training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: Path | None = None  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
     train_split: str = "train"
