@@ -429,7 +429,9 @@ def training_views(study: CloudStudy, row: int) -> Images:
     return np.stack(out)
 
 
-def train_and_guess(study: CloudStudy, scans: Mapping[int, Mapping[str, Any]], out: Path, say: Say) -> CloudGuesses:
+def train_and_guess(
+    study: CloudStudy, scans: Mapping[int, Mapping[str, Any]], out: Path, say: Callable[[str], None]
+) -> CloudGuesses:
     """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
 
     `scans` are the results of `read_scan` by row.

@@ -38,7 +38,7 @@ from ficgan.lab.papers import (
     transfer,
     treated,
 )
-from ficgan.lab.readers import RETRAINED, Reader, get_readers, retrain_head
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared, Split, written
@@ -287,8 +287,8 @@ def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -
     bench, epochs, seed = study.bench, study.paper.parrot_epochs, study.paper.seed
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
 
-    def trial(name: str, enrolled: Any, seen: Any, metric: Any, note: str) -> Trial:
-        scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
+    def trial(name: str, both: Sequence[Embeddings], metric: Any, note: str) -> Trial:
+        scores = Scores.compare(both[1], both[0], known(probe), known(reference), metric=metric)
         ira = identified(scores, f"blurred faces enrolled{note}", bench.bootstrap)
         return Trial(bench.name, level, BASE, reader.name, name, (ira,))
 
@@ -298,14 +298,14 @@ def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -
 
         learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
         trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
-        yield trial(PARROT, *np.split(trained, [len(reference)]), "cosine", ". Its network trained on")
+        yield trial(PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on")
         head = f"{PARROT}, linear head"
     try:
         change = retrain_head(codes[0], known(reference))
     except FicganError as error:
-        yield trial(head, *codes, reader.metric, f", the judge as it is: {error}")
+        yield trial(head, codes, reader.metric, f", the judge as it is: {error}")
     else:
-        yield trial(head, *map(change, codes), "cosine", f". {RETRAINED}")
+        yield trial(head, [change(each) for each in codes], "cosine", f". {RETRAINED}")
 
 
 def retrieval(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:

@@ -135,7 +135,11 @@ def fit(
     rate = lambda factor, done, stale: 0.1 ** (done // task.drop_every)  # noqa: E731
     learner = LossLearner(network.train(), loss, lr, sgd, dtype=dtype, rate=rate)
     loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
-    loop.run(lambda done, total, text: say(text))
+
+    def report(done: int, total: int | None, text: str) -> None:
+        say(text)
+
+    loop.run(report)
     network.eval()
 
 
