@@ -141,13 +141,12 @@ def verdicts(results: Results) -> list[MethodVerdict]:
 
 def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
-    naive, best = rank_of(_best(own, "naive")), _best(own, *REVERSED)
-    reversible, why = above(rank_of(best), naive), lacking
+    clear, naive = rank_of(_best(trials, "clear")), rank_of(_best(own, "naive"))
+    parrot, best = rank_of(_best(own, "parrot-enrol")), _best(own, *REVERSED)
+    reversible, why = None if lacking else above(rank_of(best), naive), lacking
     if not lacking and reversible is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
-    clear, parrot = rank_of(_best(trials, "clear")), rank_of(_best(own, "parrot-enrol"))
     attack = (best.attacker, best.figure("reversibility")) if best else ("", None)
-    reversible = None if lacking else reversible
     return MethodVerdict(name, method, judge, clear, naive, parrot, rank_of(best), *attack, reversible, why)
 
 
@@ -182,20 +181,11 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     for verdict in found:
         claim = FANTOMAS_CLAIMS.get(verdict.method, "")
         says = "reversible" if verdict.method in FANTOMAS.reversible else "not reversible"
-        rows.append(
-            {
-                **_head(verdict),
-                "clear": spelled(verdict.clear),
-                "naive": spelled(verdict.naive),
-                "parrot": spelled(verdict.parrot),
-                "best reversal": spelled(verdict.best),
-                "attacker": verdict.attacker,
-                "reversibility, paired": spelled(verdict.gain),
-                "reversible?": _yes(verdict.reversible, f"undecided: {verdict.why}"),
-                "paper": says if claim else "–",
-                "paper says": claim,
-            }
-        )
+        row = _head(verdict) | {name: spelled(getattr(verdict, name)) for name in ("clear", "naive", "parrot")}
+        row |= {"best reversal": spelled(verdict.best), "attacker": verdict.attacker}
+        row |= {"reversibility, paired": spelled(verdict.gain)}
+        row["reversible?"] = _yes(verdict.reversible, f"undecided: {verdict.why}")
+        rows.append(row | {"paper": says if claim else "–", "paper says": claim})
     parameters = []
     for label, facts in results.methods.items():
         theirs = _listed(FANTOMAS.parameters.get(label, {})) or "–"
@@ -251,12 +241,12 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
         seen = {"naive": spelled(verdict.naive) or "not run", "parrot": spelled(verdict.parrot) or "not run"}
         tables["attackers"].append(head | seen | missing | cells)
 
-        ranks = {attacker_kind(trial): rank_of(trial) for trial in own if trial.scenario == GENERAL}
+        ranks = {_column(trial): rank_of(trial) for trial in own if trial.scenario == GENERAL}
         far = results.methods[verdict.method]["name"] in (POSITIVE, "pixel-relocation")
         layer: Row = {"moves pixels far": _yes(far)}
-        layer |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
-        for kind in (_PIX2PIX, _CONV):
-            layer[f"auto-encoder better than {NAMES[kind]}?"] = _yes(above(ranks.get(_MODEL), ranks.get(kind)))
+        layer |= {name: spelled(ranks.get(name)) or "not run" for name in NAMES.values()}
+        for name in (NAMES[_PIX2PIX], NAMES[_CONV]):
+            layer[f"auto-encoder better than {name}?"] = _yes(above(ranks.get(NAMES[_MODEL]), ranks.get(name)))
         tables["layer"].append(head | layer)
 
         parrots = {"best reversal": spelled(verdict.best), "by": verdict.attacker}
@@ -275,16 +265,11 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
     return [table(FANTOMAS, key, rows) for key, rows in tables.items()]
 
 
-def attacker_kind(trial: Trial) -> str:
-    """A learned attacker's name without the size and length of its training; any other as it is."""
-    name = trial.attacker.partition(":")[0]
-    if name == _MODEL and "linear=none" in trial.attacker:
-        return _CONV
-    return name if name in NAMES else trial.attacker
-
-
 def _column(trial: Trial) -> str:
-    name = NAMES.get(attacker_kind(trial), trial.attacker)
+    """A learned attacker by its name in the paper, any other as it is; in brackets where it is a specialised one."""
+    kind = trial.attacker.partition(":")[0]
+    kind = _CONV if kind == _MODEL and "linear=none" in trial.attacker else kind
+    name = NAMES.get(kind, trial.attacker)
     return name if trial.scenario == GENERAL else f"({name})"
 
 
@@ -300,17 +285,14 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
 
 def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
     """E4.2: general attackers that have learnt another set (`learnt_on`), beside the same that have learnt this one."""
-
-    def identity(trial: Trial, attacker: str) -> tuple[str, ...]:
-        return (trial.set, trial.method, trial.scenario, trial.recogniser, attacker)
-
-    at_home = {identity(trial, trial.attacker): rank_of(trial) for trial in results.trials}
+    general = [trial for trial in results.trials if trial.scenario == GENERAL]
+    at_home = {(one.set, one.method, one.recogniser, one.attacker): rank_of(one) for one in general}
     rows = []
     for trial in [] if elsewhere is None else elsewhere.trials:
         attacker, learnt, source = trial.attacker.partition(": learnt on ")
         if trial.scenario != GENERAL or not learnt:
             continue
-        here, there = at_home.get(identity(trial, attacker)), rank_of(trial)
+        here, there = at_home.get((trial.set, trial.method, trial.recogniser, attacker)), rank_of(trial)
         values = [found.value for found in (here, there) if found is not None and found.value is not None]
         lost = f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–"
         row = {"method": trial.method, "attacker": attacker, "judge": trial.recogniser}
