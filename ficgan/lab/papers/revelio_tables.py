@@ -63,36 +63,36 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     """All tables, of the parts that are done; a row of the paper stands below ours of the same name."""
     facts = {part: outcome.facts for part, outcome in outcomes.items()}
 
-    def trials(part: str, scenario: str) -> list[Trial]:
-        return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
+    def trials(scenario: str) -> list[Trial]:
+        every = (trial for outcome in outcomes.values() for trial in outcome.trials)
+        return [trial for trial in every if trial.scenario == scenario]
 
-    guessed = trials("base", revelio.BASE) + trials("kernel", revelio.ESTIMATED)
+    guessed = trials(revelio.BASE) + trials(revelio.ESTIMATED)
     named = [(trial.attacker, trial) for trial in guessed]
-    named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
+    named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials(revelio.VOTED)]
     shares = [{**row, **{level: counted(row[level]) for level in revelio.BLURS}} for row in REVELIO.ira.rows]
     ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
-    detecting = [t for t in trials("ood", revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
-    restored = [t for t in trials("ood", revelio.OPEN) if t not in detecting]
+    detecting = [t for t in trials(revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
+    restored = [t for t in trials(revelio.OPEN) if t not in detecting]
     likeness = (*MEASURES, "IRA")
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
         "ira": merged("method", ira, shares),
         "light": rows([t for t in guessed if t.method == "light"], REVELIO.light.rows, *MEASURES),
         "heavy": rows([t for t in guessed if t.method == "heavy"], REVELIO.heavy.rows, *MEASURES),
-        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
+        "fine_tuning": rows(trials(revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
         "kernel": [
             *facts.get("kernel", {}).get("rows", []),
             {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
         ],
-        "sweep": rows(trials("sweep", revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
-        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), *likeness, name=by_method),
-        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
-        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
+        "sweep": rows(trials(revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
+        "transfer": rows(trials(revelio.TRANSFERRED), (), *likeness, name=by_method),
+        "defences": rows(trials(revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
+        "adaptive": rows(trials(revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
         "detection": rows(detecting, [{"name": "paper", **REVELIO.detection}], *_DETECTION),
         "open_world": rows(restored, REVELIO.open_world.rows, *MEASURES),
     }
-    tuned = facts.get("fine-tuning", {})
-    trainings = facts.get("base", {}).get("training", {})
+    tuned, trainings = facts.get("fine-tuning", {}), facts.get("base", {}).get("training", {})
     values = {
         "right": f" The identity was right for {tuned['right identity']} of {tuned['photos']}." if tuned else "",
         "attackers": ", ".join(label for label, _ in paper.named),
