@@ -143,15 +143,15 @@ def transfer(
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> list[Trial]:
     """An attacker trained on each of some methods by name, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
-    report, total, out = progress or unheard, len(trained_on), list[Trial]()
+    out = list[Trial]()
     for number, (learnt, anonymizer) in enumerate(trained_on.items()):
-        say, label = partial(report, number, total), f"{attacker} on {learnt}"
+        say, label = partial(progress, number, len(trained_on)), f"{attacker} on {learnt}"
         attack = attack_on(bench, attacker, anonymizer, bench.split.attacker, label=label, say=say)
         for met, other in tested_on.items():
             say(f"{label} against {met}")

@@ -15,7 +15,7 @@ from ficgan.anonymizers import Faces
 from ficgan.arrays import resize
 from ficgan.config import check
 from ficgan.device import model_folders, onnx_session
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import MediaPipeMesh, find_meshes
 from ficgan.identity.kind import ETHNICITIES, kind_reader
 from ficgan.lab.attacks import reverser_of
@@ -97,7 +97,7 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
     return config.model_copy(update={"sets": sets, "scenarios": ["clear", "naive", GENERAL], "utility": False})
 
 
-def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
+def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress = unheard) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
     learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in LEARNT.items()}
@@ -356,7 +356,7 @@ def _over_naturalness(points: Mapping[str, NDArray[np.float64]], canvas: Any) ->
 # -- measures by computer (appendix E) ---------------------------------------------------------------------------------
 
 
-def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> tuple[Rated, str]:
+def similarities(config: MatrixConfig, out: Path, progress: Progress = unheard) -> tuple[Rated, str]:
     """Similarities of each method on the probes of the first set (Figure 16), and a sentence that says by what.
 
     A distance becomes a similarity by the least and the largest one of any image under any method.
@@ -365,8 +365,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     rows, distances = bench.split.probe, {}
     clear, read = bench.clear(rows), AppearanceReader()
     for done, method in enumerate(config.methods):
-        if progress:
-            progress(done, len(config.methods), f"Figure 16: {method.title}")
+        progress(done, len(config.methods), f"Figure 16: {method.title}")
         shown = Subject(bench, method.make()).anonymised(rows)
         key = ["figure 16", content(shown), content(clear), read.description, read.reader.digest]
         distances[method.title] = bench.store.kept(key, partial(read.distances, clear, shown))

@@ -245,14 +245,13 @@ def make_survey(
     photos: int = 10,
     seed: int = 0,
     detector: FaceDetector | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Survey:
     """Draw a survey from a face set, and make its pictures: `pairs` of each condition, or `photos` under all of them.
 
     An eighth of the people are for anonymisers that mix in others, a quarter for attackers that learn.
     """
-    report = progress or unheard
-    report(0, len(conditions), f"preparing {source.name}")
+    progress(0, len(conditions), f"preparing {source.name}")
     prepared = prepared_set(source, detector, None)
     faces, people = prepared.faces, known(prepared.faces)
     total = len(np.unique(people[people >= 0]))
@@ -272,9 +271,9 @@ def make_survey(
     bench = Bench(prepared, used, (), None, Store(None), seed=seed)
     changed: list[dict[int, Images]] = []
     for done, condition in enumerate(conditions, 1):
-        images = _shown(bench, condition, partial(report, done - 1, len(conditions))).images
+        images = _shown(bench, condition, partial(progress, done - 1, len(conditions))).images
         changed.append(dict(zip(changing, images, strict=True)))
-        report(done, len(conditions), condition.label)
+        progress(done, len(conditions), condition.label)
 
     pictures: dict[str, SurveyPicture] = {}
     pixels: dict[str, Images] = {}
