@@ -24,7 +24,7 @@ from ficgan.lab.clouds import report as room
 from ficgan.lab.clouds import run_cloud_study
 from ficgan.lab.clouds import study as room_study
 from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, points, privacy, strongest, summary
-from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, people_of_names
+from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, person_of
 from ficgan.lab.clouds.study import INVERSES, CloudStudy, PictureJudges, open_study, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
@@ -229,17 +229,9 @@ def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["f1_eyes_closed", "f2_neutral"], [("f1", "eyes_closed"), ("f2", "neutral")]),
-        (["anna/neutral", "bert/smile"], [("anna", "neutral"), ("bert", "smile")]),
-        (["id_000", "id_001"], [("id_000", ""), ("id_001", "")]),
-        (["anna"], [("anna", "")]),
-    ],
-)
-def test_names_tell_people_and_expressions(names: list[str], expected: list[tuple[str, str]]) -> None:
-    assert people_of_names(names) == expected
+def test_names_tell_people_and_expressions() -> None:
+    names = {"f1_eyes_closed": ("f1", "eyes_closed"), "set/anna/neutral": ("anna", "neutral"), "anna": ("anna", "")}
+    assert {name: person_of(name) for name in names} == names
 
 
 def test_nobody_is_compared_with_their_own_scan(tmp_path: Path) -> None:

@@ -167,32 +167,22 @@ def summary(results: Results) -> list[Row]:
     """A row for each method: the strength of a mean privacy of .8 that leaves most utility, and the extremes."""
     whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
     rows = [row for row in points(results) if row["strength"] in whole]
-
-    def known(some: list[Row], name: str) -> list[float]:
-        return [row[name] for row in some if row.get(name) is not None]
-
     out = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method and row["mu-privacy"] is not None]
         hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
-        best = max(mine, key=lambda row: row["mu-privacy"], default=None)
+        best: Row = max(mine, key=lambda row: row["mu-privacy"], default={})
         at = max(hidden, key=lambda row: row["mu-utility"], default=None)
-        row = {"method": method}
+        row: Row = {"method": method}
         if at is not None:
             row[f"at μ_privacy ≥ {_AIM:g}: strength"] = at["strength"]
-            row |= {key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
-        times = known(mine, "seconds")
+            row |= {key: at[key] for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
+        given, times = ([r[key] for r in mine if r.get(key) is not None] for key in ("mu-privacy" + CLOUD, "seconds"))
+        row |= {"most μ_privacy": best.get("mu-privacy"), "against": best.get("attacker", "")}
+        row["most μ_privacy of the cloud"] = max(given, default=None)
         inverses = (name for name, inverse in INVERSES.items() if inverse.method == method and name in tried)
-        out.append(
-            {
-                **row,
-                "most μ_privacy": short(best["mu-privacy"] if best else None),
-                "against": "" if best is None else best["attacker"],
-                "most μ_privacy of the cloud": short(max(known(mine, "mu-privacy" + CLOUD), default=None)),
-                "inverse tried": ", ".join(inverses) or "none",
-                "seconds": short(float(np.mean(times)) if times else None),
-            }
-        )
+        row["inverse tried"] = ", ".join(inverses) or "none"
+        out.append(row | {"seconds": float(np.mean(times)) if times else None})
     return out
 
 
@@ -205,10 +195,6 @@ def tried_whole(results: Results) -> list[int]:
 
 def attacker_of(trial: Trial) -> str:
     return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
-
-
-def short(value: Any) -> str:
-    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], guesses: CloudGuesses | None) -> list[str]:

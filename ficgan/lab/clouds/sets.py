@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +177,7 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
         )
     else:
         assert config.clouds is not None
-        scans, name = _in_folder(config.clouds), config.clouds.name
+        scans, name = _in_folder(config.clouds, "*", READERS), config.clouds.name
     rows: dict[str, list[int]] = {}
     for row, scan in enumerate(scans):
         rows.setdefault(scan.person, []).append(row)
@@ -186,7 +186,7 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
     if merging:
         single = [who for who, mine in rows.items() if len(mine) == 1]
         away = single[0] if single and len(single) < len(rows) else list(rows)[-1]
-    photos = () if config.photos is None else _photos(config.photos)
+    photos = () if config.photos is None else _in_folder(config.photos, "*/*", _IMAGES)
     photos = tuple(photo for photo in photos if photo.person != away)
     known = {photo.person for photo in photos} if config.photos else rows.keys()
     others = [row for row, scan in enumerate(scans) if scan.person != away and scan.person in known]
@@ -201,34 +201,20 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
     return out
 
 
-def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Person and expression of files by their names: PERSON/EXPRESSION, or PERSON_EXPRESSION.
+def person_of(name: str) -> tuple[str, str]:
+    """Person and expression of a file by its name: PERSON/EXPRESSION, or PERSON_EXPRESSION."""
+    folder, slash, rest = name.rpartition("/")
+    person, _, expression = name.partition("_")
+    return (folder.rpartition("/")[2], rest) if slash else (person, expression)
 
-    Where every file of a flat folder has the same PERSON_ (id_000, id_001), the whole name is the person.
-    """
-    flat = [name for name in names if "/" not in name]
-    alone = len(flat) > 1 and len({name.partition("_")[0] for name in flat}) == 1
+
+def _in_folder(folder: Path, pattern: str, suffixes: Collection[str]) -> tuple[CloudScan, ...]:
     out = []
-    for name in names:
-        folder, slash, rest = name.rpartition("/")
-        person, _, expression = name.partition("_")
-        out.append((folder.rpartition("/")[2], rest) if slash else (name, "") if alone else (person, expression))
-    return out
-
-
-def _in_folder(folder: Path) -> tuple[CloudScan, ...]:
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in READERS)
-    # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
-    files = [path for path in found if "landmarks" not in path.stem]
-    return _named(folder, files, [[path, *filter(None, [landmark_file_beside(path)])] for path in files])
-
-
-def _photos(folder: Path) -> tuple[CloudScan, ...]:
-    files = [p for p in sorted(folder.glob("*/*")) if p.suffix.lower() in _IMAGES]
-    return _named(folder, files, [[path] for path in files])
-
-
-def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[CloudScan, ...]:
-    names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    digests = [digest([files_digest(str(path.absolute())) for path in some]) for some in contents]
-    return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
+    for path in sorted(folder.rglob(pattern)):
+        # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
+        if path.is_file() and path.suffix.lower() in suffixes and "landmarks" not in path.stem:
+            contents = filter(None, [path, landmark_file_beside(path)])
+            mark = digest([files_digest(str(each.absolute())) for each in contents])
+            who = person_of(path.relative_to(folder).with_suffix("").as_posix())
+            out.append(CloudScan(*who, path, digest=mark))
+    return tuple(out)
