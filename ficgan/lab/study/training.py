@@ -49,21 +49,23 @@ def check_network(name: str) -> None:
         raise UsageError(f"there is no network {name!r}; {hint(name, names)}")
 
 
-def make_network(name: str, classes: int, *, seed: int) -> nn.Module:
-    """A classifier of torchvision, or the narrow one, with weights drawn by the seed."""
+def make_network(
+    name: str, classes: int, *, seed: int = 0, weights: Path | None = None, head: bool = True
+) -> nn.Module:
+    """A classifier of torchvision, or the narrow one, drawn by the seed; weights as of `load_weights`."""
     from torchvision import models
 
     check_network(name)
+    # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published weights
+    # expect inputs in [−1, 1].
+    inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
+    more = inception if name in ("googlenet", "inception_v3") else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name == NARROW:
-            return _narrow(classes)
-        # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published
-        # weights expect inputs in [−1, 1].
-        inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
-        more = inception if name in ("googlenet", "inception_v3") else {}
-        network: nn.Module = models.get_model(name, weights=None, num_classes=classes, **more)
-        return network
+        network: nn.Module = _narrow(classes) if name == NARROW else models.get_model(name, num_classes=classes, **more)
+    if weights is not None:
+        load_weights(network, weights, head=head)
+    return network
 
 
 def load_weights(network: nn.Module, path: Path, *, head: bool = True) -> None:
@@ -95,7 +97,7 @@ def _narrow(classes: int) -> nn.Module:
             shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
         return nn.Sequential(BasicBlock(inside, outside, stride, shortcut))
 
-    parts: OrderedDict[str, nn.Module] = OrderedDict(
+    parts = OrderedDict[str, nn.Module](
         conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False),
         bn1=nn.BatchNorm2d(16),
         relu=nn.ReLU(inplace=True),
@@ -299,8 +301,7 @@ class Study:
                 (folder / STATE).unlink(missing_ok=True)
 
         def judge(wanted: Variant) -> Any:
-            model = make_network(network, classes, seed=0)
-            load_weights(model, path)
+            model = make_network(network, classes, weights=path)
             where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
             logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
             return evaluation(logits, self.judged.labels)
@@ -313,9 +314,7 @@ class Study:
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:
         config, pictures = self.config, self._train[variant]
-        model = make_network(network, len(self.train.classes), seed=seed)
-        if (path := config.weights_of(network)) is not None:
-            load_weights(model, path)
+        model = make_network(network, len(self.train.classes), seed=seed, weights=config.weights_of(network))
         pictures.fill()
         batches = ViewBatches(pictures, self.train.labels, config, batch=config.batch, seed=seed, device=self.device)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
@@ -382,8 +381,7 @@ def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Ga
 
 def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
     config, scenes = study.config, study.judged
-    network = make_network(cell.network, len(scenes.classes), seed=0)
-    load_weights(network, cell.path)
+    network = make_network(cell.network, len(scenes.classes), weights=cell.path)
     seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
     labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
     heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)

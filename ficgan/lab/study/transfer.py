@@ -33,16 +33,7 @@ from ficgan.lab.study.scenes import (
     open_scenes,
     voc_objects,
 )
-from ficgan.lab.study.training import (
-    STATE,
-    ViewBatches,
-    average_precisions,
-    fit,
-    hits,
-    load_weights,
-    make_network,
-    outputs,
-)
+from ficgan.lab.study.training import STATE, ViewBatches, average_precisions, fit, hits, make_network, outputs
 
 Figures = dict[str, float]  # By metric, shares
 
@@ -82,9 +73,7 @@ class Transfer:
         key = [*self.key, network, seed, rate, file_digest(weights) if weights else None]
 
         def make(state: Path) -> Figures:
-            model = make_network(network, self.outputs, seed=seed)
-            if weights is not None:
-                load_weights(model, weights, head=False)
+            model = make_network(network, self.outputs, seed=seed, weights=weights, head=False)
             dtype = resolve_precision(self.study.precision, self.device)
             train = partial(fit, task=self.task, lr=rate, seed=seed, dtype=dtype, state=state, say=say)
             how = self._detect if self.task.kind == "detection" else self._classify
@@ -113,8 +102,7 @@ class Transfer:
 
     def _detect(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
         task, (taught, judged) = self.task, self.scenes
-        sizes: dict[str, Any] = {"size": task.size, "anchors": task.anchors, "proposals": task.proposals}
-        detector = make_detector(model, len(judged.classes), seed=seed, **sizes).to(self.device)
+        detector = make_detector(model, len(judged.classes), task, seed).to(self.device)
         batches = DetectionBatches(taught.items, batch=task.batch, seed=seed, device=self.device)
         train(detector, batches, detection_loss)
         answers = []
@@ -189,39 +177,32 @@ def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
     return Scenes(tuple(scenes), kinds)
 
 
-def make_detector(
-    classifier: nn.Module, kinds: int, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
-) -> nn.Module:
-    """A Faster R-CNN with a feature pyramid for so many categories on a ResNet classifier's layers, which are shared.
-
-    `size` is the shorter side, pixels, and `anchors` five sides at that size.
-    """
+def make_detector(classifier: nn.Module, kinds: int, task: TransferConfig, seed: int) -> nn.Module:
+    """A Faster R-CNN with a feature pyramid on a ResNet classifier's layers, which are shared."""
     from torchvision.models.detection import FasterRCNN
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.backbone_utils import BackboneWithFPN
-    from torchvision.models.feature_extraction import create_feature_extractor
 
-    names = ("layer1", "layer2", "layer3", "layer4")
-    if any(name not in dict(classifier.named_children()) for name in names):
+    children, names = dict(classifier.named_children()), ("layer1", "layer2", "layer3", "layer4")
+    if not children.keys() >= {*names}:
         raise UsageError("detection needs a ResNet (layer1 to layer4), as the paper's; choose one for this task")
-    probe = torch.zeros(1, 3, 64, 64, device=next(classifier.parameters()).device)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    norms = [[part for part in children[name].modules() if isinstance(part, nn.BatchNorm2d)] for name in names]
+    widths = [some[-1].num_features for some in norms]
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        maps = create_feature_extractor(classifier.eval(), list(names))(probe)
-        widths = [maps[name].shape[1] for name in names]
         layers = {name: str(index) for index, name in enumerate(names)}
         backbone = BackboneWithFPN(classifier, layers, widths, min(256, widths[-1] // 2))
-        ratios = ((0.5, 1.0, 2.0),) * len(anchors)
+        ratios = ((0.5, 1.0, 2.0),) * len(task.anchors)
         return FasterRCNN(
             backbone,
             num_classes=1 + kinds,
-            min_size=size,
-            max_size=round(size * 5 / 3),
-            rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), ratios),
-            rpn_pre_nms_top_n_train=2 * proposals,
-            rpn_post_nms_top_n_train=proposals,
-            rpn_pre_nms_top_n_test=proposals,
-            rpn_post_nms_top_n_test=proposals,
+            min_size=task.size,
+            max_size=round(task.size * 5 / 3),
+            rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in task.anchors), ratios),
+            rpn_pre_nms_top_n_train=2 * task.proposals,
+            rpn_post_nms_top_n_train=task.proposals,
+            rpn_pre_nms_top_n_test=task.proposals,
+            rpn_post_nms_top_n_test=task.proposals,
         )
 
 
