@@ -213,13 +213,12 @@ class Scenes:
         """Training and evaluation images: by a share of every class where one is given, else by the set's splits."""
         if not task.holdout:
             return self._split(task.train_split), self._split(task.eval_split)
-        chosen: set[int] = set()
-        labels = self.labels
+        labels, held = self.labels, np.zeros(len(self), bool)
         for label in np.unique(labels):
             rows, title = np.flatnonzero(labels == label), self.classes[label]
             count = min(max(1, round(task.holdout * len(rows))), len(rows) - 1)
-            chosen.update(generator(0, "holdout", title).permutation(rows)[:count].tolist())
-        return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
+            held[generator(0, "holdout", title).permutation(rows)[:count]] = True
+        return self.take(np.flatnonzero(~held)), self.take(np.flatnonzero(held))
 
     def _split(self, name: str) -> Scenes:
         rows = [row for row, scene in enumerate(self.items) if scene.split == name]

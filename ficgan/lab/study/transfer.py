@@ -125,19 +125,17 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
     labels = data.labels
     if labels is None or not labels.attribute_names:
         raise UsageError(f"task {name} needs a label file with columns of 0 and 1; name it under labels")
+    splits = np.array(labels.splits)
     if task.holdout:
         # Nobody is in both halves: a face once seen would be known again by who it is.
         known = np.full(len(data), -1) if labels.people is None else labels.people
         owner = np.array([str(p) if p >= 0 else n for p, n in zip(known, data.names, strict=True)])
         people = np.unique(owner)
         chosen = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
-        later = np.isin(owner, chosen)
-        rows = np.flatnonzero(~later), np.flatnonzero(later)
-    else:
-        splits = np.array(labels.splits)
-        rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
-    if not (len(rows[0]) and len(rows[1])):
-        raise UsageError(f"task {name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
+        splits = np.where(np.isin(owner, chosen), task.eval_split, task.train_split)
+    taught, judged = (np.flatnonzero(splits == part) for part in (task.train_split, task.eval_split))
+    if not (len(taught) and len(judged)):
+        raise UsageError(f"task {name} has {len(taught)} training and {len(judged)} evaluation images")
     targets, room = labels.attributes.astype(np.float32), study.cache_gb * 2**29
 
     def half(some: NDArray[np.int64]) -> _Half:
@@ -146,13 +144,13 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
 
         return _Half(Pictures(square, len(some), room), targets[some])
 
-    return half(rows[0][_some(len(rows[0]), name, task)]), half(rows[1]), len(labels.attribute_names), data.fingerprint
+    taught = taught[_some(len(taught), name, task)]
+    return half(taught), half(judged), len(labels.attribute_names), data.fingerprint
 
 
 def _some(count: int, name: str, task: TransferConfig) -> NDArray[np.int64]:
-    if not task.train_images or task.train_images >= count:
-        return np.arange(count)
-    return np.sort(generator(0, "subset", name).permutation(count)[: task.train_images])
+    """The images that are trained on, of so many."""
+    return np.sort(generator(0, "subset", name).permutation(count)[: task.train_images or None])
 
 
 def open_voc(root: Path, splits: Sequence[str]) -> Scenes:

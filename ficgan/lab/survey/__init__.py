@@ -485,8 +485,6 @@ def _ratings(
     return {"votes": next(iter(found.values())).n, **plain(found)}
 
 
-# -- figures of the answers --------------------------------------------------------------------------------------------
-
 METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
 Booleans = NDArray[np.bool_]
 
@@ -500,20 +498,16 @@ def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, 
     # Pairs of one person and of two are drawn apart; by another seed, or as many pairs as people would be drawn alike.
     by_pair = np.empty((bootstrap.resamples, len(same)))
     for kind in (True, False):
-        by_pair[:, same == kind] = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind).weights(
-            (same == kind).sum()
-        )
-    asked = np.broadcast_to(same, right.shape)
-    everything, tp, fn, tn, fp = (
-        some.astype(np.float64)
-        for some in (np.ones_like(right), right & asked, ~right & asked, right & ~asked, ~right & ~asked)
-    )
-    values = (
-        (2 * tp, 2 * tp + fp + fn, everything),
-        (2 * tp, 2 * tp + fn, tp + fn),
-        (tp + tn, everything, everything),
-        (tp, tp + fn, tp + fn),
-        (tn, tn + fp, tn + fp),
+        apart = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind)
+        by_pair[:, same == kind] = apart.weights((same == kind).sum())
+    hit, one = right.astype(np.float64), np.broadcast_to(same, right.shape).astype(np.float64)
+    tp, every = hit * one, np.ones_like(hit)
+    values = (  # above, below, and what is counted
+        (2 * tp, 2 * tp + 1 - hit, every),
+        (2 * tp, tp + one, one),
+        (hit, every, every),
+        (tp, one, one),
+        (hit - tp, 1 - one, 1 - one),
     )
     return {
         name: _two_way(name, above, below, int(counted.sum()), by_pair, bootstrap, "answers")
