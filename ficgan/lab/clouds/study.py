@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,25 +152,11 @@ class PictureJudges:
         """Of everything that a record depends on besides the image; JSON-ready."""
         return [[reader.digest for reader in self.readers], self.detector.name, type(self.perception).__name__]
 
-    @cached_property
-    def dtype(self) -> np.dtype[np.void]:
-        fields: list[Any] = [("made", bool), ("found", bool), ("box", "f4", (4,)), ("marks", "f4", (5, 2))]
-        fields.append(("ssim", "f4"))
-        blank = np.full((112, 112, 3), 255, np.uint8)
-        for reader in self.readers:
-            length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
-            fields.append((f"by {reader.name}", "f4", (length,)))
-        if self.perception is not None:
-            fields.append(("features", "f2", (2048 if isinstance(self.perception, Inception) else SQUEEZED,)))
-        return np.dtype(fields)
-
     def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
         """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to.
 
         Where no face is found, recognisers read the place of the face in the clear projection, or the whole image.
         """
-        out: Record = np.zeros(len(images), self.dtype)
-        out["made"], out["ssim"] = True, np.nan
         stack = np.stack(images)
         height, width = stack.shape[1:3]
         # Of several faces the one nearest to here is taken.
@@ -178,25 +164,30 @@ class PictureJudges:
         if clear is not None and clear[1]["found"][0]:
             near = lost = clear[1]["marks"][0]
         seen = detect_faces(self.detector, stack, np.broadcast_to(near, (len(stack), 5, 2)))
-        out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
         marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
-        for reader in self.readers:
-            out[f"by {reader.name}"] = reader.embed_each(stack, marks)
-        if clear is not None:
-            out["ssim"] = _likeness(clear, stack)
+        likeness = np.full(len(stack), np.nan) if clear is None else _likeness(clear, stack)
+        fields: dict[str, Any] = {"made": np.ones(len(stack), bool), "found": seen.found}
+        fields |= {"box": seen.boxes, "marks": seen.landmarks, "ssim": likeness.astype(np.float32)}
+        fields |= {f"by {reader.name}": reader.embed_each(stack, marks) for reader in self.readers}
         if self.perception is not None:
-            out["features"] = self.perception.features(stack)
-        return out
+            fields["features"] = self.perception.features(stack).astype(np.float16)
+        return _record(fields)
 
     def read_photo(self, image: Image, detector: FaceDetector) -> Record:
         """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
         faces = detector.detect(image)
-        record: Record = np.zeros(1, self.dtype)
-        record["made"], record["found"] = True, bool(faces)
         marks = faces[0].landmarks if faces else _whole(image)
-        for reader in self.readers:
-            record[f"by {reader.name}"] = reader.embed_each(image[None], marks[None])
-        return record
+        read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in self.readers}
+        return _record({"made": np.ones(1, bool), **read})
+
+
+def _record(fields: Mapping[str, NDArray[Any]]) -> Record:
+    """Arrays [N,…] by name as one structured array [N]."""
+    dtype: Any = [(name, values.dtype, values.shape[1:]) for name, values in fields.items()]
+    out: Record = np.zeros(len(fields["made"]), dtype)
+    for name, values in fields.items():
+        out[name] = values
+    return out
 
 
 def _whole(image: Image) -> NDArray[np.float32]:
@@ -224,19 +215,16 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray
 
 def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
     """What recognisers of shape see in clouds (None: none was made)."""
-    # Depths are millimetres; unit vectors need fewer digits.
-    fields: list[Any] = [("made", bool)]
+    fields = {"made": np.array([cloud is not None for cloud in clouds])}
     for name, length in DESCRIPTIONS.items():
-        fields += [(f"seen {name}", bool), (f"by {name}", "f4" if name == "depth" else "f2", (length,))]
-    out: Record = np.zeros(len(clouds), fields)
+        # Depths are millimetres; unit vectors need fewer digits.
+        kind = np.float32 if name == "depth" else np.float16
+        fields |= {f"seen {name}": np.zeros(len(clouds), bool), f"by {name}": np.zeros((len(clouds), length), kind)}
     for place, cloud in enumerate(clouds):
-        if cloud is None:
-            continue
-        out["made"][place] = True
         with contextlib.suppress(InputError):  # it has no upper face
-            for name, vector in describe(cloud).items():
-                out[f"seen {name}"][place], out[f"by {name}"][place] = True, vector
-    return out
+            for name, vector in ({} if cloud is None else describe(cloud)).items():
+                fields[f"seen {name}"][place], fields[f"by {name}"][place] = True, vector
+    return _record(fields)
 
 
 # -- one scan ---------------------------------------------------------------------------------------------------------
