@@ -327,11 +327,9 @@ def detect_set(
     for begin in range(0, len(blobs), _KEPT_TOGETHER):
         block = blobs[begin : begin + _KEPT_TOGETHER]
         key = ["boxes", about, [[blob.name, blob.size] for blob in block]]
-        for row in store.kept(key, partial(_detect, block, detector, about)):
-            if isinstance(row, str):
-                failed.append(row)
-            else:
-                records.append(_record(row, str(images)))
+        found = store.kept(key, partial(_detect, block, detector, about))
+        records += [_record(row, str(images)) for row in found["records"]]
+        failed += found["failed"]
         progress(begin + len(block), len(blobs), block[-1].name)
     if not records:
         raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {failed[0]}")
@@ -340,18 +338,17 @@ def detect_set(
     return records, failed
 
 
-def _detect(blobs: Sequence[Blob], detector: FaceDetector, about: dict[str, Any]) -> list[dict[str, Any] | str]:
-    """The records of images; of one that cannot be read, why."""
-    out = list[dict[str, Any] | str]()
+def _detect(blobs: Sequence[Blob], detector: FaceDetector, about: dict[str, Any]) -> dict[str, list[Any]]:
+    out: dict[str, list[Any]] = {"records": [], "failed": []}
     for blob in blobs:
         try:
             image = np.array(decode_rgb(blob))
         except InputError as error:
-            out.append(str(error))
+            out["failed"].append(str(error))
             continue
         boxes = np.array([face.box for face in detector.detect(image)], np.float64).reshape(-1, 4)
         more = {"width": image.shape[1], "height": image.shape[0], **about}
-        out.append(ImageRecord(blob.name, boxes, more).to_json())
+        out["records"].append(ImageRecord(blob.name, boxes, more).to_json())
     return out
 
 

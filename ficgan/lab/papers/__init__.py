@@ -77,6 +77,7 @@ Rows = NDArray[np.int64]
 # People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
 LEAST_BACKGROUND = 12
 TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
+TITLE = 22  # Height of the titles over pictures, pixels
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 # Distinct for the colour-blind, too (Okabe and Ito 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
@@ -200,3 +201,17 @@ def shade(axes: Any, points: Mapping[int, Figure | None], style: str, label: str
     low, high = [found.low for _, found in known], [found.high for _, found in known]
     if None not in (*low, *high):
         axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)
+
+
+def titled_columns(columns: Mapping[str, Sequence[NDArray[np.uint8]]]) -> NDArray[np.uint8]:
+    """Columns of pictures [S,S,3] uint8 RGB, all of one side, beside one another under their titles."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    side, rows = len(next(iter(columns.values()))[0]), max(map(len, columns.values()))
+    sheet = Image.new("RGB", (side * len(columns), TITLE + side * rows), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
+    for number, (title, images) in enumerate(columns.items()):
+        draw.text((side * number + side // 2, TITLE // 2), title, "black", font, anchor="mm")
+        for row, image in enumerate(images):
+            sheet.paste(Image.fromarray(image), (side * number, TITLE + side * row))
+    return np.asarray(sheet)

@@ -28,7 +28,7 @@ from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text, titled_columns
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
@@ -364,8 +364,7 @@ def _attributes(run: FicganRun, every: Any, single: Any) -> None:
 
 Image = NDArray[np.uint8]
 
-# Side of a picture of the sheet, pixels; height of its titles.
-SIDE, TITLE = 256, 22
+SIDE = 256  # Of a picture of the sheet, pixels
 # Side of what is shown of a photo, of the longer side of the face's box.
 CONTEXT = 1.6
 # Values of α in eq. 5, as in Figure 5.
@@ -417,7 +416,7 @@ def control_sheet(
         for (photo, square), (other, _) in zip(sources, others, strict=True):
             deid = made or make(**controls, exemplar=other)
             columns[title].append(_cut(deid(photo, layer=layer).image, square))
-    return _laid_out(columns)
+    return titled_columns(columns)
 
 
 def _columns(name: str, attributes: Sequence[str], layers: int) -> list[Column]:
@@ -450,18 +449,3 @@ def _cut(photo: Image, square: tuple[slice, slice]) -> Image:
     import cv2
 
     return np.asarray(cv2.resize(photo[square], (SIDE, SIDE), interpolation=cv2.INTER_AREA))
-
-
-def _laid_out(columns: Mapping[str, Sequence[Image]]) -> Image:
-    """The columns side by side under their titles."""
-    from PIL import Image as Pillow
-    from PIL import ImageDraw, ImageFont
-
-    rows = len(columns["source"])
-    sheet = Pillow.new("RGB", (SIDE * len(columns), TITLE + SIDE * rows), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
-    for number, (title, images) in enumerate(columns.items()):
-        draw.text((SIDE * number + SIDE // 2, TITLE // 2), title, "black", font, anchor="mm")
-        for row, image in enumerate(images):
-            sheet.paste(Pillow.fromarray(image), (SIDE * number, TITLE + SIDE * row))
-    return np.asarray(sheet)

@@ -18,7 +18,7 @@ from ficgan.errors import Progress
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text, titled_columns
 from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
@@ -37,7 +37,7 @@ class PartOutcome:
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")
 _DETECTION = ("threshold", "TPR", "FPR", "accuracy", "AUC")
-_SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two, pixels
+_SHOWN = 128  # Side of a picture in a strip, pixels
 
 
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
@@ -177,14 +177,10 @@ def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
             columns[label] = attack.restored(seen, rows).images
             if tuned and level == "heavy" and isinstance(attack.reverser, Revelio):
                 columns["fine-tuned"] = revelio.fine_tuned(study, attack, how)[1].images
-        step = _SHOWN + _GAP
-        count = min(map(len, columns.values()))
-        strip = np.full((count * step - _GAP, len(columns) * step - _GAP, 3), 255, np.uint8)
-        for x, images in enumerate(columns.values()):
-            for y in range(count):
-                strip[y * step : y * step + _SHOWN, x * step : x * step + _SHOWN] = resize(images[y], _SHOWN)
+        strip = titled_columns(
+            {name: [resize(one, _SHOWN) for one in some[: len(rows)]] for name, some in columns.items()}
+        )
         written.append(write_file(folder / f"{level}.png", png(strip)))
-        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n"))
     return written
 
 
