@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +65,15 @@ def run_cloud_study(config: CloudStudyConfig, out: Path, *, jobs: int = 1, progr
 # -- who is compared with whom ----------------------------------------------------------------------------------------
 
 
-@dataclass
 class _Comparison:
-    """Trials of probes against a gallery: in pictures, or by the shape of the clouds."""
+    """Trials of probes against a gallery: in pictures, or by the shape of the clouds; `known` [G] are enrolled."""
 
-    study: CloudStudy
-    scans: Scans
-    in_space: bool
-    known: Record  # [G] who is enrolled
-
-    def __post_init__(self) -> None:
-        clouds, config = self.study.clouds, self.study.config
-        self.people, self.enrolled = clouds.numbers(clouds.probes), clouds.numbers(clouds.gallery)
-        self.bootstrap = Bootstrap(config.resamples, config.seed)
+    def __init__(self, study: CloudStudy, scans: Scans, in_space: bool, known: Record) -> None:
+        self.study, self.scans, self.in_space, self.known = study, scans, in_space, known
+        self.people, self.enrolled = (
+            study.clouds.numbers(rows) for rows in (study.clouds.probes, study.clouds.gallery)
+        )
+        self.bootstrap = Bootstrap(study.config.resamples, study.config.seed)
 
     def attacks(self) -> Iterator[Trial]:
         """Trials of all who attack the methods: as they are, after inverses, with a gallery treated alike."""

@@ -163,21 +163,25 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
             made = Ficgan(layer=layer, psi=psi, alpha=alpha, checkpoint=checkpoint, bank=bank, **same)
             settings[Setting(model, code, layer)] = made
 
-    inside = _aligned(bench, deid)
-    # Title, what an output depends on besides the faces, what it is compared with, and what makes it
-    jobs: list[tuple[str, Any, MeasuredSet, Callable[[], Images]]] = [
-        ("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
-        ("reconstruction", deid.digests.get("checkpoint"), inside, lambda: reconstruct(deid, inside.faces.images)),
-    ]
-    for setting, made in settings.items():
-        jobs.append((setting.label, fingerprint(made), bench, partial(anonymised, made, faces)))
     readers = [reader.digest for reader in bench.readers]
     context = [config.attributes and file_digest(config.attributes), bool(names), asdict(bootstrap)]
     mark = digest([content(faces), mixed.people.tolist(), readers, judges.missing, context])
-    labels = label_matrix(names, mixed.attributes)
-    run.total = len(jobs)
-    key = ["paper ficgan", mark]
-    tasks = [Task(title, [*key, title, of], setting_figures, (on, labels, make)) for title, of, on, make in jobs]
+    labels, inside = label_matrix(names, mixed.attributes), _aligned(bench, deid)
+
+    def task(title: str, depends: Any, beside: MeasuredSet, make: Callable[[], Images]) -> Task:
+        """`depends`: what the outputs depend on besides the faces; `beside`: what they are compared with."""
+        return Task(title, ["paper ficgan", mark, title, depends], setting_figures, (beside, labels, make))
+
+    checkpoint = deid.digests.get("checkpoint")
+    tasks = [
+        task("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
+        task("reconstruction", checkpoint, inside, lambda: reconstruct(deid, inside.faces.images)),
+        *(
+            task(one.label, fingerprint(made), bench, partial(anonymised, made, faces))
+            for one, made in settings.items()
+        ),
+    ]
+    run.total = len(tasks)
     found = run.results(tasks)
     run.check()
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)

@@ -330,26 +330,22 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> Non
 
 def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
     """The page, which holds ids and tokens and nothing else of the key; `pictures` are PNGs by token."""
-    kind, cells = KINDS[key.kind], defaultdict[str, str](partial(secrets.token_hex, 4))
+    kind, cells, items = KINDS[key.kind], defaultdict[str, str](partial(secrets.token_hex, 4)), []
+    labels = {word: label for word, label, _ in kind.answers}
+    for item in key.items:
+        question = kind.questions[item.question].format(label=labels.get(item.right))
+        items.append({"id": item.id, "pictures": item.pictures, "question": question})
+        if not item.right:  # of ratings the page asks one `variant` of each `photo`, and no variant twice
+            photo = key.pictures[item.pictures[0]].name
+            items[-1] |= {"photo": cells[photo], "variant": cells[f"variant {item.condition}"]}
     data: dict[str, Any] = {
         "schema": ANSWERS_SCHEMA,
         "questionnaire": key.token,
         "answers": [dict(zip(("word", "label", "key"), answer, strict=True)) for answer in kind.answers],
-        "items": [_page_item(key, item, cells) for item in key.items],
+        "items": items,
         "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
     return fill_page(page_template(__package__), data, intro=kind.intro.format(count=asked(key)), consent=consent)
-
-
-def _page_item(key: SurveyKey, item: SurveyItem, cells: dict[str, str]) -> dict[str, Any]:
-    """A question as the page has it; of ratings the page asks one `variant` of each `photo`, and no variant twice."""
-    kind = KINDS[key.kind]
-    label = {word: label for word, label, _ in kind.answers}.get(item.right, "")
-    out = {"id": item.id, "pictures": item.pictures, "question": kind.questions[item.question].format(label=label)}
-    if not item.right:
-        (token,) = item.pictures
-        out |= {"photo": cells[key.pictures[token].name], "variant": cells[f"variant {item.condition}"]}
-    return out
 
 
 def asked(key: SurveyKey) -> int:
