@@ -172,10 +172,10 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
         """`depends`: what the outputs depend on besides the faces; `beside`: what they are compared with."""
         return Task(title, ["paper ficgan", mark, title, depends], setting_figures, (beside, labels, make))
 
-    checkpoint = deid.digests.get("checkpoint")
+    weights = deid.digests.get("checkpoint")
     tasks = [
         task("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
-        task("reconstruction", checkpoint, inside, lambda: reconstruct(deid, inside.faces.images)),
+        task("reconstruction", weights, inside, lambda: reconstruct(deid, inside.faces.images)),
         *(
             task(one.label, fingerprint(made), bench, partial(anonymised, made, faces))
             for one, made in settings.items()

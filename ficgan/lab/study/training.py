@@ -77,15 +77,13 @@ def load_weights(network: nn.Module, path: Path, *, head: bool = True) -> None:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"weights {path} cannot be read ({error}); give a network's state as .safetensors") from error
-    own = network.state_dict()
-    kinds = (nn.Linear, nn.Conv2d)
+    own, kinds = network.state_dict(), (nn.Linear, nn.Conv2d)
     layers = [[name for name, module in network.named_modules() if isinstance(module, kind)] for kind in kinds]
     last = {f"{(layers[0] or layers[1])[-1]}.{part}" for part in ("weight", "bias")}
-    other = [key for key in own if key not in tensors or tensors[key].shape != own[key].shape]
-    if wrong := [key for key in other if key not in last]:
+    fits = {key: value for key, value in tensors.items() if key in own and value.shape == own[key].shape}
+    if wrong := [key for key in own if key not in fits and key not in last]:
         raise InputError(f"the weights of {path} are of another network: {wrong[0]} does not fit")
-    left_out = {*other, *(set() if head else last)}
-    network.load_state_dict({key: own[key] if key in left_out else tensors[key] for key in own})
+    network.load_state_dict({key: fits[key] for key in fits if head or key not in last}, strict=False)
 
 
 def _narrow(classes: int) -> nn.Module:
