@@ -156,16 +156,13 @@ def pools_of(
     `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
     stay clear, `shown` of photos that conditions change.
     """
-    rows: tuple[dict[int, list[int]], dict[int, list[int]]] = defaultdict(list), defaultdict(list)
-    for side, photos in zip(rows, (references, shown), strict=True):
-        for row in sorted(photos.tolist()):
-            side[int(people[row])].append(row)
     everybody = []
-    for person in sorted(rows[0].keys() & rows[1].keys() - {-1}):
+    for person in np.setdiff1d(np.intersect1d(people[references], people[shown]), -1).tolist():
         rng = generator(seed, "survey photos", person)
-        names = Counter(name for row in rows[0][person] + rows[1][person] if genders and (name := genders[row]))
+        clear, changed = (np.sort(rows[people[rows] == person]) for rows in (references, shown))
+        names = Counter(genders[row] for row in (*clear, *changed) if genders and genders[row])
         gender = max(sorted(names), key=names.__getitem__, default="")
-        everybody.append((gender, (int(rng.choice(rows[0][person])), int(rng.choice(rows[1][person])))))
+        everybody.append((gender, (int(rng.choice(clear)), int(rng.choice(changed)))))
     counts = Counter(gender for gender, _ in everybody if gender).most_common(2)
     two = sorted(gender for gender, _ in counts) if len(counts) == 2 else [""]
     order = generator(seed, "survey people").permutation(len(everybody)).tolist()
