@@ -85,9 +85,11 @@ def fantomas_matrix(
     for name in only:
         if not any(slug(name) in some for some in names.values()):
             raise UsageError(f"there is no method {name!r} here; there are {', '.join(names)}")
-    wanted = {slug(POSITIVE_LABEL), *map(slug, only)}
-    chosen = [method.model_dump() for method in methods if not only or names[method.title] & wanted]
-    return check(MatrixConfig, config.model_dump() | {"methods": chosen}, where=preset)
+    if only:
+        wanted = set(map(slug, only))
+        methods = [one for one in methods if names[one.title] & wanted or one.label == POSITIVE_LABEL]
+    tree = config.model_dump() | {"methods": [method.model_dump() for method in methods]}
+    return check(MatrixConfig, tree, where=preset)
 
 
 def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
