@@ -430,9 +430,6 @@ def _rows(boxes: BoxRows) -> Boxes:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-# -- errors before and after (Table 1) ---------------------------------------------------------------------------------
-
-
 def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) -> dict[str, Any]:
     """Count errors against verified faces, by category (label, else folder); `lists`: boxes "before" and "after".
 

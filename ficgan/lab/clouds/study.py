@@ -210,9 +210,6 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray
     return ssim(np.broadcast_to(image[top:bottom, left:right], part.shape), part)
 
 
-# -- who compares shapes ----------------------------------------------------------------------------------------------
-
-
 def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
     """What recognisers of shape see in clouds (None: none was made)."""
     fields = {"made": np.array([cloud is not None for cloud in clouds])}

@@ -434,9 +434,6 @@ def _tuned(name: str, found: list[Row]) -> Iterable[Row]:
         yield {"network": network, "metric": metric, **here, "paper": _printed(printed.get(metric, {}).get(network))}
 
 
-# -- figures and page --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class StudyRun:
     """What a study found: caveats and provenance, everything that is in study.json, tables, images of Figure 5."""

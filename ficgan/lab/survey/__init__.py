@@ -49,6 +49,7 @@ class SurveyKind:
     questions: dict[str, str]  # By name, in order: what is asked of each picture or pair, and of attention checks
     answers: tuple[tuple[str, str, str], ...]  # Word in the file, label of the button, key that is pressed
     notes: tuple[str, ...]  # What must be read with its figures
+    unbalanced: str  # The same where the set knows no gender
 
     @property
     def words(self) -> list[str]:
@@ -122,9 +123,8 @@ class Drawn(NamedTuple):
     question: str = ""
 
 
-def draw(pools: Pools, *, conditions: int, pairs: int) -> tuple[list[Drawn], list[str]]:
-    """Pairs of each condition and attention checks, nobody in two of them, and sentences on what is not balanced."""
-    note = "The set knows no gender: strangers are not matched on it, and who always says yes passes attention checks."
+def draw(pools: Pools, *, conditions: int, pairs: int) -> list[Drawn]:
+    """Pairs of each condition and attention checks, nobody in two of them."""
     if pairs < 2 or pairs % (2 * len(pools)):
         raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
     each = conditions * pairs // 2 // len(pools)
@@ -141,7 +141,7 @@ def draw(pools: Pools, *, conditions: int, pairs: int) -> tuple[list[Drawn], lis
             for place, (first, second) in enumerate(couples):
                 number, right = place % conditions, "yes" if first is second else "no"
                 drawn.append(Drawn(number, right, ((first[0], -1), (second[1], number))))
-    return drawn, [note] if len(pools) == 1 else []
+    return drawn
 
 
 def pools_of(
@@ -169,9 +169,8 @@ def pools_of(
     return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
 
 
-def draw_rated(pools: Pools, *, conditions: int, photos: int) -> tuple[list[Drawn], list[str]]:
-    """Photos, half of them of each gender, under each condition with every statement; attention checks; notes."""
-    note = "The set knows no gender: photos are not balanced by it."
+def draw_rated(pools: Pools, *, conditions: int, photos: int) -> list[Drawn]:
+    """Photos, half of them of each gender, under each condition with every statement, and attention checks."""
     each = photos // len(pools)
     if photos % len(pools):
         raise UsageError(f"{photos} photos cannot be half of each gender; give an even number")
@@ -182,7 +181,7 @@ def draw_rated(pools: Pools, *, conditions: int, photos: int) -> tuple[list[Draw
     drawn = [Drawn(number, "", ((row, number),), name) for row, number, name in every]
     others = [row for some in rows for row in some[each:]][:CHECKS]
     drawn += [Drawn(-1, word, ((row, -1),), CHECK) for row, word in zip(others, (words[1], words[-2]), strict=True)]
-    return drawn, [note] if len(pools) == 1 else []
+    return drawn
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -257,9 +256,9 @@ def make_survey(
     parts = divide(prepared, source.split.model_copy(update=sizes))
     pools = pools_of(people, parts.gallery, parts.probe, prepared.groups.get("gender"), seed)
     if kind == LIKERT:
-        drawn, notes = draw_rated(pools, conditions=len(conditions), photos=photos)
+        drawn = draw_rated(pools, conditions=len(conditions), photos=photos)
     else:
-        drawn, notes = draw(pools, conditions=len(conditions), pairs=pairs)
+        drawn = draw(pools, conditions=len(conditions), pairs=pairs)
     shown = [photo for one in drawn if one.condition >= 0 for photo in one.shown]
     changing = sorted({row for row, number in shown if number >= 0})
     staying = sorted({row for row, number in shown if number < 0}) or changing
@@ -293,7 +292,8 @@ def make_survey(
     items.sort(key=lambda item: item.pictures)  # a random order, in which questions at one picture stay together
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
     table, token = tuple(condition.row() for condition in conditions), secrets.token_hex(6)
-    return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
+    notes = (KINDS[kind].unbalanced,) if len(pools) == 1 else ()
+    return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), notes), pixels)
 
 
 def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None]) -> Faces:
@@ -404,9 +404,6 @@ def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
     if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
         raise InputError(f"{path} answers a question twice, or with a word that its page does not have; leave it out")
     return found.participant, given
-
-
-# -- recognisers -------------------------------------------------------------------------------------------------------
 
 
 Judgements = Mapping[str, Mapping[str, bool]]  # As of `judge`
