@@ -28,9 +28,9 @@ from ficgan.lab.survey import (
     ANSWERS_SCHEMA,
     LIKERT,
     METRICS,
-    Drawn,
     Survey,
     SurveyKey,
+    SurveyQuestion,
     agreement,
     asked,
     collect,
@@ -111,7 +111,7 @@ def answered(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Any:
 # -- design ------------------------------------------------------------------------------------------------------------
 
 
-def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> list[Drawn]:
+def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> list[SurveyQuestion]:
     """Of people with two photos on each side, women and men in turn."""
     who, rows = np.repeat(np.arange(people), 4), np.arange(4 * people)
     names = [("Male", "Female")[one % 2] for one in who] if genders else None

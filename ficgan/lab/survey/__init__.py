@@ -114,7 +114,7 @@ CHECKS = 2
 Pools = dict[str, list[tuple[int, int]]]  # By gender, rows of a clear and of a changed photo of each person
 
 
-class Drawn(NamedTuple):
+class SurveyQuestion(NamedTuple):
     """A question about a condition (its number; −1: an attention check)."""
 
     condition: int
@@ -123,7 +123,7 @@ class Drawn(NamedTuple):
     question: str = ""
 
 
-def draw(pools: Pools, *, conditions: int, pairs: int) -> list[Drawn]:
+def draw(pools: Pools, *, conditions: int, pairs: int) -> list[SurveyQuestion]:
     """Pairs of each condition and attention checks, nobody in two of them."""
     if pairs < 2 or pairs % (2 * len(pools)):
         raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
@@ -134,13 +134,13 @@ def draw(pools: Pools, *, conditions: int, pairs: int) -> list[Drawn]:
     drawn = []
     for number in range(CHECKS):
         chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
-        drawn.append(Drawn(-1, "yes" if len(chosen) == 1 else "no", ((chosen[0], -1), (chosen[-1], -1))))
+        drawn.append(SurveyQuestion(-1, "yes" if len(chosen) == 1 else "no", ((chosen[0], -1), (chosen[-1], -1))))
     for pool in pools.values():
         strangers = list(zip(pool[: 2 * each : 2], pool[1 : 2 * each : 2], strict=True))
         for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
             for place, (first, second) in enumerate(couples):
                 number, right = place % conditions, "yes" if first is second else "no"
-                drawn.append(Drawn(number, right, ((first[0], -1), (second[1], number))))
+                drawn.append(SurveyQuestion(number, right, ((first[0], -1), (second[1], number))))
     return drawn
 
 
@@ -169,7 +169,7 @@ def pools_of(
     return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
 
 
-def draw_rated(pools: Pools, *, conditions: int, photos: int) -> list[Drawn]:
+def draw_rated(pools: Pools, *, conditions: int, photos: int) -> list[SurveyQuestion]:
     """Photos, half of them of each gender, under each condition with every statement, and attention checks."""
     each = photos // len(pools)
     if photos % len(pools):
@@ -178,9 +178,10 @@ def draw_rated(pools: Pools, *, conditions: int, photos: int) -> list[Drawn]:
         raise InputError(f"of {each + CHECKS} people of each gender there are {least}; give more faces")
     rows, words = [[shown for _, shown in pool] for pool in pools.values()], KINDS[LIKERT].words
     every = itertools.product((row for some in rows for row in some[:each]), range(conditions), statements(LIKERT))
-    drawn = [Drawn(number, "", ((row, number),), name) for row, number, name in every]
-    others = [row for some in rows for row in some[each:]][:CHECKS]
-    drawn += [Drawn(-1, word, ((row, -1),), CHECK) for row, word in zip(others, (words[1], words[-2]), strict=True)]
+    drawn = [SurveyQuestion(number, "", ((row, number),), name) for row, number, name in every]
+    others = (row for some in rows for row in some[each:])
+    for word, row in zip((words[1], words[-2]), others, strict=False):
+        drawn.append(SurveyQuestion(-1, word, ((row, -1),), CHECK))
     return drawn
 
 
