@@ -56,8 +56,8 @@ def _transfer(settings: str, out: Path, name: str) -> Transfer:
     return Transfer(name, study.config.tasks[name], study.config, study.store, study.device)
 
 
-def _train(settings: str, out: Path, network: str, variant: Variant, seed: int, say: Say) -> Cell:
-    return _opened(settings, out).cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
+def _train(settings: str, out: Path, network: str, variant: Variant, seed: int, say: Say) -> None:
+    _opened(settings, out).cell(network, variant, seed, lambda text: say(f"{network} on {variant}: {text}"))
 
 
 def _tune(
@@ -94,8 +94,9 @@ def run_obfuscation(
         for pretrained in task.pretrained
     ]
     run.total = len(wanted) + len(begun)
-    cells = run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
+    run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
     run.check()
+    cells = [study.cell(*one, run.say) for one in wanted]  # from the store, as another process may have trained them
     found = {
         "faces": faces(study.whole, config),
         "grid": grid_rows(cells),
