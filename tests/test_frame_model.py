@@ -519,7 +519,8 @@ def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: i
     from PIL import Image as Pillow
 
     from ficgan.cli.evaluate import evaluate
-    from ficgan.lab.papers.ficgan import SIDE, TITLE
+    from ficgan.lab.papers import TITLE
+    from ficgan.lab.papers.ficgan import SIDE
 
     (file, out) = (tmp_path / "a.png", tmp_path / "sheet.png")
     Pillow.fromarray(photo).save(file)

@@ -185,11 +185,12 @@ def sheet(
     """
     from PIL import Image
 
-    from ficgan.lab.papers.ficgan import SheetOptions, control_sheet
+    from ficgan.lab.papers.ficgan import control_sheet
 
     shared.refuse_existing(out, overwrite=overwrite)
-    options = SheetOptions(exemplars, groups, {**model, "psi": parse_diversity(diversity)})
-    image = Image.fromarray(control_sheet(name, photos, options, report))
+    model["psi"] = parse_diversity(diversity)
+    drawn = control_sheet(name, photos, exemplars=exemplars, attributes=groups, model=model, progress=report)
+    image = Image.fromarray(drawn)
     with atomic_write(out, overwrite=overwrite) as file:
         image.save(file, format="PNG")
     return {"sheet": str(out), "width": image.width, "height": image.height}

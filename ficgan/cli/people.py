@@ -195,8 +195,7 @@ def score_survey(
     from ficgan.lab.metrics import Bootstrap
     from ficgan.lab.report import save_plot
     from ficgan.lab.results import write_json
-    from ficgan.lab.survey import collect, judge, read_key, score_survey, statements
-    from ficgan.lab.survey.design import draw_agreement
+    from ficgan.lab.survey import collect, draw_agreement, judge, read_key, score_survey, statements
 
     if out is not None and out.exists():
         raise InputError(f"{out} exists already; choose another output")

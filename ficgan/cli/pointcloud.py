@@ -174,16 +174,16 @@ def evaluate(
     from ficgan.lab.clouds import run_cloud_study
     from ficgan.lab.clouds.report import write_cloud_report
     from ficgan.lab.clouds.sets import CloudStudyConfig
+    from ficgan.lab.results import without_folder
 
     if "=" in config:
         config, overrides = "pointcloud-small", (config, *overrides)
-    tree = CloudStudyConfig.read(config, overrides).model_dump(mode="json")
-    tree |= {"clouds": str(given["scans"]), "synthetic": None} if given["scans"] is not None else {}
-    tree |= {"photos": str(given["photos"])} if given["photos"] is not None else {}
-    tree |= {"recognisers": list(given["judges"])} if given["judges"] else {}
-    study = CloudStudyConfig.parse(tree, where=config)
+    chosen: dict[str, Any] = {"clouds": given["scans"], "synthetic": None} if given["scans"] is not None else {}
+    chosen |= {"photos": given["photos"]} if given["photos"] is not None else {}
+    chosen |= {"recognisers": given["judges"]} if given["judges"] else {}
+    study = CloudStudyConfig.read(config, overrides, **chosen)
     if dry_run:
-        return {**study.to_dict(), "dry_run": True}
+        return {**without_folder(study.model_dump()), "dry_run": True}
     results = run_cloud_study(study, out, jobs=jobs, progress=report)
     files = [str(file.relative_to(out)) for file in write_cloud_report(results, out)]
     return {"results": "results.json", "report": files, "trials": len(results.trials)}

@@ -17,14 +17,15 @@ from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from ficgan import configs
+from ficgan.config import check
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.faces import Face
 from ficgan.lab.clouds import report as room
 from ficgan.lab.clouds import run_cloud_study
 from ficgan.lab.clouds import study as room_study
 from ficgan.lab.clouds.report import METRICS, mu_privacy, mu_utility, needs_cloud, points, privacy, strongest, summary
-from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, people_of_names
-from ficgan.lab.clouds.study import INVERSES, CloudStudy, PictureJudges, anonymiser, open_study, sweep
+from ficgan.lab.clouds.sets import CloudStudyConfig, open_clouds, person_of
+from ficgan.lab.clouds.study import INVERSES, CloudStudy, PictureJudges, open_study, sweep
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.readers import Reader
@@ -80,13 +81,17 @@ def install(patch: Any) -> None:
     patch.setattr(PictureJudges, "open", classmethod(lambda cls, config: judges()))
 
 
+def parsed(tree: dict[str, Any]) -> CloudStudyConfig:
+    return check(CloudStudyConfig, tree, where="here")
+
+
 METHODS = ["uniform-noise", "tapering", "merge-2-faces"]
 ATTACK = {"epochs": 2, "strengths": [12], "views": 2, "size": 16, "device": "cpu"}
 
 
 def study(folder: Path, **more: Any) -> CloudStudyConfig:
     tree = {"clouds": str(folder), "prepared": True, "methods": METHODS, "strengths": [1, 12], "timed": 1}
-    return CloudStudyConfig.parse(tree | {"costly": [12], "resamples": 50, **more})
+    return parsed(tree | {"costly": [12], "resamples": 50, **more})
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +200,7 @@ def test_photos_are_enrolled_in_place_of_projections(tmp_path: Path, monkeypatch
 
 
 def prepared_set(folder: Path, **more: object) -> CloudStudyConfig:
-    return CloudStudyConfig.parse({"clouds": str(folder), "prepared": True, **more})
+    return parsed({"clouds": str(folder), "prepared": True, **more})
 
 
 def test_the_thesis_protocol_is_packaged() -> None:
@@ -220,21 +225,13 @@ def test_the_thesis_protocol_is_packaged() -> None:
 )
 def test_what_cannot_work_is_one_sentence(tree: dict[str, Any], key: str) -> None:
     with pytest.raises(UsageError, match=key) as caught:
-        CloudStudyConfig.parse(tree)
+        parsed(tree)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["f1_eyes_closed", "f2_neutral"], [("f1", "eyes_closed"), ("f2", "neutral")]),
-        (["anna/neutral", "bert/smile"], [("anna", "neutral"), ("bert", "smile")]),
-        (["id_000", "id_001"], [("id_000", ""), ("id_001", "")]),
-        (["anna"], [("anna", "")]),
-    ],
-)
-def test_names_tell_people_and_expressions(names: list[str], expected: list[tuple[str, str]]) -> None:
-    assert people_of_names(names) == expected
+def test_names_tell_people_and_expressions() -> None:
+    names = {"f1_eyes_closed": ("f1", "eyes_closed"), "set/anna/neutral": ("anna", "neutral"), "anna": ("anna", "")}
+    assert {name: person_of(name) for name in names} == names
 
 
 def test_nobody_is_compared_with_their_own_scan(tmp_path: Path) -> None:
@@ -256,9 +253,7 @@ def test_the_target_is_whom_one_can_spare(tmp_path: Path) -> None:
 
 
 def test_made_people_have_two_scans_each_and_one_is_to_spare() -> None:
-    first, again, other = (
-        open_clouds(CloudStudyConfig.parse({"synthetic": {"people": 3, "seed": seed}})) for seed in (0, 0, 1)
-    )
+    first, again, other = (open_clouds(parsed({"synthetic": {"people": 3, "seed": seed}})) for seed in (0, 0, 1))
     assert len(first.scans) == 8 and len(first.people) == 3 and len(first.probes) == 3
     assert first.facts() == again.facts() != other.facts() and first.facts()["kind"] == "made heads"
 
@@ -354,12 +349,12 @@ def test_equal_projections_are_no_distance_apart_and_times_are_of_some() -> None
 
 
 def test_the_headline_is_the_strongest_attacker() -> None:
-    def trial(attacker: str, mean: float, name: str = "s", control: str = "", people: int = 40) -> Trial:
+    def trial(attacker: str, mean: float, control: str = "", people: int = 40) -> Trial:
         figures = (Figure("mu-privacy", mean), Figure("AUC", 0.5), Figure("rank-1", 0.5, n=people))
-        return Trial(name, "pmp 1", "naive", "r", attacker, figures, control=control)
+        return Trial("s", "pmp 1", "naive", "r", attacker, figures, control=control)
 
-    results = Results("t", sets={"s": {"probe_people": 40}, "part": {"probe_people": 3}})
-    results.trials = [trial("", 0.9), trial("a", 0.4), trial("c", 0.1, "part"), trial("d", 0.0, control="ceiling")]
+    results = Results("t", sets={"s": {"probe_people": 40}})
+    results.trials = [trial("", 0.9), trial("a", 0.4), trial("d", 0.0, control="ceiling")]
     results.trials.append(replace(trial("lucky", 0.0, people=2), scenario="reversed"))
     found = strongest(results, "pmp 1")
     assert found is not None and found.attacker == "a" and strongest(results, "pmp 2") is None
@@ -379,20 +374,19 @@ def faces() -> tuple[Cloud, Cloud]:
 @pytest.mark.parametrize("method", list(CLOUD_ANONYMIZERS))
 def test_a_sweep_is_the_method_strength_by_strength(method: str, faces: tuple[Cloud, Cloud]) -> None:
     cloud, other = faces
-    target = other if method == "merge-2-faces" else None
     strengths = (1, 9, 20)
-    every = sweep(method, strengths, cloud, seed=3, target=target, name="a")
-    for strength, made in zip(strengths, every, strict=True):
+    every = [CLOUD_ANONYMIZERS[method].of_strength(strength, seed=3).with_target(other) for strength in strengths]
+    for one, made in zip(every, sweep(every, cloud, "a"), strict=True):
         try:
-            plain = anonymiser(method, strength, seed=3, target=target)(cloud, name="a")
+            plain = one(cloud, name="a")
         except InputError:
             assert made is None
             continue
         assert made is not None and made.colors is not None and plain.colors is not None
         np.testing.assert_allclose(made.points, plain.points, atol=1e-12)
         assert np.abs(made.colors.astype(int) - plain.colors).max() <= 1
-    small = cloud.take(np.arange(100))
-    assert sweep("smooth-knn", (35, 1), small)[0] is None
+    smoothers = [CLOUD_ANONYMIZERS["smooth-knn"].of_strength(strength) for strength in (35, 1)]
+    assert sweep(smoothers, cloud.take(np.arange(100)), "a")[0] is None
 
 
 # -- the auto-encoder -------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from ficgan.lab.attacks.revelio import ood_curve
 from ficgan.lab.bench import Bench, Subject
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges
-from ficgan.lab.papers import read_trials, revelio, revelio_tables, transfer, treated
+from ficgan.lab.papers import TITLE, read_trials, revelio, revelio_tables, transfer, treated
 from ficgan.lab.papers.revelio import (
     ATTACKER,
     DEFENCES,
@@ -198,7 +198,7 @@ def test_plots_and_strips_are_drawn(run: RevelioRun, tmp_path: Path) -> None:
     names = {path.name for path in draw_revelio(run.experiment, run.outcomes, tmp_path)}
     assert {"figure-7.svg", "figure-7.png", "figure-15.svg", "heavy.png", "light.png", "READ-FIRST.txt"} <= names
     with Image.open(tmp_path / "pictures" / "heavy.png") as strip:
-        assert strip.size == (5 * 132 - 4, 2 * 132 - 4)
+        assert strip.size == (5 * 128, TITLE + 2 * 128)
 
 
 def test_retrieval_is_that_of_a_slow_loop(run: RevelioRun) -> None:

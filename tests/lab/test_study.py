@@ -24,26 +24,29 @@ from ficgan.anonymizers.basic import obfuscate_blur, obfuscate_overlay
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.lab.attacks import training as loop
 from ficgan.lab.attacks.training import Batches
-from ficgan.lab.study import run_obfuscation, study_tables, training, write_study
-from ficgan.lab.study.costs import (
+from ficgan.lab.study import (
     BLURRED,
     CLEAR,
     EDGES,
     PUBLISHED,
     area_groups,
-    by_label,
     category_scores,
     correlation,
-    grad_cam,
     grid_rows,
+    run_obfuscation,
+    study_tables,
+    training,
+    write_study,
 )
 from ficgan.lab.study.scenes import Boxes, StudyConfig, StudyTask, covered_share, obfuscated, open_scenes
 from ficgan.lab.study.training import (
     Cell,
     Row,
     average_precisions,
+    by_label,
     evaluation,
     fit,
+    grad_cam,
     hits,
     load_weights,
     make_network,

@@ -27,19 +27,24 @@ from ficgan.lab.readers import Reader
 from ficgan.lab.survey import (
     ANSWERS_SCHEMA,
     LIKERT,
+    METRICS,
     Survey,
     SurveyKey,
+    SurveyQuestion,
+    agreement,
     asked,
     collect,
     conditions_of,
+    draw,
+    figures,
     judge,
     make_survey,
     page_html,
+    pools_of,
     read_key,
     score_survey,
     write_survey,
 )
-from ficgan.lab.survey.design import METRICS, SurveyPair, agreement, draw, figures, pools_of
 
 BOOTSTRAP = Bootstrap(60, 3)
 SIDE = 32
@@ -106,7 +111,7 @@ def answered(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Any:
 # -- design ------------------------------------------------------------------------------------------------------------
 
 
-def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> tuple[list[SurveyPair], list[str]]:
+def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> list[SurveyQuestion]:
     """Of people with two photos on each side, women and men in turn."""
     who, rows = np.repeat(np.arange(people), 4), np.arange(4 * people)
     names = [("Male", "Female")[one % 2] for one in who] if genders else None
@@ -116,20 +121,21 @@ def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> tup
 
 @given(st.integers(1, 6), st.sampled_from([4, 8, 12]), st.integers(0, 99))
 def test_a_design_is_balanced(conditions: int, pairs: int, seed: int) -> None:
-    drawn, notes = design(140, conditions=conditions, pairs=pairs, seed=seed)
-    assert (drawn, notes) == design(140, conditions=conditions, pairs=pairs, seed=seed) and not notes
-    everybody = [{row // 4 for row in (pair.reference, pair.shown)} for pair in drawn]
+    drawn = design(140, conditions=conditions, pairs=pairs, seed=seed)
+    assert drawn == design(140, conditions=conditions, pairs=pairs, seed=seed)
+    everybody = [{row // 4 for row, _ in pair.shown} for pair in drawn]
     assert sum(map(len, everybody)) == len(set().union(*everybody))  # nobody is seen twice
-    cells = Counter((pair.condition, pair.same, pair.shown // 4 % 2) for pair in drawn if pair.condition >= 0)
+    cells = Counter((pair.condition, pair.right, pair.shown[1][0] // 4 % 2) for pair in drawn if pair.condition >= 0)
     assert set(cells.values()) == {pairs // 4} and len(cells) == 4 * conditions
     for pair in drawn:
-        alike = pair.reference // 4 == pair.shown // 4
-        assert alike == pair.same
+        (clear, _), (shown, changed) = pair.shown
+        alike = clear // 4 == shown // 4
+        assert alike == (pair.right == "yes") and changed == pair.condition
         if pair.condition < 0:
-            assert pair.reference == pair.shown if alike else pair.reference // 4 % 2 != pair.shown // 4 % 2
+            assert clear == shown if alike else clear // 4 % 2 != shown // 4 % 2
         else:
-            assert pair.reference % 4 < 2 <= pair.shown % 4 and pair.reference // 4 % 2 == pair.shown // 4 % 2
-    assert Counter(pair.same for pair in drawn if pair.condition < 0) == {True: 1, False: 1}
+            assert clear % 4 < 2 <= shown % 4 and clear // 4 % 2 == shown // 4 % 2
+    assert Counter(pair.right for pair in drawn if pair.condition < 0) == {"yes": 1, "no": 1}
 
 
 @pytest.mark.parametrize(

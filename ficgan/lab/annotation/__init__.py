@@ -90,7 +90,7 @@ def write_pages(
     size: int = 50,
     gold: int = 3,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> tuple[AnnotationKey, list[str]]:
     """Write `pages/batch-0001.html`, … to hand out, and `key.json`, which holds the truth and stays here.
 
@@ -110,12 +110,9 @@ def write_pages(
     batches, failed, waiting = list[Batch](), list[str](), list[Work]()  # no more than one batch is in memory
     for done, blob in enumerate(work, 1):
         try:
-            picture = decode_rgb(blob)
+            waiting.append(_image(blob, detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))))
         except InputError as error:
             failed.append(str(error))
-        else:
-            record = detected.find(blob.name) or ImageRecord(blob.name, np.empty((0, 4)))
-            waiting.append((_image(record, picture, _inside(record.boxes, picture), blob.name), picture))
         if waiting and (len(waiting) == size - gold or done == len(work)):
             number = len(batches) + 1
             batch, pictures = _batch(number, waiting, usable, gold, seed)
@@ -123,8 +120,7 @@ def write_pages(
             write_file(folder / "pages" / f"batch-{number:04d}.html", page)
             batches.append(batch)
             waiting.clear()
-        if progress is not None:
-            progress(done, len(work), blob.name)
+        progress(done, len(work), blob.name)
     if not batches:
         raise InputError(failed[0] if failed else "every image is a gold image; there is nothing to review")
     key = AnnotationKey(tuple(batches), tuple(record.to_json() for _, record in found.values()))
@@ -140,25 +136,21 @@ def _batch(
     places: list[int] = sorted(rng.choice(len(work) + gold, gold, replace=False).tolist())
     mixed = list(work)
     for place, row in zip(places, chosen, strict=True):
-        blob, record = usable[row]
-        picture = decode_rgb(blob)
-        truth = _inside(record.boxes, picture)
-        shown = spoil(truth, *picture.size, rng)
-        mixed.insert(place, (replace(_image(record, picture, shown, blob.name), truth=truth.tolist()), picture))
+        image, picture = _image(*usable[row])
+        shown = spoil(_rows(image.shown), *picture.size, rng)
+        mixed.insert(place, (replace(image, shown=shown.tolist(), truth=image.shown), picture))
     content = json.dumps([[asdict(image) for image, _ in mixed], number])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     named = [replace(image, id=f"{digest[:6]}-{place:03d}") for place, (image, _) in enumerate(mixed, 1)]
     return Batch(digest, f"Batch {number}", tuple(named)), [picture for _, picture in mixed]
 
 
-def _image(record: ImageRecord, picture: Image.Image, shown: Boxes, name: str) -> BatchImage:
+def _image(blob: Blob, record: ImageRecord) -> Work:
+    """An image with the boxes of its record; its batch gives it an id."""
+    picture = decode_rgb(blob)
+    boxes = np.clip(record.boxes, 0, [*picture.size, *picture.size])
     more = {key: record.more[key] for key in ("label", "split") if key in record.more}
-    return BatchImage("", name, picture.width, picture.height, shown.tolist(), more=more)
-
-
-def _inside(boxes: Boxes, picture: Image.Image) -> Boxes:
-    inside = np.clip(boxes, 0, [*picture.size, *picture.size])
-    return inside[have_area(inside)]
+    return BatchImage("", blob.name, *picture.size, boxes[have_area(boxes)].tolist(), more=more), picture
 
 
 def spoil(truth: Boxes, width: int, height: int, rng: np.random.Generator) -> Boxes:
@@ -217,22 +209,12 @@ Boxes = NDArray[np.float64]  # [M,4]: x0, y0, x1, y1 in pixels, edges continuous
 OVERLAP = 0.5  # Least IoU at which two boxes are of one face
 
 
-def pairs(a: Boxes, b: Boxes, least: float = OVERLAP) -> list[tuple[int, int]]:
-    """Pairs (row of a, row of b) with an IoU of at least `least`: the most pairs, then the largest sum of IoU."""
+def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int]:
+    """False positives (boxes without a face) and false negatives (faces without a box), paired as often as can be."""
     from scipy.optimize import linear_sum_assignment
 
-    if not len(a) or not len(b):
-        return []
-    shared = overlaps(a, b)
-    fits = shared >= least
-    # One more pair outweighs whatever overlap the others lose by it.
-    rows, columns = linear_sum_assignment(np.where(fits, min(shared.shape) + shared, 0.0), maximize=True)
-    return [(int(row), int(column)) for row, column in zip(rows, columns, strict=True) if fits[row, column]]
-
-
-def errors(boxes: Boxes, truth: Boxes, least: float = OVERLAP) -> tuple[int, int]:
-    """False positives (boxes without a face) and false negatives (faces without a box)."""
-    right = len(pairs(boxes, truth, least))
+    fits = overlaps(boxes, truth) >= least
+    right = int(fits[linear_sum_assignment(fits, maximize=True)].sum())
     return len(boxes) - right, len(truth) - right
 
 
@@ -333,43 +315,40 @@ def listed(images: Path) -> list[Blob]:
 
 
 def detect_set(
-    images: Path, out: Path, detector: FaceDetector, *, progress: Progress | None = None
+    images: Path, out: Path, detector: FaceDetector, *, progress: Progress = unheard
 ) -> tuple[list[ImageRecord], list[str]]:
     """Detect the faces of all images and write the annotations: what was written, and why the other images failed.
 
     What is done lies in `out.part` until the end, from where an interrupted run goes on.
     """
-    blobs, report = listed(images), progress or unheard
-    records, failed, store = list[ImageRecord](), list[str](), Store(out.with_name(f"{out.name}.part"))
+    blobs, part = listed(images), out.with_name(f"{out.name}.part")
+    records, failed, store = list[ImageRecord](), list[str](), Store(part)
     about = {"detector": detector.name, "threshold": getattr(detector, "threshold", None)}
     for begin in range(0, len(blobs), _KEPT_TOGETHER):
         block = blobs[begin : begin + _KEPT_TOGETHER]
         key = ["boxes", about, [[blob.name, blob.size] for blob in block]]
-        for row in store.kept(key, partial(_detect, block, detector, about)):
-            if isinstance(row, str):
-                failed.append(row)
-            else:
-                records.append(_record(row, str(images)))
-        report(begin + len(block), len(blobs), block[-1].name)
+        found = store.kept(key, partial(_detect, block, detector, about))
+        records += [_record(row, str(images)) for row in found["records"]]
+        failed += found["failed"]
+        progress(begin + len(block), len(blobs), block[-1].name)
     if not records:
         raise InputError(f"none of {len(blobs)} images of {images} could be used; the first: {failed[0]}")
     write_records(out, records)
-    shutil.rmtree(out.with_name(f"{out.name}.part"))
+    shutil.rmtree(part)
     return records, failed
 
 
-def _detect(blobs: Sequence[Blob], detector: FaceDetector, about: dict[str, Any]) -> list[dict[str, Any] | str]:
-    """The records of images; of one that cannot be read, why."""
-    out = list[dict[str, Any] | str]()
+def _detect(blobs: Sequence[Blob], detector: FaceDetector, about: dict[str, Any]) -> dict[str, list[Any]]:
+    out: dict[str, list[Any]] = {"records": [], "failed": []}
     for blob in blobs:
         try:
             image = np.array(decode_rgb(blob))
         except InputError as error:
-            out.append(str(error))
+            out["failed"].append(str(error))
             continue
         boxes = np.array([face.box for face in detector.detect(image)], np.float64).reshape(-1, 4)
         more = {"width": image.shape[1], "height": image.shape[0], **about}
-        out.append(ImageRecord(blob.name, boxes, more).to_json())
+        out["records"].append(ImageRecord(blob.name, boxes, more).to_json())
     return out
 
 
@@ -408,9 +387,7 @@ def collect(key: AnnotationKey, paths: Sequence[Path]) -> Collected:
             unseen += [] if reviewed else [image.name]
             more = {**image.more, "width": image.width, "height": image.height, "reviewed": reviewed}
             records.append(ImageRecord(image.name, boxes, more))
-    for row in key.verified:
-        more = {name: value for name, value in row.items() if name not in ("file", "bboxes")}
-        records.append(ImageRecord(row["file"], box_rows(row["bboxes"], "the key"), {**more, "verified": True}))
+    records += [_record({**row, "verified": True}, "the key") for row in key.verified]
     return Collected(sorted(records, key=lambda record: record.name), list(done), refused, unseen)
 
 
@@ -453,9 +430,6 @@ def _rows(boxes: BoxRows) -> Boxes:
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 
-# -- errors before and after (Table 1) ---------------------------------------------------------------------------------
-
-
 def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) -> dict[str, Any]:
     """Count errors against verified faces, by category (label, else folder); `lists`: boxes "before" and "after".
 
@@ -464,7 +438,7 @@ def score_annotations(truth: ImageRecords, lists: Mapping[str, ImageRecords]) ->
     """
     if not truth:
         raise UsageError("scoring needs verified images")
-    groups: dict[str, list[ImageRecord]] = defaultdict(list)
+    groups = defaultdict[str, list[ImageRecord]](list)
     for record in truth.values():
         groups[record.category].append(record)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.lab.clouds.study import INVERSES, SQUEEZED, Record
+from ficgan.lab.clouds.study import IN_SPACE, INVERSES, SQUEEZED, Record
 from ficgan.lab.metrics import Bootstrap, Sample
 from ficgan.lab.metrics.pictures import box_iou, landmark_distance
 from ficgan.lab.metrics.privacy import Scores, auc, eer, leak, rank
@@ -26,7 +26,6 @@ Row = dict[str, Any]
 
 METRICS: dict[str, str] = note_texts("cloud figures")
 CLEAR, CONSTANT, SURROUNDINGS = "clear", "constant", "what lies around the face"
-IN_SPACE = " (3D)"  # what the names of recognisers of shape end with, who need the cloud itself
 CLOUD = " (cloud)"  # what the names of figures end with that hold where the cloud itself is given away
 TRIED = 20  # people on whom an attacker must have been tried to be anybody's strongest, where the study has more
 _OVERLAP = 0.5  # least overlap with the box in the clear projection that counts as detected
@@ -58,11 +57,13 @@ def privacy(scores: Scores, found: NDArray[np.bool_] | None, bootstrap: Bootstra
     out = [area, eer(scores), leak(scores, bootstrap=bootstrap), first]
     if not scores.acquired.all():
         out.append(rank(scores, 1, failures=True, bootstrap=bootstrap))
-    mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
-    if area.value is not None and first.value is not None:
-        mean = Figure("mu-privacy", mu_privacy(area.value, first.value), n=first.n, unit=first.unit)
-        if area.low is not None and area.high is not None and first.low is not None and first.high is not None:
-            mean = replace(mean, low=mu_privacy(area.high, first.high), high=mu_privacy(area.low, first.low))
+    value, high, low = (
+        None if one is None or other is None else mu_privacy(one, other)
+        for one, other in ((area.value, first.value), (area.low, first.low), (area.high, first.high))
+    )
+    mean = Figure("mu-privacy", value, low, high, first.n, first.unit)
+    if value is None:
+        mean = Figure("mu-privacy", None, unit="clouds", note=area.note or first.note)
     missed = () if found is None else (Sample(scores.people, bootstrap, "clouds").share("failures to acquire", ~found),)
     return (*out, mean, *missed)
 
@@ -84,8 +85,8 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
     if ssim.value is not None and detected.value is not None:
         mean = Figure("mu-utility", mu_utility(detected.value, ssim.value), n=len(made), unit=sample.unit)
     timed = int(np.isfinite(seconds).sum())
-    deviation = Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit) if timed else None
-    figures = (
+    deviation = [Figure("seconds-sd", float(np.nanstd(seconds)), n=timed, unit=sample.unit)] if timed else []
+    return (
         detected,
         Figure("detection-drop", base - (detected.value or 0.0), n=len(made), unit=sample.unit),
         sample.mean("box-iou", np.where(known, overlap, np.nan)),
@@ -93,10 +94,9 @@ def utility(clear: Record, made: Record, seconds: NDArray[np.float64], sample: S
         ssim,
         fid,
         sample.mean("seconds", seconds),
-        deviation,
+        *deviation,
         mean,
     )
-    return tuple(figure for figure in figures if figure is not None)
 
 
 def landmark_distances(clear: Record, made: Record) -> NDArray[np.float64]:
@@ -123,19 +123,19 @@ def strongest(results: Results, method: str, *, cloud: bool = False) -> Trial | 
     `cloud` True: the cloud itself is published, so recognisers of shape and inverses attack too; else projections
     alone.
     """
-    main = next(iter(results.sets), "")
-    least = min(TRIED, results.sets[main].get("probe_people", 0)) if main else 0
-    tried = [t for t in results.trials if t.method == method and t.set == main and not t.control]
-    tried = [t for t in tried if t.scenario != "reversed" or _people(t) >= least]
+    (facts,) = results.sets.values()
+    least = min(TRIED, facts["probe_people"])
+    tried = [t for t in results.trials if t.method == method and not t.control and _people(t) >= least]
     if cloud and not any(map(needs_cloud, tried)):
         return None
-    known = [(value, t) for t in tried if cloud or not needs_cloud(t) for value in [t.value("mu-privacy")]]
-    return min(((value, t) for value, t in known if value is not None), key=lambda pair: pair[0], default=(0, None))[1]
+    known = [t for t in tried if (cloud or not needs_cloud(t)) and t.value("mu-privacy") is not None]
+    return min(known, key=lambda t: t.value("mu-privacy") or 0.0, default=None)
 
 
-def _people(trial: Trial) -> int:
+def _people(trial: Trial) -> float:
+    """On how many people an attacker that learns was tried; all others are tried on everybody."""
     found = trial.figure("rank-1")
-    return 0 if found is None else found.n
+    return np.inf if trial.scenario != "reversed" else found.n if found else 0
 
 
 def points(results: Results) -> list[Row]:
@@ -167,32 +167,22 @@ def summary(results: Results) -> list[Row]:
     """A row for each method: the strength of a mean privacy of .8 that leaves most utility, and the extremes."""
     whole, tried = tried_whole(results), {t.attacker for t in results.trials if t.scenario == "inverse"}
     rows = [row for row in points(results) if row["strength"] in whole]
-
-    def known(some: list[Row], name: str) -> list[float]:
-        return [row[name] for row in some if row.get(name) is not None]
-
     out = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method and row["mu-privacy"] is not None]
         hidden = [row for row in mine if row["mu-privacy"] >= _AIM and row.get("mu-utility") is not None]
-        best = max(mine, key=lambda row: row["mu-privacy"], default=None)
+        best: Row = max(mine, key=lambda row: row["mu-privacy"], default={})
         at = max(hidden, key=lambda row: row["mu-utility"], default=None)
-        row = {"method": method}
+        row: Row = {"method": method}
         if at is not None:
             row[f"at μ_privacy ≥ {_AIM:g}: strength"] = at["strength"]
-            row |= {key: short(at[key]) for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
-        times = known(mine, "seconds")
+            row |= {key: at[key] for key in ("mu-privacy", "mu-utility", "AUC", "rank-1")}
+        given, times = ([r[key] for r in mine if r.get(key) is not None] for key in ("mu-privacy" + CLOUD, "seconds"))
+        row |= {"most μ_privacy": best.get("mu-privacy"), "against": best.get("attacker", "")}
+        row["most μ_privacy of the cloud"] = max(given, default=None)
         inverses = (name for name, inverse in INVERSES.items() if inverse.method == method and name in tried)
-        out.append(
-            {
-                **row,
-                "most μ_privacy": short(best["mu-privacy"] if best else None),
-                "against": "" if best is None else best["attacker"],
-                "most μ_privacy of the cloud": short(max(known(mine, "mu-privacy" + CLOUD), default=None)),
-                "inverse tried": ", ".join(inverses) or "none",
-                "seconds": short(float(np.mean(times)) if times else None),
-            }
-        )
+        row["inverse tried"] = ", ".join(inverses) or "none"
+        out.append(row | {"seconds": float(np.mean(times)) if times else None})
     return out
 
 
@@ -205,10 +195,6 @@ def tried_whole(results: Results) -> list[int]:
 
 def attacker_of(trial: Trial) -> str:
     return f"{trial.attacker} + {trial.recogniser}" if trial.attacker else trial.recogniser
-
-
-def short(value: Any) -> str:
-    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def caveats(study: CloudStudy, results: Results, made: Mapping[str, Record], guesses: CloudGuesses | None) -> list[str]:
@@ -267,16 +253,6 @@ def write_cloud_report(results: Results, out: Path) -> list[Path]:
     return write_tables(results, out, tables, plots)
 
 
-def correlations(rows: list[Row]) -> tuple[list[str], NDArray[np.float64]]:
-    """Pearson's r over all methods and strengths between every two variables of `_PAIRED` that vary."""
-    table = np.array([[row.get(name) for row in rows] for name in _PAIRED], float).reshape(len(_PAIRED), -1)
-    kept = [i for i in range(len(_PAIRED)) if np.isfinite(table[i]).any()]
-    whole = table[kept][:, np.isfinite(table[kept]).all(0)] if kept else table[:0]
-    vary = [i for i in range(len(kept)) if whole.shape[1] > 2 and np.ptp(whole[i]) > 1e-12]
-    names = [_PAIRED[kept[i]] for i in vary]
-    return names, np.atleast_2d(np.corrcoef(whole[vary])) if names else np.ones((0, 0))
-
-
 def _methods(rows: list[Row], *needed: str) -> Iterator[tuple[str, str, list[Row]]]:
     for number, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
         mine = [row for row in rows if row["method"] == name and all(row.get(key) is not None for key in needed)]
@@ -309,13 +285,11 @@ def _by_strength(results: Results, rows: list[Row], canvas: Any) -> bool:
 
 
 def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
-    axes, whole = canvas.subplots(), set(tried_whole(results))
-    drawn = False
+    axes, whole = canvas.subplots(), tried_whole(results)
     for colour, method, known in _methods(rows, "mu-privacy", "mu-utility"):
         tried = [row for row in known if row["strength"] in whole]
         if not tried:
             continue
-        drawn = True
         x, y = ([row[name] for row in tried] for name in ("mu-privacy", "mu-utility"))
         axes.plot(x, y, ".-", color=colour, label=method, linewidth=0.6)
         given = [row for row in tried if row.get("mu-privacy" + CLOUD) is not None]
@@ -325,15 +299,21 @@ def _trade_off(results: Results, rows: list[Row], canvas: Any) -> bool:
     axes.plot([0, 1], [1, 0], color="0.5", linewidth=0.8, linestyle="--")
     axes.set(xlabel="mean privacy under the strongest attacker (eq. 5.1)", ylabel="mean utility (eq. 5.2)")
     axes.grid(alpha=0.3)
-    if drawn:
-        axes.legend(fontsize=8)
-    return drawn
+    if not axes.get_legend_handles_labels()[0]:
+        return False
+    axes.legend(fontsize=8)
+    return True
 
 
 def _correlations(results: Results, rows: list[Row], canvas: Any) -> bool:
-    names, matrix = correlations(rows)
-    if len(names) < 2:
+    """Pearson's r over all methods and strengths between every two variables of `_PAIRED` that vary."""
+    known = [name for name in _PAIRED if any(row.get(name) is not None for row in rows)]
+    table = np.array([[row.get(name) for row in rows] for name in known], float).reshape(len(known), -1)
+    whole = table[:, np.isfinite(table).all(0)]
+    vary = np.ptp(whole, axis=1) > 1e-12 if whole.shape[1] > 2 else np.zeros(len(known), bool)
+    if vary.sum() < 2:
         return False
+    names, matrix = np.array(known)[vary], np.corrcoef(whole[vary])
     axes = canvas.subplots()
     image = axes.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu_r")
     for (i, j), r in np.ndenumerate(matrix):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ficgan.config import check, hint, override, read_tree
 from ficgan.errors import InputError
-from ficgan.lab.results import without_folder
 from ficgan.lab.run import digest, files_digest
 from ficgan.pointcloud.cloud import READERS, Cloud, read_cloud
 from ficgan.pointcloud.face import FaceLandmarks, landmark_file_beside, made_head, read_landmarks
@@ -24,18 +22,14 @@ from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, STRENGTHS
 METHODS = tuple(CLOUD_ANONYMIZERS)
 
 
-class _CloudSettings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MadeHeadsConfig(_CloudSettings):
+class MadeHeadsConfig(BaseModel, frozen=True, extra="forbid"):
     """People who do not exist: made heads, two scans of each."""
 
     people: int = Field(200, ge=2)
     seed: int = Field(0, ge=0)
 
 
-class AutoEncoderConfig(_CloudSettings):
+class AutoEncoderConfig(BaseModel, frozen=True, extra="forbid"):
     """The thesis' auto-encoder (§4.3.5), trained on people who are not tested."""
 
     epochs: int = Field(250, ge=1)
@@ -47,7 +41,7 @@ class AutoEncoderConfig(_CloudSettings):
     device: str = "auto"
 
 
-class CloudStudyConfig(_CloudSettings):
+class CloudStudyConfig(BaseModel, frozen=True, extra="forbid"):
     """Whose clouds, what is done to them, and who looks (point-cloud thesis, chapters 4.2 and 5.3)."""
 
     title: str = "Anonymised face point clouds"
@@ -93,19 +87,10 @@ class CloudStudyConfig(_CloudSettings):
         return tuple(sorted(set(self.costly) & set(self.strengths)) or sorted(self.strengths))
 
     @classmethod
-    def read(cls, path: Path | str, overrides: Sequence[str] = ()) -> CloudStudyConfig:
-        """A YAML file or a packaged configuration, with "key=value" overrides."""
-        tree = read_tree(path, kind="eval", prefix="pointcloud")
-        return cls.parse(override(tree, overrides, example="timed=0"), where=str(path))
-
-    @classmethod
-    def parse(cls, tree: dict[str, Any], *, where: str = "the study's configuration") -> CloudStudyConfig:
-        """A checked configuration from a dictionary; every problem is one `UsageError` that names the key."""
-        return check(cls, tree, where=where)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON- and YAML-ready, without folders of this machine."""
-        return dict(without_folder(self.model_dump()))
+    def read(cls, path: Path | str, overrides: Sequence[str] = (), **given: Any) -> CloudStudyConfig:
+        """A YAML file or a packaged configuration, with "key=value" overrides, and `given` on top."""
+        tree = override(read_tree(path, kind="eval", prefix="pointcloud"), overrides, example="timed=0")
+        return check(cls, {**tree, **given}, where=str(path))
 
 
 _SEEDS = 100_003  # between the people of one seed and of the next
@@ -192,16 +177,16 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
         )
     else:
         assert config.clouds is not None
-        scans, name = _in_folder(config.clouds), config.clouds.name
+        scans, name = _in_folder(config.clouds, "*", READERS), config.clouds.name
     rows: dict[str, list[int]] = {}
     for row, scan in enumerate(scans):
         rows.setdefault(scan.person, []).append(row)
     calm = {who: next((r for r in mine if "neutral" in scans[r].expression), mine[0]) for who, mine in rows.items()}
     away = None
     if merging:
-        single = [who for who, number in Counter(scan.person for scan in scans).items() if number == 1]
+        single = [who for who, mine in rows.items() if len(mine) == 1]
         away = single[0] if single and len(single) < len(rows) else list(rows)[-1]
-    photos = () if config.photos is None else _photos(config.photos)
+    photos = () if config.photos is None else _in_folder(config.photos, "*/*", _IMAGES)
     photos = tuple(photo for photo in photos if photo.person != away)
     known = {photo.person for photo in photos} if config.photos else rows.keys()
     others = [row for row, scan in enumerate(scans) if scan.person != away and scan.person in known]
@@ -216,34 +201,20 @@ def open_clouds(config: CloudStudyConfig) -> CloudSet:
     return out
 
 
-def people_of_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Person and expression of files by their names: PERSON/EXPRESSION, or PERSON_EXPRESSION.
+def person_of(name: str) -> tuple[str, str]:
+    """Person and expression of a file by its name: PERSON/EXPRESSION, or PERSON_EXPRESSION."""
+    folder, slash, rest = name.rpartition("/")
+    person, _, expression = name.partition("_")
+    return (folder.rpartition("/")[2], rest) if slash else (person, expression)
 
-    Where every file of a flat folder has the same PERSON_ (id_000, id_001), the whole name is the person.
-    """
-    flat = [name for name in names if "/" not in name]
-    alone = len(flat) > 1 and len({name.partition("_")[0] for name in flat}) == 1
+
+def _in_folder(folder: Path, pattern: str, suffixes: Collection[str]) -> tuple[CloudScan, ...]:
     out = []
-    for name in names:
-        folder, slash, rest = name.rpartition("/")
-        person, _, expression = name.partition("_")
-        out.append((folder.rpartition("/")[2], rest) if slash else (name, "") if alone else (person, expression))
-    return out
-
-
-def _in_folder(folder: Path) -> tuple[CloudScan, ...]:
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in READERS)
-    # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
-    files = [path for path in found if "landmarks" not in path.stem]
-    return _named(folder, files, [[path, *filter(None, [landmark_file_beside(path)])] for path in files])
-
-
-def _photos(folder: Path) -> tuple[CloudScan, ...]:
-    files = [p for p in sorted(folder.glob("*/*")) if p.suffix.lower() in _IMAGES]
-    return _named(folder, files, [[path] for path in files])
-
-
-def _named(folder: Path, files: Sequence[Path], contents: Sequence[Sequence[Path]]) -> tuple[CloudScan, ...]:
-    names = people_of_names([path.relative_to(folder).with_suffix("").as_posix() for path in files])
-    digests = [digest([files_digest(str(path.absolute())) for path in some]) for some in contents]
-    return tuple(CloudScan(*name, path, digest=of) for name, path, of in zip(names, files, digests, strict=True))
+    for path in sorted(folder.rglob(pattern)):
+        # NAME.landmarks.txt and NAME_landmarks_mm.txt are no clouds, though tables may be.
+        if path.is_file() and path.suffix.lower() in suffixes and "landmarks" not in path.stem:
+            contents = filter(None, [path, landmark_file_beside(path)])
+            mark = digest([files_digest(str(each.absolute())) for each in contents])
+            who = person_of(path.relative_to(folder).with_suffix("").as_posix())
+            out.append(CloudScan(*who, path, digest=mark))
+    return tuple(out)

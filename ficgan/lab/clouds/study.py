@@ -1,12 +1,12 @@
-"""What a study does to one scan, and what detectors and recognisers read of the result: in pictures, and by shape."""
+"""What is done to one scan, and what detectors and recognisers read of the result: in pictures, and by shape."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,21 +23,22 @@ from ficgan.lab.clouds.sets import AutoEncoderConfig, CloudSet, CloudStudyConfig
 from ficgan.lab.metrics.pictures import Inception, SqueezeNet, detect_faces, quick, ssim
 from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
+from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
 from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
 from ficgan.pointcloud.frame import Placed, canonical
-from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, compare_descriptions, describe, project, shaded
-from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, unmerge, unsmooth, untaper
+from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
+from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
 
 if TYPE_CHECKING:
     from ficgan.lab.attacks import Pairs
 
 Image = NDArray[np.uint8]
-# Structured arrays [N], one entry a strength. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`,
-# `features`, and `by NAME` for each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of
-# shape.
+# Structured arrays. Of projections: the fields `made`, `found`, `box`, `marks`, `ssim`, `features`, and `by NAME` for
+# each recogniser. Of clouds: `made`, and `seen NAME` and `by NAME` for each recogniser of shape.
 Record = NDArray[np.void]
 Swept = list[Cloud | None]  # anonymised clouds by strength; None: the method cannot work
+IN_SPACE = " (3D)"  # ends the names of what is read in the clouds themselves
 CONFIDENCE = 0.9  # of a detection
 _LOOK = 320  # projections are searched at this longer side, pixels, in one pass
 _FLOOR = 0.02  # factors of tapering below which a point is not brought back: it would fly away with its rounding
@@ -81,33 +82,26 @@ class Treatment(NamedTuple):
     attacker: str  # who takes it back, of `INVERSES`; "": nobody
     strengths: tuple[int, ...]
 
-
-def treatments_of(config: CloudStudyConfig, *, gallery: bool = False, costly: bool = False) -> list[Treatment]:
-    """All of a study: of probes, or of a gallery, which nobody takes back; `costly`: at its costly strengths alone."""
-    every = tuple(sorted(config.strengths))
-    return [
-        Treatment(
-            method,
-            attacker,
-            config.costly_strengths if costly or (attacker and not INVERSES[attacker].exact) else every,
-        )
-        for method in config.methods
-        for attacker in ("", *(name for name, inverse in INVERSES.items() if inverse.method == method and not gallery))
-    ]
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.attacker}".strip()
 
 
-def anonymiser(method: str, strength: int, *, seed: int = 0, target: Cloud | None = None) -> CloudAnonymizer:
-    made = CLOUD_ANONYMIZERS[method].of_strength(strength, seed=seed)
-    return made if target is None else made.with_target(target)
+def treatments_of(config: CloudStudyConfig, *, costly: bool = False) -> list[Treatment]:
+    """All treatments of a study; `costly`: at its costly strengths alone, as slow inverses always are."""
+    out = []
+    for method in config.methods:
+        for attacker in ("", *(name for name, inverse in INVERSES.items() if inverse.method == method)):
+            few = costly or (attacker and not INVERSES[attacker].exact)
+            out.append(Treatment(method, attacker, config.costly_strengths if few else tuple(sorted(config.strengths))))
+    return out
 
 
-def sweep(
-    method: str, strengths: Iterable[int], cloud: Cloud, *, seed: int = 0, target: Cloud | None = None, name: str = ""
-) -> Swept:
-    """A cloud under one method at several strengths; neighbours and registrations are looked for once."""
-    made = [anonymiser(method, strength, seed=seed, target=target) for strength in strengths]
-    if method == "smooth-knn":
-        return _smoothed([smoother.settings()["k"] for smoother in made], cloud)
+def sweep(made: Sequence[CloudAnonymizer], cloud: Cloud, name: str) -> Swept:
+    """A cloud under one method at several strengths; SmoothKNN's neighbours are looked for once."""
+    sizes = [one.k for one in made if isinstance(one, SmoothKNN)]
+    if sizes:
+        return _smoothed(sizes, cloud)
     found: Swept = []
     for anonymise in made:
         try:
@@ -158,25 +152,11 @@ class PictureJudges:
         """Of everything that a record depends on besides the image; JSON-ready."""
         return [[reader.digest for reader in self.readers], self.detector.name, type(self.perception).__name__]
 
-    @cached_property
-    def dtype(self) -> np.dtype[np.void]:
-        fields: list[Any] = [("made", bool), ("found", bool), ("box", "f4", (4,)), ("marks", "f4", (5, 2))]
-        fields.append(("ssim", "f4"))
-        blank = np.full((112, 112, 3), 255, np.uint8)
-        for reader in self.readers:
-            length = reader.recognizer.embed(blank, ARCFACE_POINTS[None]).shape[1]
-            fields.append((f"by {reader.name}", "f4", (length,)))
-        if self.perception is not None:
-            fields.append(("features", "f2", (2048 if isinstance(self.perception, Inception) else SQUEEZED,)))
-        return np.dtype(fields)
-
     def read(self, images: Sequence[Image], clear: tuple[Image, Record] | None = None) -> Record:
         """What is read in projections H×W×3 uint8 RGB; `clear` is the projection and record that SSIM is taken to.
 
         Where no face is found, recognisers read the place of the face in the clear projection, or the whole image.
         """
-        out: Record = np.zeros(len(images), self.dtype)
-        out["made"], out["ssim"] = True, np.nan
         stack = np.stack(images)
         height, width = stack.shape[1:3]
         # Of several faces the one nearest to here is taken.
@@ -184,25 +164,30 @@ class PictureJudges:
         if clear is not None and clear[1]["found"][0]:
             near = lost = clear[1]["marks"][0]
         seen = detect_faces(self.detector, stack, np.broadcast_to(near, (len(stack), 5, 2)))
-        out["found"], out["box"], out["marks"] = seen.found, seen.boxes, seen.landmarks
         marks = np.where(seen.found[:, None, None], seen.landmarks, lost)
-        for reader in self.readers:
-            out[f"by {reader.name}"] = reader.embed_each(stack, marks)
-        if clear is not None:
-            out["ssim"] = _likeness(clear, stack)
+        likeness = np.full(len(stack), np.nan) if clear is None else _likeness(clear, stack)
+        fields: dict[str, Any] = {"made": np.ones(len(stack), bool), "found": seen.found}
+        fields |= {"box": seen.boxes, "marks": seen.landmarks, "ssim": likeness.astype(np.float32)}
+        fields |= {f"by {reader.name}": reader.embed_each(stack, marks) for reader in self.readers}
         if self.perception is not None:
-            out["features"] = self.perception.features(stack)
-        return out
+            fields["features"] = self.perception.features(stack).astype(np.float16)
+        return _record(fields)
 
     def read_photo(self, image: Image, detector: FaceDetector) -> Record:
         """What is read in a gallery photo: a record [1]; of the whole image where no face is found."""
         faces = detector.detect(image)
-        record: Record = np.zeros(1, self.dtype)
-        record["made"], record["found"] = True, bool(faces)
         marks = faces[0].landmarks if faces else _whole(image)
-        for reader in self.readers:
-            record[f"by {reader.name}"] = reader.embed_each(image[None], marks[None])
-        return record
+        read = {f"by {reader.name}": reader.embed_each(image[None], marks[None]) for reader in self.readers}
+        return _record({"made": np.ones(1, bool), **read})
+
+
+def _record(fields: Mapping[str, NDArray[Any]]) -> Record:
+    """Arrays [N,…] by name as one structured array [N]."""
+    dtype: Any = [(name, values.dtype, values.shape[1:]) for name, values in fields.items()]
+    out: Record = np.zeros(len(fields["made"]), dtype)
+    for name, values in fields.items():
+        out[name] = values
+    return out
 
 
 def _whole(image: Image) -> NDArray[np.float32]:
@@ -225,33 +210,18 @@ def _likeness(clear: tuple[Image, Record], images: NDArray[np.uint8]) -> NDArray
     return ssim(np.broadcast_to(image[top:bottom, left:right], part.shape), part)
 
 
-# -- who compares shapes ----------------------------------------------------------------------------------------------
-
-
 def read_shapes(clouds: Sequence[Cloud | None]) -> Record:
     """What recognisers of shape see in clouds (None: none was made)."""
-    # Depths are millimetres; unit vectors need fewer digits.
-    fields: list[Any] = [("made", bool)]
+    fields = {"made": np.array([cloud is not None for cloud in clouds])}
     for name, length in DESCRIPTIONS.items():
-        fields += [(f"seen {name}", bool), (f"by {name}", "f4" if name == "depth" else "f2", (length,))]
-    out: Record = np.zeros(len(clouds), fields)
+        # Depths are millimetres; unit vectors need fewer digits.
+        kind = np.float32 if name == "depth" else np.float16
+        fields |= {f"seen {name}": np.zeros(len(clouds), bool), f"by {name}": np.zeros((len(clouds), length), kind)}
     for place, cloud in enumerate(clouds):
-        if cloud is None:
-            continue
-        out["made"][place] = True
         with contextlib.suppress(InputError):  # it has no upper face
-            for name, vector in describe(cloud).items():
-                out[f"seen {name}"][place], out[f"by {name}"][place] = True, vector
-    return out
-
-
-def compare_shapes(name: str, record: Record, gallery: Record) -> NDArray[np.float32]:
-    """[P,G] scores; a gallery cloud without an upper face is unlike everybody, and no part of the mean face."""
-    seen = gallery[f"seen {name}"]
-    scores = np.full((len(record), len(gallery)), -1e9, np.float32)
-    known, probes = (some[f"by {name}"].astype(np.float32) for some in (gallery[seen], record))
-    scores[:, seen] = compare_descriptions(known, probes)
-    return scores
+            for name, vector in ({} if cloud is None else describe(cloud)).items():
+                fields[f"seen {name}"][place], fields[f"by {name}"][place] = True, vector
+    return _record(fields)
 
 
 # -- one scan ---------------------------------------------------------------------------------------------------------
@@ -283,95 +253,108 @@ class CloudStudy:
         whole, count = shaded(merged(made.inner, made.outer)), len(made.inner)
         return replace(made, inner=whole.take(np.arange(count)), outer=whole.take(np.arange(count, len(whole))))
 
-    @cached_property
-    def target(self) -> Cloud | None:
-        """The inner part of the face that merge-2-faces mixes in."""
-        return None if self.clouds.target is None else self.prepared(self.clouds.target).inner
-
-    def _drawing(self, row: int, method: str) -> dict[str, Any]:
-        target = self.target if method == "merge-2-faces" else None
-        return {"seed": self.config.seed, "target": target, "name": self.clouds.scans[row].name}
-
-    def swept(self, row: int, method: str, strengths: Iterable[int]) -> Swept:
-        """The inner part of a scan under one method at several strengths."""
-        return sweep(method, strengths, self.prepared(row).inner, **self._drawing(row, method))
-
-    def treated(self, row: int, how: Treatment) -> Swept:
-        """The inner part of a scan after a treatment, at each of its strengths."""
-        made = self.swept(row, how.method, how.strengths)
-        if not how.attacker:
+    def anonymisers(self, method: str, strengths: Sequence[int]) -> list[CloudAnonymizer]:
+        """A method at several strengths, with the study's seed and target."""
+        made = [CLOUD_ANONYMIZERS[method].of_strength(strength, seed=self.config.seed) for strength in strengths]
+        if self.clouds.target is None:
             return made
-        clear, target = self.prepared(row).inner, self.target if how.method == "merge-2-faces" else None
-        undo = INVERSES[how.attacker].undo
-        return [
-            None if cloud is None else undo(anonymiser(how.method, strength, target=target), clear, cloud)
-            for strength, cloud in zip(how.strengths, made, strict=True)
-        ]
+        target = self.prepared(self.clouds.target).inner
+        return [one.with_target(target) for one in made]
+
+    def swept(self, row: int, made: Sequence[CloudAnonymizer]) -> Swept:
+        """The inner part of a scan under one method at several strengths."""
+        return sweep(made, self.prepared(row).inner, self.clouds.scans[row].name)
 
     def picture(self, row: int, inner: Cloud | None = None, **drawn: Any) -> Image:
         """The projection of a scan: clear, or with another inner part."""
         parts = self.prepared(row)
         return project(merged(parts.inner if inner is None else inner, parts.outer), **drawn)
 
-    def picture_of(self, row: int, inner: Cloud | None, method: str = "", strength: int = 1) -> Image:
-        """As the thesis draws a method's result; the outer part alone, or nothing, where nothing could be made."""
+    def pictures(self, row: int, clouds: Swept, made: Sequence[CloudAnonymizer]) -> list[Image]:
+        """As the thesis draws the results of methods; the surroundings alone where none could be made."""
+        return [
+            self.surroundings(row) if cloud is None else self.picture(row, cloud, **how.drawn_with())
+            for cloud, how in zip(clouds, made, strict=True)
+        ]
+
+    def surroundings(self, row: int) -> Image:
+        """The projection of the outer part alone; white where there is none."""
         outer = self.prepared(row).outer
-        if inner is not None:
-            return self.picture(row, inner, **anonymiser(method, strength).drawn_with())
         return project(outer) if len(outer) else np.full_like(self.picture(row), 255)
 
-    def read(self, row: int, images: Sequence[Image], made: NDArray[np.bool_], clear: Record) -> Record:
-        """What is read in projections of a treated scan: a record [N]; `clear` is the record of its clear one."""
-        record = self.judges.read(images, (self.picture(row), clear))
-        record["made"] = made
-        return record
-
-    def pictured(self, row: int, how: Treatment, clear: Record) -> Record:
-        """What is read in a scan's projections after a treatment: a record [strengths]."""
-        clouds = self.treated(row, how)
-        images = [
-            self.picture_of(row, cloud, how.method, strength)
-            for cloud, strength in zip(clouds, how.strengths, strict=True)
-        ]
-        return self.read(row, images, np.array([cloud is not None for cloud in clouds]), clear)
-
-    def photo(self, index: int) -> Record:
-        """What is read in a gallery photo: a record [1]."""
-        path = self.clouds.photos[index].path
-        assert path is not None
-        return self.judges.read_photo(read_image(path).rgb, get_detector(self.config.detector))
+    def treatments(self, row: int) -> list[Treatment]:
+        """Of a scan; the gallery is enrolled at the costly strengths alone, and nobody takes its treatments back."""
+        if row in self.clouds.gallery:
+            return [how for how in treatments_of(self.config, costly=True) if not how.attacker]
+        return treatments_of(self.config)
 
     def seconds(self, row: int, method: str) -> NDArray[np.float64]:
         """[strengths of the study] seconds of each anonymisation, nothing remembered; NaN where it cannot work."""
-        inner, drawing = self.prepared(row).inner, self._drawing(row, method)
-        name, strengths, times = drawing.pop("name"), sorted(self.config.strengths), []
+        inner, strengths, times = self.prepared(row).inner, sorted(self.config.strengths), []
         for strength in (strengths[0], *strengths):  # once for what is imported on first use
-            made, fresh = anonymiser(method, strength, **drawing), inner.take(np.roll(np.arange(len(inner)), strength))
-            begun, worked = time.perf_counter(), False
+            (made,) = self.anonymisers(method, [strength])
+            fresh, begun, worked = inner.take(np.roll(np.arange(len(inner)), strength)), time.perf_counter(), False
             with contextlib.suppress(InputError):
-                made(fresh, name=name)
+                made(fresh, name=self.clouds.scans[row].name)
                 worked = True
             times.append(time.perf_counter() - begun if worked else np.nan)
         return np.array(times[1:])
 
-    def shaped(self, row: int, how: Treatment | None = None) -> Record:
-        """What is read in a scan's clouds, clear [1] or after a treatment [strengths]."""
-        return read_shapes([self.prepared(row).inner] if how is None else self.treated(row, how))
-
-    def key(self, row: int, how: Treatment | None = None) -> list[Any]:
-        """JSON-ready: what the clouds of a scan depend on, clear or after a treatment, and who reads them."""
-        scans, target, config = self.clouds.scans, self.clouds.target, self.config
-        key = [__version__, scans[row].digest, config.prepared, *self.judges.key]
-        if how is not None:
-            mixed = scans[target].digest if how.method == "merge-2-faces" and target is not None else None
-            key += [list(how), config.seed, scans[row].name, mixed]
-        return key
+    def key(self, row: int) -> list[Any]:
+        """JSON-ready: what `read_scan` depends on."""
+        clouds, config = self.clouds, self.config
+        scan, target = clouds.scans[row], None if clouds.target is None else clouds.scans[clouds.target].digest
+        made = [self.treatments(row), config.costly_strengths, config.seed, target]
+        timed = row in clouds.probes[: config.timed]
+        views = None
+        if config.attack and row in training_rows(self):
+            views = config.attack.model_dump(include={"views", "size", "strengths"})
+        return ["scan", __version__, scan.digest, scan.name, config.prepared, self.judges.key, made, timed, views]
 
 
 @lru_cache(maxsize=1)
 def open_study(config: CloudStudyConfig) -> CloudStudy:
     """The study of a configuration in this process."""
     return CloudStudy(config, open_clouds(config), PictureJudges.open(config))
+
+
+def read_photo(config: CloudStudyConfig, place: int, say: Say) -> Record:
+    """What is read in a gallery photo: a record [1]."""
+    study = open_study(config)
+    path = study.clouds.photos[place].path
+    assert path is not None
+    return study.judges.read_photo(read_image(path).rgb, get_detector(config.detector))
+
+
+def read_scan(config: CloudStudyConfig, row: int, say: Say) -> dict[str, NDArray[Any]]:
+    """All that is read in a scan, records by name.
+
+    Of pictures: "clear" [1], "surroundings" [1] and each treatment [its strengths]; of clouds the same with `IN_SPACE`
+    behind the name, at the costly strengths alone. "seconds METHOD" [strengths] and the auto-encoder's "views" where
+    the scan is for them.
+    """
+    study = open_study(config)
+    seen = study.picture(row)
+    clear = study.judges.read([seen])
+    around = study.judges.read([study.surroundings(row)], (seen, clear))
+    inner = study.prepared(row).inner
+    out: dict[str, NDArray[Any]] = {"clear": clear, "surroundings": around, "clear" + IN_SPACE: read_shapes([inner])}
+    for how in study.treatments(row):
+        say(f"{study.clouds.scans[row].name}: {how.name}")
+        made = study.anonymisers(how.method, how.strengths)
+        clouds = study.swept(row, made)
+        if how.attacker:
+            undo, both = INVERSES[how.attacker].undo, zip(made, clouds, strict=True)
+            clouds = [None if cloud is None else undo(one, inner, cloud) for one, cloud in both]
+        record = study.judges.read(study.pictures(row, clouds, made), (seen, clear))
+        record["made"] = [cloud is not None for cloud in clouds]
+        few = [cloud for cloud, one in zip(clouds, how.strengths, strict=True) if one in config.costly_strengths]
+        out |= {how.name: record, how.name + IN_SPACE: read_shapes(few)}
+    if row in study.clouds.probes[: config.timed]:
+        out |= {f"seconds {method}": study.seconds(row, method) for method in config.methods}
+    if row in training_rows(study):
+        out["views"] = training_views(study, row)
+    return out
 
 
 # -- the auto-encoder of the thesis (§4.3.5): learnt from some people, tried on others ---------------------------------
@@ -406,39 +389,37 @@ def split(people: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def training_rows(study: CloudStudy) -> tuple[int, ...]:
-    """Rows of the scans that the auto-encoder learns from: the probes of its people."""
+    """Rows of the scans that the auto-encoder learns from: the probes of its people; none without an attack."""
+    if study.config.attack is None:
+        return ()
     people = study.clouds.numbers(study.clouds.probes)
     learnt, _ = split(people, study.config.seed)
     return tuple(row for row, who in zip(study.clouds.probes, people, strict=True) if who in learnt)
 
 
-def training_key(study: CloudStudy, row: int) -> list[Any]:
-    """JSON-ready: what `training_views` depends on."""
-    settings, strengths = _settings(study)
-    every = [study.key(row, Treatment(method, "", strengths)) for method in study.config.methods]
-    return ["training views", every, settings.views, settings.size]
-
-
 def training_views(study: CloudStudy, row: int) -> Images:
     """Views of a scan that the auto-encoder learns from [1 + methods·strengths, views, S, S, 3], clear ones first."""
     settings, strengths = _settings(study)
-    parts = study.prepared(row)
-    out = [_views(merged(parts.inner, parts.outer), settings)]
+    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else np.zeros(1)
+
+    def views(inner: Cloud | None, **drawn: Any) -> Images:
+        return _windows(np.stack([study.picture(row, inner, yaw=float(a), **drawn) for a in angles]), settings.size)
+
+    out = [views(None)]
     for method in study.config.methods:
-        for strength, made in zip(strengths, study.swept(row, method, strengths), strict=True):
-            if made is None:  # black, which no projection is: `_pairs` leaves it out
-                out.append(np.zeros_like(out[0]))
-            else:
-                out.append(_views(merged(made, parts.outer), settings, **anonymiser(method, strength).drawn_with()))
+        made = study.anonymisers(method, strengths)
+        for cloud, how in zip(study.swept(row, made), made, strict=True):
+            # What is black, which no projection is, is left out by `_pairs`.
+            out.append(np.zeros_like(out[0]) if cloud is None else views(cloud, **how.drawn_with()))
     return np.stack(out)
 
 
 def train_and_guess(
-    study: CloudStudy, learnt: Sequence[Images], clear: Record, out: Path, say: Callable[[str], None]
+    study: CloudStudy, scans: Mapping[int, Mapping[str, Any]], out: Path, say: Callable[[str], None]
 ) -> CloudGuesses:
     """Train (or resume) the auto-encoder and read its guesses at the people it did not learn from.
 
-    It has the `training_views` of each of `training_rows`, and the records [P] of the clear projections of the probes.
+    `scans` are the results of `read_scan` by row.
     """
     from ficgan.anonymizers import Faces
     from ficgan.lab.attacks import ThesisAutoEncoder
@@ -447,7 +428,7 @@ def train_and_guess(
     settings, strengths = _settings(study)
     people = study.clouds.numbers(study.clouds.probes)
     learning, tried = split(people, study.config.seed)
-    pairs = _pairs(study, learnt)
+    pairs = _pairs(study, [scans[row]["views"] for row in training_rows(study)])
     attacker = ThesisAutoEncoder(
         size=settings.size,
         epochs=settings.epochs,
@@ -461,19 +442,17 @@ def train_and_guess(
     trained = attacker.fit(pairs, workspace=workspace, progress=lambda done, of, text: say(f"{text}: {done}/{of}"))
     probes = np.flatnonzero(np.isin(people, tried))
     records: dict[tuple[str, int], list[Record]] = {}
-    for place in probes:
-        row = study.clouds.probes[place]
-        name = study.clouds.scans[row].name
+    for row in np.array(study.clouds.probes)[probes].tolist():
+        name, clear = study.clouds.scans[row].name, (study.picture(row), scans[row]["clear"])
         say(f"guessing at {name}")
         for method in study.config.methods:
-            swept = zip(strengths, study.swept(row, method, strengths), strict=True)
-            images = [study.picture_of(row, made, method, strength) for strength, made in swept]
+            made = study.anonymisers(method, strengths)
+            images = study.pictures(row, study.swept(row, made), made)
             names = tuple(f"{name} {method} {strength}" for strength in strengths)
             guesses = trained.guess(Faces(_windows(np.stack(images), settings.size), names))
             for image, guess in zip(images, guesses, strict=True):
                 image[_MIDDLE] = resize(guess, _WINDOW)
-            read = study.read(row, images, np.ones(len(images), bool), clear[[place]])
-            for strength, record in zip(strengths, read, strict=True):
+            for strength, record in zip(strengths, study.judges.read(images, clear), strict=True):
                 records.setdefault((method, strength), []).append(record[None])
     record = {
         **{k: v for k, v in trained.record.items() if k != "plan"},
@@ -497,18 +476,13 @@ def _pairs(study: CloudStudy, learnt: Sequence[Images]) -> Pairs:
 
     seen, clear, people = [], [], []
     for block, person in zip(learnt, study.clouds.numbers(training_rows(study)), strict=True):
-        kept = block[1:][block[1:].reshape(len(block) - 1, -1).any(axis=1)]
+        kept = block[1:][block[1:].any(axis=(1, 2, 3, 4))]
         seen.append(kept.reshape(-1, *block.shape[2:]))
         clear.append(np.tile(block[0], (len(kept), 1, 1, 1)))
         people.append(np.full(len(seen[-1]), person))
     whose = np.concatenate(people)
     names = tuple(str(index) for index in range(len(whose)))
     return Pairs(Faces(np.concatenate(seen), names, people=whose), Faces(np.concatenate(clear), names, people=whose))
-
-
-def _views(cloud: Cloud, settings: AutoEncoderConfig, **drawn: Any) -> Images:
-    angles = np.linspace(-_WIDEST, _WIDEST, settings.views) if settings.views > 1 else [0.0]
-    return _windows(np.stack([project(cloud, yaw=float(angle), **drawn) for angle in angles]), settings.size)
 
 
 def _windows(images: Images, size: int) -> Images:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ficgan.anonymizers import Anonymizer, Faces
 from ficgan.config import check, read_tree
@@ -30,26 +30,14 @@ from ficgan.lab.results import Figure, Trial
 from ficgan.lab.sets import open_set
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A table as printed; the protocol tells how the numbers came about, and what the paper leaves open."""
-
-    paper: str
-    where: str
-    protocol: str
-    rows: tuple[dict[str, Any], ...]
-
-
 def _read(name: str) -> SimpleNamespace:
+    """What a paper prints; of a table `rows`, `where`, and the `protocol`: how the numbers came about."""
     tree = yaml.safe_load(files("ficgan.lab.papers").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
-
-    def value(found: Any) -> Any:
+    for key, found in tree.items():
         if isinstance(found, dict) and "columns" in found:
-            rows = tuple(dict(zip(found["columns"], row, strict=True)) for row in found["rows"])
-            return Printed(tree["paper"], found["where"], found["protocol"], rows)
-        return tuple(found) if isinstance(found, list) else found
-
-    return SimpleNamespace(**{key: value(found) for key, found in tree.items()})
+            rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+            tree[key] = SimpleNamespace(where=found["where"], protocol=found["protocol"], rows=rows)
+    return SimpleNamespace(**tree)
 
 
 def text(paper: SimpleNamespace, template: str, **values: Any) -> str:
@@ -68,10 +56,9 @@ FICGAN, FANTOMAS, REVELIO = map(_read, ("ficgan", "fantomas", "revelio"))
 FANTOMAS_CLAIMS: dict[str, str] = FANTOMAS.reversible | FANTOMAS.irreversible
 
 
-class FacesSettings(BaseModel):
+class FacesSettings(BaseModel, frozen=True, extra="forbid"):
     """What experiments on one set of faces have in common."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     data: Path
     layout: str = "auto"
     labels: Path | None = None
@@ -90,6 +77,7 @@ Rows = NDArray[np.int64]
 # People whose faces k-same with the usual k = 10 needs, and two who may drop out because no face is found.
 LEAST_BACKGROUND = 12
 TESTED = 0.25  # Share of the people that are tested where there are too few for the whole protocol
+TITLE = 22  # Height of the titles over pictures, pixels
 NOT_ANGULAR = "the judge was not trained by angles"  # Note of an IDD that cannot be compared with ArcFace's
 # Distinct for the colour-blind, too (Okabe and Ito 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
@@ -156,15 +144,15 @@ def transfer(
     *,
     probes: Rows | None = None,
     scenario: str = "transfer",
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> list[Trial]:
     """An attacker trained on each of some methods by name, tried on others (Fantômas, E4.1; Revelio, appendix C)."""
     rows = bench.split.probe if probes is None else probes
     if not len(bench.split.attacker):
         raise UsageError("the split leaves no faces to the attacker; set split.attacker")
-    report, total, out = progress or unheard, len(trained_on), list[Trial]()
+    out = list[Trial]()
     for number, (learnt, anonymizer) in enumerate(trained_on.items()):
-        say, label = partial(report, number, total), f"{attacker} on {learnt}"
+        say, label = partial(progress, number, len(trained_on)), f"{attacker} on {learnt}"
         attack = attack_on(bench, attacker, anonymizer, bench.split.attacker, label=label, say=say)
         for met, other in tested_on.items():
             say(f"{label} against {met}")
@@ -213,3 +201,17 @@ def shade(axes: Any, points: Mapping[int, Figure | None], style: str, label: str
     low, high = [found.low for _, found in known], [found.high for _, found in known]
     if None not in (*low, *high):
         axes.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0)
+
+
+def titled_columns(columns: Mapping[str, Sequence[NDArray[np.uint8]]]) -> NDArray[np.uint8]:
+    """Columns of pictures [S,S,3] uint8 RGB, all of one side, beside one another under their titles."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    side, rows = len(next(iter(columns.values()))[0]), max(map(len, columns.values()))
+    sheet = Image.new("RGB", (side * len(columns), TITLE + side * rows), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
+    for number, (title, images) in enumerate(columns.items()):
+        draw.text((side * number + side // 2, TITLE // 2), title, "black", font, anchor="mm")
+        for row, image in enumerate(images):
+            sheet.paste(Image.fromarray(image), (side * number, TITLE + side * row))
+    return np.asarray(sheet)

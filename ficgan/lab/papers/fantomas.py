@@ -15,7 +15,7 @@ from ficgan.anonymizers import Faces
 from ficgan.arrays import resize
 from ficgan.config import check
 from ficgan.device import model_folders, onnx_session
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import MediaPipeMesh, find_meshes
 from ficgan.identity.kind import ETHNICITIES, kind_reader
 from ficgan.lab.attacks import reverser_of
@@ -75,28 +75,21 @@ def fantomas_matrix(
     if preset not in PRESETS:
         raise UsageError(f"there is no configuration {preset!r} of this paper; there are {', '.join(PRESETS)}")
     config = with_data(preset, data, people=people, size=size, judges=judges, general=list(general) or None, **more)
-    factor = config.sets[0].size / PRESETS[preset]
-    known = [_sized(method, factor) for method in config.methods]
-    chosen = _chosen([*known, *map(MethodConfig.model_validate, extra)], only)
-    tree = config.model_dump() | {"methods": [method.model_dump() for method in chosen]}
+    factor, methods = config.sets[0].size / PRESETS[preset], list[MethodConfig]()
+    for method in config.methods:
+        powers, given = _PIXELS.get(method.method, {}), dict(method.parameters)
+        given |= {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
+        methods.append(method.model_copy(update={"parameters": given}))
+    methods += map(MethodConfig.model_validate, extra)
+    names = {method.title: {slug(method.title), slug(method.method)} for method in methods}
+    for name in only:
+        if not any(slug(name) in some for some in names.values()):
+            raise UsageError(f"there is no method {name!r} here; there are {', '.join(names)}")
+    if only:
+        wanted = set(map(slug, only))
+        methods = [one for one in methods if names[one.title] & wanted or one.label == POSITIVE_LABEL]
+    tree = config.model_dump() | {"methods": [method.model_dump() for method in methods]}
     return check(MatrixConfig, tree, where=preset)
-
-
-def _sized(method: MethodConfig, factor: float) -> MethodConfig:
-    given = method.parameters
-    powers = _PIXELS.get(method.method, {})
-    changed = {key: max(1, round(given[key] * factor**power)) for key, power in powers.items()}
-    return method.model_copy(update={"parameters": {**given, **changed}})
-
-
-def _chosen(methods: Sequence[MethodConfig], only: Sequence[str]) -> list[MethodConfig]:
-    plain = [{slug(method.title), slug(method.method)} for method in methods]
-    wanted = {slug(name): name for name in only}
-    for short, name in wanted.items():
-        if not any(short in names for names in plain):
-            raise UsageError(f"there is no method {name!r} here; there are {', '.join(m.title for m in methods)}")
-    pairs = zip(methods, plain, strict=True)
-    return [method for method, names in pairs if not only or names & set(wanted) or method.label == POSITIVE_LABEL]
 
 
 def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
@@ -106,7 +99,7 @@ def learnt_on(config: MatrixConfig, other: Path) -> MatrixConfig:
     return config.model_copy(update={"sets": sets, "scenarios": ["clear", "naive", GENERAL], "utility": False})
 
 
-def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress | None = None) -> list[Trial]:
+def fantomas_transfer(config: MatrixConfig, out: Path, progress: Progress = unheard) -> list[Trial]:
     """E4.1: general attackers trained eight times and tried on Gaussian Blur 29 (Fantômas, Figures 12, 17)."""
     bench = open_bench(config, config.sets[0], out)
     learnt = {label: MethodConfig.model_validate(spec).make() for label, spec in LEARNT.items()}
@@ -150,13 +143,12 @@ def verdicts(results: Results) -> list[MethodVerdict]:
 
 def _verdict(name: str, method: str, judge: str, trials: list[Trial], lacking: str) -> MethodVerdict:
     own = [trial for trial in trials if trial.method == method]
-    naive, best = rank_of(_best(own, "naive")), _best(own, *REVERSED)
-    reversible, why = above(rank_of(best), naive), lacking
+    clear, naive = rank_of(_best(trials, "clear")), rank_of(_best(own, "naive"))
+    parrot, best = rank_of(_best(own, "parrot-enrol")), _best(own, *REVERSED)
+    reversible, why = None if lacking else above(rank_of(best), naive), lacking
     if not lacking and reversible is None:
         why = "no reversal was measured" if best is None else "too few people for an interval"
-    clear, parrot = rank_of(_best(trials, "clear")), rank_of(_best(own, "parrot-enrol"))
     attack = (best.attacker, best.figure("reversibility")) if best else ("", None)
-    reversible = None if lacking else reversible
     return MethodVerdict(name, method, judge, clear, naive, parrot, rank_of(best), *attack, reversible, why)
 
 
@@ -191,20 +183,11 @@ def fantomas_tables(results: Results) -> list[dict[str, Any]]:
     for verdict in found:
         claim = FANTOMAS_CLAIMS.get(verdict.method, "")
         says = "reversible" if verdict.method in FANTOMAS.reversible else "not reversible"
-        rows.append(
-            {
-                **_head(verdict),
-                "clear": spelled(verdict.clear),
-                "naive": spelled(verdict.naive),
-                "parrot": spelled(verdict.parrot),
-                "best reversal": spelled(verdict.best),
-                "attacker": verdict.attacker,
-                "reversibility, paired": spelled(verdict.gain),
-                "reversible?": _yes(verdict.reversible, f"undecided: {verdict.why}"),
-                "paper": says if claim else "–",
-                "paper says": claim,
-            }
-        )
+        row = _head(verdict) | {name: spelled(getattr(verdict, name)) for name in ("clear", "naive", "parrot")}
+        row |= {"best reversal": spelled(verdict.best), "attacker": verdict.attacker}
+        row |= {"reversibility, paired": spelled(verdict.gain)}
+        row["reversible?"] = _yes(verdict.reversible, f"undecided: {verdict.why}")
+        rows.append(row | {"paper": says if claim else "–", "paper says": claim})
     parameters = []
     for label, facts in results.methods.items():
         theirs = _listed(FANTOMAS.parameters.get(label, {})) or "–"
@@ -260,12 +243,12 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
         seen = {"naive": spelled(verdict.naive) or "not run", "parrot": spelled(verdict.parrot) or "not run"}
         tables["attackers"].append(head | seen | missing | cells)
 
-        ranks = {attacker_kind(trial): rank_of(trial) for trial in own if trial.scenario == GENERAL}
+        ranks = {_column(trial): rank_of(trial) for trial in own if trial.scenario == GENERAL}
         far = results.methods[verdict.method]["name"] in (POSITIVE, "pixel-relocation")
         layer: Row = {"moves pixels far": _yes(far)}
-        layer |= {title: spelled(ranks.get(kind)) or "not run" for kind, title in NAMES.items()}
-        for kind in (_PIX2PIX, _CONV):
-            layer[f"auto-encoder better than {NAMES[kind]}?"] = _yes(above(ranks.get(_MODEL), ranks.get(kind)))
+        layer |= {name: spelled(ranks.get(name)) or "not run" for name in NAMES.values()}
+        for name in (NAMES[_PIX2PIX], NAMES[_CONV]):
+            layer[f"auto-encoder better than {name}?"] = _yes(above(ranks.get(NAMES[_MODEL]), ranks.get(name)))
         tables["layer"].append(head | layer)
 
         parrots = {"best reversal": spelled(verdict.best), "by": verdict.attacker}
@@ -284,16 +267,11 @@ def attacker_tables(results: Results, found: Sequence[MethodVerdict]) -> list[di
     return [table(FANTOMAS, key, rows) for key, rows in tables.items()]
 
 
-def attacker_kind(trial: Trial) -> str:
-    """A learned attacker's name without the size and length of its training; any other as it is."""
-    name = trial.attacker.partition(":")[0]
-    if name == _MODEL and "linear=none" in trial.attacker:
-        return _CONV
-    return name if name in NAMES else trial.attacker
-
-
 def _column(trial: Trial) -> str:
-    name = NAMES.get(attacker_kind(trial), trial.attacker)
+    """A learned attacker by its name in the paper, any other as it is; in brackets where it is a specialised one."""
+    kind = trial.attacker.partition(":")[0]
+    kind = _CONV if kind == _MODEL and "linear=none" in trial.attacker else kind
+    name = NAMES.get(kind, trial.attacker)
     return name if trial.scenario == GENERAL else f"({name})"
 
 
@@ -309,17 +287,14 @@ def transfer_table(trials: Iterable[Trial]) -> dict[str, Any]:
 
 def elsewhere_table(results: Results, elsewhere: Results | None) -> dict[str, Any]:
     """E4.2: general attackers that have learnt another set (`learnt_on`), beside the same that have learnt this one."""
-
-    def identity(trial: Trial, attacker: str) -> tuple[str, ...]:
-        return (trial.set, trial.method, trial.scenario, trial.recogniser, attacker)
-
-    at_home = {identity(trial, trial.attacker): rank_of(trial) for trial in results.trials}
+    general = [trial for trial in results.trials if trial.scenario == GENERAL]
+    at_home = {(one.set, one.method, one.recogniser, one.attacker): rank_of(one) for one in general}
     rows = []
     for trial in [] if elsewhere is None else elsewhere.trials:
         attacker, learnt, source = trial.attacker.partition(": learnt on ")
         if trial.scenario != GENERAL or not learnt:
             continue
-        here, there = at_home.get(identity(trial, attacker)), rank_of(trial)
+        here, there = at_home.get((trial.set, trial.method, trial.recogniser, attacker)), rank_of(trial)
         values = [found.value for found in (here, there) if found is not None and found.value is not None]
         lost = f"{values[0] - values[1]:+.3f}" if len(values) == 2 else "–"
         row = {"method": trial.method, "attacker": attacker, "judge": trial.recogniser}
@@ -346,11 +321,10 @@ def read_ratings(path: Path) -> Rated:
 
 def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any]:
     """Reversibility beside what people say of a method (Figures 13 and 14)."""
-    clear = [MethodVerdict("", "clear", "")] if rated else []
     rows: list[Row] = [
         {"method": verdict.method, "judge": verdict.judge, "reversibility": spelled(verdict.gain) or "–"}
         | {name: spelled(figure) for name, figure in rated[verdict.method].items()}
-        for verdict in (*clear, *found)
+        for verdict in (MethodVerdict("", "clear", ""), *found)
         if verdict.method in rated
     ]
     return table(FANTOMAS, "ratings", rows)
@@ -358,25 +332,25 @@ def ratings_table(found: Sequence[MethodVerdict], rated: Rated) -> dict[str, Any
 
 def draw_figure_14(found: Sequence[MethodVerdict], rated: Rated, folder: Path) -> list[Path]:
     """Reversibility over naturalness, for each judge that has both."""
-    known = [v for v in found if v.gain and v.gain.value is not None and v.method in rated]
-    known = [v for v in known if rated[v.method]["naturalness"].value is not None]
-    out: list[Path] = []
-    for where in dict.fromkeys((verdict.set, verdict.judge) for verdict in known):
-        mine = [verdict for verdict in known if (verdict.set, verdict.judge) == where]
-        out += save_plot(folder / f"figure-14-{'-'.join(where)}", partial(_over_naturalness, mine, rated), (7, 5))
-    return out
-
-
-def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any) -> None:
-    axes = canvas.subplots()
+    points: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
     for verdict in found:
-        both = rated[verdict.method]["naturalness"], verdict.gain
-        ends = [[one.value if end is None else end for end in (one.low, one.value, one.high)] for one in both if one]
-        (left, x, right), (low, y, high) = np.array(ends, np.float64)
-        axes.errorbar(
-            x, y, [[y - low], [high - y]], [[x - left], [right - x]], fmt="o", color="#0072B2", elinewidth=0.6
-        )
-        axes.annotate(verdict.method, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        both = [rated.get(verdict.method, {}).get("naturalness"), verdict.gain]
+        known = [one for one in both if one is not None and one.value is not None]
+        if len(known) == 2:  # where there is no interval, its ends are the value
+            ends = [[one.value if end is None else end for end in (one.low, one.value, one.high)] for one in known]
+            points.setdefault((verdict.set, verdict.judge), {})[verdict.method] = np.array(ends, np.float64)
+    plots = [
+        save_plot(folder / f"figure-14-{'-'.join(k)}", partial(_over_naturalness, p), (7, 5)) for k, p in points.items()
+    ]
+    return [path for both in plots for path in both]
+
+
+def _over_naturalness(points: Mapping[str, NDArray[np.float64]], canvas: Any) -> None:
+    axes = canvas.subplots()
+    for method, ((left, x, right), (low, y, high)) in points.items():
+        away = {"xerr": [[x - left], [right - x]], "yerr": [[y - low], [high - y]]}
+        axes.errorbar(x, y, **away, fmt="o", color="#0072B2", elinewidth=0.6)
+        axes.annotate(method, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=8)
     axes.set(xlabel="naturalness, as people rate it", ylabel="reversibility", xlim=(0, 1))
     axes.grid(alpha=0.3)
 
@@ -384,7 +358,7 @@ def _over_naturalness(found: Sequence[MethodVerdict], rated: Rated, canvas: Any)
 # -- measures by computer (appendix E) ---------------------------------------------------------------------------------
 
 
-def similarities(config: MatrixConfig, out: Path, progress: Progress | None = None) -> tuple[Rated, str]:
+def similarities(config: MatrixConfig, out: Path, progress: Progress = unheard) -> tuple[Rated, str]:
     """Similarities of each method on the probes of the first set (Figure 16), and a sentence that says by what.
 
     A distance becomes a similarity by the least and the largest one of any image under any method.
@@ -393,8 +367,7 @@ def similarities(config: MatrixConfig, out: Path, progress: Progress | None = No
     rows, distances = bench.split.probe, {}
     clear, read = bench.clear(rows), AppearanceReader()
     for done, method in enumerate(config.methods):
-        if progress:
-            progress(done, len(config.methods), f"Figure 16: {method.title}")
+        progress(done, len(config.methods), f"Figure 16: {method.title}")
         shown = Subject(bench, method.make()).anonymised(rows)
         key = ["figure 16", content(shown), content(clear), read.description, read.reader.digest]
         distances[method.title] = bench.store.kept(key, partial(read.distances, clear, shown))

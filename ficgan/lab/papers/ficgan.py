@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from ficgan import pretrained
 from ficgan.anonymizers import Faces, Images, generator
 from ficgan.arrays import ModelInfo
 from ficgan.deidentify import Deidentifier, refuse_trainer
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import crop, get_detector, transform_points
 from ficgan.files import file_digest
 from ficgan.images.read import as_photo
@@ -28,7 +28,7 @@ from ficgan.lab.bars import MeasuredSet
 from ficgan.lab.bench import anonymised, content, described, reconstruct, squared_errors
 from ficgan.lab.metrics import Bootstrap
 from ficgan.lab.metrics.utility import Judges, compare, kept
-from ficgan.lab.papers import FICGAN, FacesSettings, Printed, Row, shade, table, text
+from ficgan.lab.papers import FICGAN, FacesSettings, Row, shade, table, text, titled_columns
 from ficgan.lab.readers import cosines, get_readers, paired
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
@@ -163,21 +163,25 @@ def run_ficgan(config: FicganPaper, out: Path, progress: Progress | None = None)
             made = Ficgan(layer=layer, psi=psi, alpha=alpha, checkpoint=checkpoint, bank=bank, **same)
             settings[Setting(model, code, layer)] = made
 
-    inside = _aligned(bench, deid)
-    # Title, what an output depends on besides the faces, what it is compared with, and what makes it
-    jobs: list[tuple[str, Any, MeasuredSet, Callable[[], Images]]] = [
-        ("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
-        ("reconstruction", deid.digests.get("checkpoint"), inside, lambda: reconstruct(deid, inside.faces.images)),
-    ]
-    for setting, made in settings.items():
-        jobs.append((setting.label, fingerprint(made), bench, partial(anonymised, made, faces)))
     readers = [reader.digest for reader in bench.readers]
     context = [config.attributes and file_digest(config.attributes), bool(names), asdict(bootstrap)]
     mark = digest([content(faces), mixed.people.tolist(), readers, judges.missing, context])
-    labels = label_matrix(names, mixed.attributes)
-    run.total = len(jobs)
-    key = ["paper ficgan", mark]
-    tasks = [Task(title, [*key, title, of], setting_figures, (on, labels, make)) for title, of, on, make in jobs]
+    labels, inside = label_matrix(names, mixed.attributes), _aligned(bench, deid)
+
+    def task(title: str, depends: Any, beside: MeasuredSet, make: Callable[[], Images]) -> Task:
+        """`depends`: what the outputs depend on besides the faces; `beside`: what they are compared with."""
+        return Task(title, ["paper ficgan", mark, title, depends], setting_figures, (beside, labels, make))
+
+    weights = deid.digests.get("checkpoint")
+    tasks = [
+        task("strangers", None, bench, lambda: np.roll(faces.images, 1, axis=0)),
+        task("reconstruction", weights, inside, lambda: reconstruct(deid, inside.faces.images)),
+        *(
+            task(one.label, fingerprint(made), bench, partial(anonymised, made, faces))
+            for one, made in settings.items()
+        ),
+    ]
+    run.total = len(tasks)
     found = run.results(tasks)
     run.check()
     strangers, rebuilt, *rest = (TypeAdapter(SettingFigures).validate_python(tree) for tree in found)
@@ -260,8 +264,8 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
     main = {setting: measured for setting, measured in run.found.items() if setting.model == "FICGAN"}
     layers = [{"code": setting.code, "i": setting.layer, **scores_of(measured)} for setting, measured in main.items()]
     tables = [
-        table(FICGAN, "comparison", _beside(compared, FICGAN.comparison)),
-        table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction)),
+        table(FICGAN, "comparison", _beside(compared, FICGAN.comparison.rows)),
+        table(FICGAN, "reconstruction", _beside(rebuilt, FICGAN.reconstruction.rows)),
         table(FICGAN, "layers", _pruned(layers), count=run.num_layers),
     ]
     if controllable := _controllable(run, chosen):
@@ -272,7 +276,7 @@ def ficgan_tables(run: FicganRun) -> list[dict[str, Any]]:
             for setting, measured in run.found.items()
             if setting.layer == 0
         ]
-        tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations)))
+        tables.append(table(FICGAN, "ablations", _beside(ablated, FICGAN.ablations.rows)))
     return tables
 
 
@@ -291,13 +295,9 @@ def _controllable(run: FicganRun, chosen: Sequence[int]) -> list[Row]:
     return sorted(rows, key=lambda row: strongest[row["attribute"]].there or 0.0)
 
 
-def _beside(rows: list[Row], printed: Printed) -> list[Row]:
+def _beside(rows: list[Row], printed: list[Row]) -> list[Row]:
     """Our rows, then the printed ones."""
-    theirs = []
-    for row in printed.rows:
-        titled = {"attributes, paper" if key == "attributes" else key: row[key] for key in row}
-        theirs.append({"from": printed.paper, **titled})
-    return _pruned([*({"from": "here", **row} for row in rows), *theirs])
+    return _pruned([{"from": "here", **row} for row in rows] + [{"from": FICGAN.paper, **row} for row in printed])
 
 
 def _pruned(rows: Sequence[Row]) -> list[Row]:
@@ -368,68 +368,69 @@ def _attributes(run: FicganRun, every: Any, single: Any) -> None:
 
 Image = NDArray[np.uint8]
 
-# Side of a picture of the sheet, pixels; height of its titles.
-SIDE, TITLE = 256, 22
+SIDE = 256  # Of a picture of the sheet, pixels
 # Side of what is shown of a photo, of the longer side of the face's box.
 CONTEXT = 1.6
 # Values of α in eq. 5, as in Figure 5.
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-@dataclass(frozen=True)
-class SheetOptions:
-    """What a sheet is drawn with."""
-
-    exemplars: tuple[Path, ...] = ()  # Photos of the people whose codes are w_t; none: the next of the photos
-    attributes: tuple[str, ...] = ()  # Groups of the bank, as `--attributes` of `ficgan-deid` takes them
-    model: Mapping[str, Any] = field(default_factory=dict)  # Arguments of `Deidentifier.from_pretrained`
-
-    def deidentifier(self, **controls: Any) -> Deidentifier:
-        """A model with these controls whose first attempts are shown: no check, nothing drawn again."""
-        return Deidentifier.from_pretrained(verify=False, **{**self.model, **controls})
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A photo, and the square x0, y0, side of it that the sheet shows."""
-
-    photo: Image
-    square: tuple[int, int, int]
-
-    @classmethod
-    def read(cls, path: Path, detector: Any) -> _Shown:
-        photo = as_photo(path).rgb
-        faces = detector.detect(photo)
-        if not faces:
-            raise InputError(f"no face was found in {path}; leave it out, or give a clearer photo")
-        box = max((np.asarray(face.box) for face in faces), key=lambda box: float(np.prod(box[2:] - box[:2])))
-        side = min(int(CONTEXT * (box[2:] - box[:2]).max()), *photo.shape[:2])
-        corner = np.clip((box[:2] + box[2:]) / 2 - side / 2, 0, np.array(photo.shape[1::-1]) - side).astype(int)
-        return cls(photo, (int(corner[0]), int(corner[1]), side))
-
-    def cut(self, photo: Image) -> Image:
-        """The square of the photo or of its result, uint8 [SIDE,SIDE,3]."""
-        import cv2
-
-        x, y, side = self.square
-        shown: Any = cv2.resize(photo[y : y + side, x : x + side], (SIDE, SIDE), interpolation=cv2.INTER_AREA)
-        return shown
-
-
+# A photo, and the square of it that the sheet shows: rows and columns
+_Shown = tuple[Image, tuple[slice, slice]]
 # One column of a sheet: its title, the layer index, and controls of the model; None: what the controls say.
 Column = tuple[str, int | None, dict[str, Any]]
 # Name → title of the column of other people, for sheets that show some
 OTHERS = {"exemplar": "w_t", "swaps": "x_t"}
 
 
-def _columns(name: str, options: SheetOptions, layers: int) -> list[Column]:
+def control_sheet(
+    name: str,
+    photos: Sequence[Path],
+    *,
+    exemplars: Sequence[Path] = (),
+    attributes: Sequence[str] = (),
+    model: Mapping[str, Any],
+    progress: Progress = unheard,
+) -> Image:
+    """A sheet, uint8 [H,W,3]: a row for each photo, the source first; first attempts, that nothing has checked.
+
+    Args:
+        name: as of `ficgan-eval sheet`.
+        exemplars: photos of the people whose codes are w_t; none: the next of the photos.
+        attributes: groups of the bank, as `--attributes` of `ficgan-deid` takes them.
+        model: arguments of `Deidentifier.from_pretrained`.
+    """
+    if name in OTHERS and not exemplars and len(photos) < 2:
+        raise UsageError(f"the sheet {name} shows two people; give a second photo, or --exemplar")
+    if name == "attributes" and not attributes:
+        raise UsageError("name the groups of the sheet, such as --group Male; `ficgan bank show` lists them")
+    make, detector = partial(Deidentifier.from_pretrained, verify=False, **model), get_detector("auto")
+    sources = [_shown(path, detector) for path in photos]
+    given = [_shown(path, detector) for path in exemplars] or [*sources[1:], sources[0]]
+    others = [given[row % len(given)] for row in range(len(sources))]
+    progress(0, len(sources), f"the sheet {name}")
+    plain = None if name in OTHERS else make()
+    layers = 0 if plain is None else plain.model.num_layers
+    columns = {"source": [_cut(photo, square) for photo, square in sources]}
+    if name in OTHERS:
+        columns[OTHERS[name]] = [_cut(photo, square) for photo, square in others]
+    for title, layer, controls in _columns(name, attributes, layers):
+        made = make(**controls) if plain and controls else plain
+        columns[title] = []
+        for (photo, square), (other, _) in zip(sources, others, strict=True):
+            deid = made or make(**controls, exemplar=other)
+            columns[title].append(_cut(deid(photo, layer=layer).image, square))
+    return titled_columns(columns)
+
+
+def _columns(name: str, attributes: Sequence[str], layers: int) -> list[Column]:
     """Of Figures 3, 5, 6, 9 and A of the paper, for a model of so many layers."""
     if name == "degrees":
         return [(f"i = {layer}", layer, {}) for layer in reversed(range(layers))]
     if name == "exemplar":
         return [(f"alpha = {alpha:g}", None, {"alpha": alpha}) for alpha in ALPHAS]
     if name == "attributes":
-        return [("any", None, {}), *((group, None, {"attributes": group}) for group in options.attributes)]
+        return [("any", None, {}), *((group, None, {"attributes": group}) for group in attributes)]
     if name == "swaps":
         return [("swap", None, {"swap": True})]
     ends = [round(part * layers / 3) for part in range(4)]
@@ -437,42 +438,18 @@ def _columns(name: str, options: SheetOptions, layers: int) -> list[Column]:
     return [(f"layers 1-{layers}", None, {}), *((f"layers {band}", None, {"band": band}) for band in bands)]
 
 
-def control_sheet(name: str, photos: Sequence[Path], options: SheetOptions, progress: Progress | None = None) -> Image:
-    """A sheet, uint8 [H,W,3]: a row for each photo, the source first. `name`: as of `ficgan-eval sheet`."""
-    if name in OTHERS and not options.exemplars and len(photos) < 2:
-        raise UsageError(f"the sheet {name} shows two people; give a second photo, or --exemplar")
-    if name == "attributes" and not options.attributes:
-        raise UsageError("name the groups of the sheet, such as --group Male; `ficgan bank show` lists them")
-    detector = get_detector("auto")
-    sources = [_Shown.read(path, detector) for path in photos]
-    given = [_Shown.read(path, detector) for path in options.exemplars] or [*sources[1:], sources[0]]
-    others = [given[row % len(given)] for row in range(len(sources))]
-    if progress is not None:
-        progress(0, len(sources), f"the sheet {name}")
-    plain = None if name in OTHERS else options.deidentifier()
-    layers = 0 if plain is None else plain.model.num_layers
-    columns = {"source": [shown.cut(shown.photo) for shown in sources]}
-    if name in OTHERS:
-        columns[OTHERS[name]] = [shown.cut(shown.photo) for shown in others]
-    for title, layer, controls in _columns(name, options, layers):
-        made = options.deidentifier(**controls) if plain and controls else plain
-        columns[title] = []
-        for shown, other in zip(sources, others, strict=True):
-            deid = made or options.deidentifier(**controls, exemplar=other.photo)
-            columns[title].append(shown.cut(deid(shown.photo, layer=layer).image))
-    return _laid_out(columns)
+def _shown(path: Path, detector: Any) -> _Shown:
+    photo = as_photo(path).rgb
+    faces = detector.detect(photo)
+    if not faces:
+        raise InputError(f"no face was found in {path}; leave it out, or give a clearer photo")
+    box = max((np.asarray(face.box) for face in faces), key=lambda box: float(np.prod(box[2:] - box[:2])))
+    side = min(int(CONTEXT * (box[2:] - box[:2]).max()), *photo.shape[:2])
+    x, y = np.clip((box[:2] + box[2:]) / 2 - side / 2, 0, np.array(photo.shape[1::-1]) - side).astype(int)
+    return photo, (slice(y, y + side), slice(x, x + side))
 
 
-def _laid_out(columns: Mapping[str, Sequence[Image]]) -> Image:
-    """The columns side by side under their titles."""
-    from PIL import Image as Pillow
-    from PIL import ImageDraw, ImageFont
+def _cut(photo: Image, square: tuple[slice, slice]) -> Image:
+    import cv2
 
-    rows = len(columns["source"])
-    sheet = Pillow.new("RGB", (SIDE * len(columns), TITLE + SIDE * rows), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=14)
-    for number, (title, images) in enumerate(columns.items()):
-        draw.text((SIDE * number + SIDE // 2, TITLE // 2), title, "black", font, anchor="mm")
-        for row, image in enumerate(images):
-            sheet.paste(Pillow.fromarray(image), (SIDE * number, TITLE + SIDE * row))
-    return np.asarray(sheet)
+    return np.asarray(cv2.resize(photo[square], (SIDE, SIDE), interpolation=cv2.INTER_AREA))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from ficgan.lab.papers import (
     transfer,
     treated,
 )
-from ficgan.lab.readers import RETRAINED, Reader, get_readers, retrain_head
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, get_readers, retrain_head
 from ficgan.lab.results import Figure, Trial
 from ficgan.lab.run import Run
 from ficgan.lab.sets import Prepared, Split, written
@@ -69,7 +69,7 @@ class RevelioPaper(FacesSettings):
     candidates: int = Field(REVELIO.candidates, ge=1)
     sweep: int = REVELIO.sweep["images"]
     # Photos that the kernel estimator learns from, chooses by and is tested on
-    estimator: tuple[int, int, int] = REVELIO.kernel_images
+    estimator: tuple[int, int, int] = tuple(REVELIO.kernel_images)
     # Torchvision's EfficientNetV2 with ImageNet's weights (§4.2), from scratch, or a perceptron on spectra
     estimator_network: Literal["efficientnet_v2_l", "efficientnet_v2_s", "perceptron"] = "efficientnet_v2_l"
     estimator_pretrained: bool = True
@@ -116,23 +116,12 @@ def attacker(text: str, size: int) -> tuple[str, str]:
     return label, spec
 
 
-@dataclass(frozen=True)
-class RevelioWorld:
+class RevelioWorld(NamedTuple):
     """Rows of the attacker's `reference`, of other photos of its people (`closed`), and of others (`outside`)."""
 
     reference: Rows
     closed: Rows
     outside: Rows
-
-    def split(self, faces: Faces) -> Split:
-        """As a bench takes it: reference is attacker and gallery at once, which is the closed world's grant."""
-        assert faces.people is not None
-        made = Split(np.zeros(0, np.int64), self.reference, self.reference, self.closed, self.outside)
-        return written(made, faces.people, {"world": "Revelio, section 5.1"}, faces.names)
-
-    def facts(self, people: NDArray[np.int64]) -> dict[str, Any]:
-        parts = {"reference": self.reference, "closed": self.closed, "outside": self.outside}
-        return {name: {"images": len(rows), "people": len(np.unique(people[rows]))} for name, rows in parts.items()}
 
 
 def divide(
@@ -143,16 +132,15 @@ def divide(
     At most a quarter of the people are outside; of a person of the closed world at most half of the photos are
     attacked, and no equal picture stays in the reference.
     """
-    people = prepared.faces.people
-    assert people is not None
+    people = known(prepared.faces)
     who, counts = np.unique(people[people >= 0], return_counts=True)
     several = who[counts >= 2]
     if len(who) < 4 or not len(several):
         raise InputError(f"{len(who)} people are too few; give at least 4, some of them with several photos")
     rng = generator(seed, "revelio")
     strangers = rng.permutation(who)[: max(1, min(outsiders, len(who) // 4))]
-    known = rng.permutation(several[~np.isin(several, strangers)])[:identities]
-    closed = _rounds(people, known, probes, rng, keep_half=True)
+    acquainted = rng.permutation(several[~np.isin(several, strangers)])[:identities]
+    closed = _rounds(people, acquainted, probes, rng, keep_half=True)
     away = _rounds(people, strangers, outside, rng, keep_half=False)
     reference = np.flatnonzero((people >= 0) & ~np.isin(people, strangers))
     digests, attacked = np.array(prepared.digests()), np.concatenate([closed, away])
@@ -225,17 +213,11 @@ def open_study(paper: RevelioPaper, out: Path, progress: Progress | None = None)
     prepared = prepared_set(source, paper.detector, out / "store", run.say)
     drawn = {name: getattr(paper, name) for name in ("probes", "identities", "outside", "outsiders", "seed")}
     world = divide(prepared, **drawn)
-    split = world.split(prepared.faces)
+    # The reference is attacker and gallery at once, which is the closed world's grant.
+    split = Split(np.zeros(0, np.int64), world.reference, world.reference, world.closed, world.outside)
+    split = written(split, known(prepared.faces), {"world": "Revelio, section 5.1"}, prepared.faces.names)
     bench = Bench(prepared, split, readers, None, run.store, seed=paper.seed, resamples=paper.resamples)
     return RevelioStudy(paper, bench, world, run)
-
-
-@dataclass
-class PartOutcome:
-    """What a part found."""
-
-    trials: list[Trial] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------
@@ -258,25 +240,27 @@ PUBLISHER, ATTACKER = "the publisher's", "the attacker's"
 _SLOWER = 0.1  # Rate of a fine-tuning, as a share of the training's
 
 
-def base(study: RevelioStudy) -> PartOutcome:
+Facts = dict[str, Any]  # What a part found besides its trials; it writes them here
+
+
+def base(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Tables 1, 3 and 4: the blurred image itself, parrots, every attacker, and controls; light and heavy blur."""
-    paper, rows, out = study.paper, study.world.closed, PartOutcome(facts={"training": {}})
-    for level in BLURS:
+    rows, trainings = study.world.closed, facts.setdefault("training", {})
+    for level, width in BLURS.items():
         how = study.blur(level)
         study.run.say(f"{level} blur: the judges read the reference and the blurred faces")
-        out.trials += study.judged(study.seen(how, rows), rows, level, BLURRED, BASE)
-        out.trials += _controls(study, level)
-        out.trials += [trial for reader in study.bench.readers for trial in _parrots(study, how, level, reader)]
-        for label, spec in paper.named:
+        yield from study.judged(study.seen(how, rows), rows, level, BLURRED, BASE)
+        yield from _controls(study, level)
+        for reader in study.bench.readers:
+            yield from _parrots(study, how, level, reader)
+        for label, spec in study.paper.named:
             study.run.say(f"{label} against {level} blur")
             attack = study.attack(label, spec, how)
-            guesses = attack.restored(study.seen(how, rows), rows)
-            out.trials += study.judged(guesses, rows, level, label, BASE)
-            out.facts["training"][f"{label}, K {BLURS[level]}"] = attack.training
-    return out
+            yield from study.judged(attack.restored(study.seen(how, rows), rows), rows, level, label, BASE)
+            trainings[f"{label}, K {width}"] = attack.training
 
 
-def _controls(study: RevelioStudy, level: str) -> list[Trial]:
+def _controls(study: RevelioStudy, level: str) -> Iterator[Trial]:
     bench, world, clear = study.bench, study.world, study.bench.clear(study.world.closed)
     enrolled, people = bench.people[world.reference], bench.people[world.closed]
     share = float(np.mean(enrolled[:, None] == people))
@@ -284,56 +268,53 @@ def _controls(study: RevelioStudy, level: str) -> list[Trial]:
     blocks = np.array_split(world.reference, -(-len(world.reference) // 256))  # all at once may be gigabytes
     mean = sum(bench.clear(rows).images.sum(0, dtype=np.float64) for rows in blocks) / len(world.reference)
     pictures = (clear.images, np.broadcast_to(np.rint(mean).astype(np.uint8), clear.images.shape).copy())
-    out: list[Trial] = []
     for name, kind, images in zip(CONTROLS, ("ceiling", "negative"), pictures, strict=True):
-        found = study.judged(clear.with_images(images), world.closed, level, name, BASE)
-        out += [replace(trial, control=kind, figures=(*trial.figures, chance)) for trial in found]
+        for trial in study.judged(clear.with_images(images), world.closed, level, name, BASE):
+            yield replace(trial, control=kind, figures=(*trial.figures, chance))
     rng = generator(study.paper.seed, "apart")
     same = [rng.choice(world.reference[enrolled == person]) for person in people]
     other = [rng.choice(world.reference[enrolled != person]) for person in people]
     for reader in bench.readers:
         ira = replace(chance, metric="IRA")
-        out.append(Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative"))
+        yield Trial(bench.name, level, BASE, reader.name, CHANCE, (ira,), control="negative")
         for name, photos in zip(APART, (same, other), strict=True):
             idd = distance(bench, reader, bench.clear(np.array(photos, np.int64)), world.closed)
-            out.append(Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes"))
-    return out
+            yield Trial(bench.name, level, BASE, reader.name, name, (idd,), control="codes")
 
 
-def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -> list[Trial]:
+def _parrots(study: RevelioStudy, how: Anonymizer, level: str, reader: Reader) -> Iterator[Trial]:
     """The judge after learning blurred faces: its network trained on, where it is one, and a linear head."""
     bench, epochs, seed = study.bench, study.paper.parrot_epochs, study.paper.seed
     reference, probe = (study.seen(how, rows) for rows in (study.world.reference, study.world.closed))
-    codes, found = [bench.embed(reader, faces) for faces in (reference, probe)], list[tuple[str, Any, Any, str]]()
+
+    def trial(name: str, both: Sequence[Embeddings], metric: Any, note: str) -> Trial:
+        scores = Scores.compare(both[1], both[0], known(probe), known(reference), metric=metric)
+        ira = identified(scores, f"blurred faces enrolled{note}", bench.bootstrap)
+        return Trial(bench.name, level, BASE, reader.name, name, (ira,))
+
+    head, codes = PARROT, [bench.embed(reader, faces) for faces in (reference, probe)]
     if epochs and (path := getattr(reader.recognizer, "path", None)):
         from ficgan.lab.attacks.networks import retrained
 
         learn = partial(retrained, path, reference, probe, epochs=epochs, seed=seed, say=study.run.say)
         trained = bench.store.array(["parrot", reader.digest, content(reference), content(probe), epochs, seed], learn)
-        found.append((PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on"))
-    head = f"{PARROT}, linear head" if found else PARROT
+        yield trial(PARROT, np.split(trained, [len(reference)]), "cosine", ". Its network trained on")
+        head = f"{PARROT}, linear head"
     try:
         change = retrain_head(codes[0], known(reference))
-        found.append((head, [change(each) for each in codes], "cosine", f". {RETRAINED}"))
     except FicganError as error:
-        found.append((head, codes, reader.metric, f", the judge as it is: {error}"))
-    out = []
-    for name, (enrolled, seen), metric, note in found:
-        scores = Scores.compare(seen, enrolled, known(probe), known(reference), metric=metric)
-        ira = identified(scores, f"blurred faces enrolled{note}", bench.bootstrap)
-        out.append(Trial(bench.name, level, BASE, reader.name, name, (ira,)))
-    return out
+        yield trial(head, codes, reader.metric, f", the judge as it is: {error}")
+    else:
+        yield trial(head, [change(each) for each in codes], "cosine", f". {RETRAINED}")
 
 
-def retrieval(study: RevelioStudy) -> PartOutcome:
+def retrieval(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Table 1, the attack as the paper has it: n guesses at each face of the closed world."""
-    out, rows = PartOutcome(), study.world.closed
+    rows = study.world.closed
     for level in BLURS:
         how = study.blur(level)
         for judge, read in study.reads(study.restorer(how), study.seen(how, rows), rows).items():
-            figures = _vote(study, read)
-            out.trials.append(Trial(study.bench.name, level, VOTED, judge, study.paper.restorer[0], figures))
-    return out
+            yield Trial(study.bench.name, level, VOTED, judge, study.paper.restorer[0], _vote(study, read))
 
 
 def _vote(study: RevelioStudy, read: Read) -> tuple[Figure, ...]:
@@ -344,25 +325,22 @@ def _vote(study: RevelioStudy, read: Read) -> tuple[Figure, ...]:
 
 def _voted(
     study: RevelioStudy, attack: TrainedAttacker, seen: Faces, method: str, scenario: str, turn: Turn
-) -> list[Trial]:
+) -> Iterator[Trial]:
     """Trials of one guess at each face, its IRA that of all guesses; judges read what `turn` makes of them."""
-    rows, out = study.world.closed, list[Trial]()
+    rows = study.world.closed
     reads = study.reads(attack, seen, rows, turn)
     for trial in study.judged(turn(attack.restored(seen, rows), rows), rows, method, attack.title, scenario):
         rest = (figure for figure in trial.figures if figure.metric != "IRA")
-        out.append(replace(trial, figures=(*_vote(study, reads[trial.recogniser]), *rest)))
-    return out
+        yield replace(trial, figures=(*_vote(study, reads[trial.recogniser]), *rest))
 
 
-def ood(study: RevelioStudy) -> PartOutcome:
+def ood(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Figure 7 and Table 5: strangers and people of the reference, by the smallest distance, heavy blur."""
-    out, how, bench = PartOutcome(), study.blur("heavy"), study.bench
+    how, bench, curves = study.blur("heavy"), study.bench, facts.setdefault("curves", {})
     attack, inside, outside = study.restorer(how), study.world.closed, study.world.outside
     near, far = (study.reads(attack, study.seen(how, rows), rows) for rows in (inside, outside))
-    curves: dict[str, Any] = {}
     for reader in bench.readers:
-        trials, curves[reader.name] = _strangers(study, reader, near[reader.name], far[reader.name])
-        out.trials += trials
+        yield from _strangers(study, reader, near[reader.name], far[reader.name], curves)
     first = curves[bench.readers[0].name]
     detected = np.array(first["outside"]) > first["threshold"]
     groups = {
@@ -372,13 +350,10 @@ def ood(study: RevelioStudy) -> PartOutcome:
     }
     for name, rows in groups.items():
         if len(rows):
-            guesses = attack.restored(study.seen(how, rows), rows)
-            out.trials += study.judged(guesses, rows, "heavy", name, OPEN)
-    out.facts = {"curves": curves}
-    return out
+            yield from study.judged(attack.restored(study.seen(how, rows), rows), rows, "heavy", name, OPEN)
 
 
-def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read) -> tuple[list[Trial], dict[str, Any]]:
+def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read, curves: Facts) -> Iterator[Trial]:
     people = np.concatenate([near.people, far.people])
     stranger = np.arange(len(people)) >= len(near.people)
     candidates = np.concatenate([near.candidates, far.candidates])
@@ -397,13 +372,13 @@ def _strangers(study: RevelioStudy, reader: Reader, near: Read, far: Read) -> tu
         return Trial(study.bench.name, "heavy", OPEN, reader.name, attacker, figures)
 
     threshold, note = thresholds_apart(least, stranger, people, study.paper.seed)
-    trials = [trial(STRANGERS, threshold, note)]
+    yield trial(STRANGERS, threshold, note)
     if reader.name == "dlib":  # the paper's distance is one of dlib's embeddings, and of no others
         threshold, note = np.array(REVELIO.detection["threshold"]), "the paper's threshold"
-        trials.append(trial(AT_PAPER, threshold, note))
+        yield trial(AT_PAPER, threshold, note)
     arrays = {"TPR": curve.tpr, "FPR": curve.fpr, "inside": least[~stranger], "outside": least[stranger]}
-    facts = {"AUC": curve.auc, "threshold": float(threshold.mean()), "note": note}
-    return trials, facts | {name: values.tolist() for name, values in arrays.items()}
+    curves[reader.name] = {name: values.tolist() for name, values in arrays.items()}
+    curves[reader.name] |= {"AUC": curve.auc, "threshold": float(threshold.mean()), "note": note}
 
 
 def thresholds_apart(
@@ -421,17 +396,16 @@ def thresholds_apart(
     return np.where(half, of_half, of_other), "chosen on the other half of the people"
 
 
-def fine_tuning(study: RevelioStudy) -> PartOutcome:
+def fine_tuning(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Table 2: the base model, and the same fine-tuned on the reference photos of the identity it has retrieved."""
-    how, out = study.blur("heavy"), PartOutcome()
-    attack, rows = study.restorer(how), study.world.closed[: study.paper.fine_tuned]
+    how, rows = study.blur("heavy"), study.world.closed[: study.paper.fine_tuned]
+    attack = study.restorer(how)
     if not isinstance(attack.reverser, Revelio):
-        return out  # only the attention blocks of a diffusion are fine-tuned
+        return  # only the attention blocks of a diffusion are fine-tuned
     winners, tuned = fine_tuned(study, attack, how)
     for name, guesses in (("base", attack.restored(study.seen(how, rows), rows)), ("fine-tuned", tuned)):
-        out.trials += study.judged(guesses, rows, "heavy", name, FINE)
-    out.facts = {"photos": len(rows), "right identity": int((study.bench.people[rows] == winners).sum())}
-    return out
+        yield from study.judged(guesses, rows, "heavy", name, FINE)
+    facts |= {"photos": len(rows), "right identity": int((study.bench.people[rows] == winners).sum())}
 
 
 def fine_tuned(study: RevelioStudy, attack: TrainedAttacker, how: Anonymizer) -> tuple[Rows, Faces]:
@@ -458,7 +432,7 @@ def _tuned(study: RevelioStudy, base: TrainedAttacker, how: Anonymizer, own: Row
     return TunedAttacker(*made, base=base, tuning={**tuning, "seed": study.paper.seed})
 
 
-def kernel(study: RevelioStudy) -> PartOutcome:
+def kernel(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Figure 13: every odd kernel from 1 to 81 px of 256 on photos of people from whom nothing was learnt."""
     from ficgan.lab.attacks.networks import KernelEstimator
 
@@ -487,27 +461,20 @@ def kernel(study: RevelioStudy) -> PartOutcome:
         text = f"says {scale * answer:.1f}; a perfect estimator {scale * perfect:.1f}{theirs}"
         rows.append({"of": f"here, of “{label}”", "pixels of 256": text})
     confusion = [[int(((true == a) & (found == b)).sum()) for b in kernels] for a in kernels]
-    facts = {"rows": rows, "kernels": list(kernels), "error": float(error.mean()), "scale": scale}
-    out = PartOutcome(facts={**facts, "confusion": confusion, "chosen rightly": {}})
-    for level in BLURS:
+    facts |= {"rows": rows, "kernels": list(kernels), "error": float(error.mean()), "scale": scale}
+    facts |= {"confusion": confusion, "chosen rightly": {}}
+    widths, attacked = np.array([scaled_kernel(kernel, size) for kernel in BLURS.values()]), study.world.closed
+    for number, level in enumerate(BLURS):
         study.run.say(f"{paper.restorer[0]} against {level} blur, kernel estimated")
-        _unknown_kernel(study, estimator, level, out)
-    return out
-
-
-def _unknown_kernel(study: RevelioStudy, estimator: Any, level: str, out: PartOutcome) -> None:
-    rows, levels = study.world.closed, list(BLURS)
-    widths = np.array([scaled_kernel(kernel, study.paper.size) for kernel in BLURS.values()])
-    seen = study.seen(study.blur(level), rows)
-    chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
-    out.facts["chosen rightly"][level] = float(np.mean(chosen == levels.index(level)))
-
-    images = seen.images.copy()
-    for index in np.unique(chosen):
-        some = np.flatnonzero(chosen == index)
-        attack = study.restorer(study.blur(levels[index]))
-        images[some] = attack.restored(seen.take(some), rows[some]).images
-    out.trials += study.judged(seen.with_images(images), rows, level, UNKNOWN_KERNEL, ESTIMATED)
+        seen = study.seen(study.blur(level), attacked)
+        chosen = np.abs(estimator.estimate(seen.images)[:, None] - widths).argmin(1)
+        facts["chosen rightly"][level] = float(np.mean(chosen == number))
+        images = seen.images.copy()
+        for index in np.unique(chosen):
+            some = np.flatnonzero(chosen == index)
+            attack = study.restorer(study.blur(list(BLURS)[index]))
+            images[some] = attack.restored(seen.take(some), attacked[some]).images
+        yield from study.judged(seen.with_images(images), attacked, level, UNKNOWN_KERNEL, ESTIMATED)
 
 
 def _people_apart(study: RevelioStudy) -> list[Rows]:
@@ -522,34 +489,32 @@ def _people_apart(study: RevelioStudy) -> list[Rows]:
     return [part[:most] for part, most in zip(parts, wanted.tolist(), strict=True)]
 
 
-def sweep(study: RevelioStudy) -> PartOutcome:
+def sweep(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Figure 15: the heavy model on kernels 71 to 91; Figure 16: the light one on other rules and a rectangle."""
     bench, rows = study.bench, study.world.closed[: study.paper.sweep]
     spec, trained = study.paper.restorer[1], f"K {BLURS['heavy']}"
     near = {f"K {k}": study.kernel(k) for k in range(REVELIO.sweep["from"], REVELIO.sweep["to"] + 1, 2)}
-    trials = transfer(bench, spec, {trained: near[trained]}, near, probes=rows, scenario=SWEPT)
-    for bound, seen in zip(BOUNDS, (study.bench.clear(rows), study.seen(near[trained], rows)), strict=True):
-        trials += study.judged(seen, rows, trained, bound, SWEPT)
-    light, others = {f"K {BLURS['light']}": study.blur("light")}, transfers(study.paper.size)
-    return PartOutcome(trials + transfer(bench, spec, light, others, probes=rows, scenario=TRANSFERRED))
+    yield from transfer(bench, spec, {trained: near[trained]}, near, probes=rows, scenario=SWEPT)
+    for bound, seen in zip(BOUNDS, (bench.clear(rows), study.seen(near[trained], rows)), strict=True):
+        yield from study.judged(seen, rows, trained, bound, SWEPT)
+    light = {f"K {BLURS['light']}": study.blur("light")}
+    yield from transfer(bench, spec, light, transfers(study.paper.size), probes=rows, scenario=TRANSFERRED)
 
 
-def defences(study: RevelioStudy) -> PartOutcome:
+def defences(study: RevelioStudy, facts: Facts) -> Iterator[Trial]:
     """Table 6: the light model on faces changed after the blur; Table 7: having learnt such faces, of other draws."""
-    out, rows = PartOutcome(), study.world.closed
-    attack = study.restorer(study.blur("light"))
+    rows, attack = study.world.closed, study.restorer(study.blur("light"))
     for name in DEFENCES:
         study.run.say(f"{attack.title} against the defence {name}")
         met = defended(study, name, PUBLISHER)
         seen, turn = study.seen(met, rows), partial(upright, study, how=met)
-        out.trials += _voted(study, attack, seen, name, DEFENDED, turn)
-        out.trials += study.judged(turn(seen, rows), rows, name, BARE, DEFENDED)
+        yield from _voted(study, attack, seen, name, DEFENDED, turn)
+        yield from study.judged(turn(seen, rows), rows, name, BARE, DEFENDED)
         if name in study.paper.adapted:
             study.run.say(f"{attack.title} adapts to the defence {name}")
             # It has learnt upright faces from turned ones: nothing is turned back.
             adapted = _adapted(study, attack, defended(study, name, ATTACKER))
-            out.trials += _voted(study, adapted, seen, name, ADAPTED, unturned)
-    return out
+            yield from _voted(study, adapted, seen, name, ADAPTED, unturned)
 
 
 def defended(study: RevelioStudy, name: str, key: str) -> Anonymizer:
@@ -575,6 +540,6 @@ def _adapted(study: RevelioStudy, attack: TrainedAttacker, learnt: Anonymizer) -
 
 
 # Part → what runs it.
-MAKE: dict[Part, Callable[[RevelioStudy], PartOutcome]] = dict(
+MAKE: dict[Part, Callable[[RevelioStudy, Facts], Iterable[Trial]]] = dict(
     zip(get_args(Part), (base, retrieval, fine_tuning, kernel, sweep, defences, ood), strict=True)
 )

@@ -18,17 +18,26 @@ from ficgan.errors import Progress
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.attacks.revelio import Revelio
 from ficgan.lab.metrics import wilson
-from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text
-from ficgan.lab.papers.revelio import PartOutcome, RevelioPaper, RevelioStudy
+from ficgan.lab.papers import COLOURS, NOT_ANGULAR, REVELIO, Row, revelio, shade, table, text, titled_columns
+from ficgan.lab.papers.revelio import RevelioPaper, RevelioStudy
 from ficgan.lab.report import save_plot
 from ficgan.lab.report.tables import filled, spelled
 from ficgan.lab.results import Results, Trial, origin, png, without_folder
 from ficgan.lab.run import Task, fingerprint, write_file
 
+
+@dataclass
+class PartOutcome:
+    """What a part found."""
+
+    trials: list[Trial]
+    facts: dict[str, Any]
+
+
 Outcomes = Mapping[str, PartOutcome]
 MEASURES = ("PSNR", "SSIM", "LPIPS", "IDD", "FID")
 _DETECTION = ("threshold", "TPR", "FPR", "accuracy", "AUC")
-_SHOWN, _GAP = 128, 4  # Side of a picture in a strip, and the space between two, pixels
+_SHOWN = 128  # Side of a picture in a strip, pixels
 
 
 def revelio_caveats(paper: RevelioPaper, facts: Row, world: Row, outcomes: Outcomes) -> list[str]:
@@ -54,36 +63,36 @@ def revelio_tables(paper: RevelioPaper, outcomes: Outcomes) -> list[Row]:
     """All tables, of the parts that are done; a row of the paper stands below ours of the same name."""
     facts = {part: outcome.facts for part, outcome in outcomes.items()}
 
-    def trials(part: str, scenario: str) -> list[Trial]:
-        return [trial for trial in outcomes[part].trials if trial.scenario == scenario] if part in outcomes else []
+    def trials(scenario: str) -> list[Trial]:
+        every = (trial for outcome in outcomes.values() for trial in outcome.trials)
+        return [trial for trial in every if trial.scenario == scenario]
 
-    guessed = trials("base", revelio.BASE) + trials("kernel", revelio.ESTIMATED)
+    guessed = trials(revelio.BASE) + trials(revelio.ESTIMATED)
     named = [(trial.attacker, trial) for trial in guessed]
-    named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials("retrieval", revelio.VOTED)]
+    named += [(f"{trial.attacker}, {paper.candidates} guesses", trial) for trial in trials(revelio.VOTED)]
     shares = [{**row, **{level: counted(row[level]) for level in revelio.BLURS}} for row in REVELIO.ira.rows]
     ira = [(name, trial.recogniser, {trial.method: cell(trial, "IRA")}) for name, trial in named]
-    detecting = [t for t in trials("ood", revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
-    restored = [t for t in trials("ood", revelio.OPEN) if t not in detecting]
+    detecting = [t for t in trials(revelio.OPEN) if t.attacker in (revelio.STRANGERS, revelio.AT_PAPER)]
+    restored = [t for t in trials(revelio.OPEN) if t not in detecting]
     likeness = (*MEASURES, "IRA")
     tables: dict[str, list[Row]] = {
         "run": [{"part": part, "": "done" if part in outcomes else "not run"} for part in revelio.MAKE],
         "ira": merged("method", ira, shares),
         "light": rows([t for t in guessed if t.method == "light"], REVELIO.light.rows, *MEASURES),
         "heavy": rows([t for t in guessed if t.method == "heavy"], REVELIO.heavy.rows, *MEASURES),
-        "fine_tuning": rows(trials("fine-tuning", revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
+        "fine_tuning": rows(trials(revelio.FINE), REVELIO.fine_tuning.rows, *MEASURES),
         "kernel": [
             *facts.get("kernel", {}).get("rows", []),
             {"of": "paper", "pixels of 256": f"error {REVELIO.kernel_error:g}"},
         ],
-        "sweep": rows(trials("sweep", revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
-        "transfer": rows(trials("sweep", revelio.TRANSFERRED), (), *likeness, name=by_method),
-        "defences": rows(trials("defences", revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
-        "adaptive": rows(trials("defences", revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
+        "sweep": rows(trials(revelio.SWEPT), (), *likeness, name=lambda t: f"{t.method}, {t.attacker}"),
+        "transfer": rows(trials(revelio.TRANSFERRED), (), *likeness, name=by_method),
+        "defences": rows(trials(revelio.DEFENDED), REVELIO.defences.rows, *likeness, name=by_method),
+        "adaptive": rows(trials(revelio.ADAPTED), REVELIO.adaptive.rows, *likeness, name=by_method),
         "detection": rows(detecting, [{"name": "paper", **REVELIO.detection}], *_DETECTION),
         "open_world": rows(restored, REVELIO.open_world.rows, *MEASURES),
     }
-    tuned = facts.get("fine-tuning", {})
-    trainings = facts.get("base", {}).get("training", {})
+    tuned, trainings = facts.get("fine-tuning", {}), facts.get("base", {}).get("training", {})
     values = {
         "right": f" The identity was right for {tuned['right identity']} of {tuned['photos']}." if tuned else "",
         "attackers": ", ".join(label for label, _ in paper.named),
@@ -168,14 +177,10 @@ def _strips(study: RevelioStudy, folder: Path, *, tuned: bool) -> list[Path]:
             columns[label] = attack.restored(seen, rows).images
             if tuned and level == "heavy" and isinstance(attack.reverser, Revelio):
                 columns["fine-tuned"] = revelio.fine_tuned(study, attack, how)[1].images
-        step = _SHOWN + _GAP
-        count = min(map(len, columns.values()))
-        strip = np.full((count * step - _GAP, len(columns) * step - _GAP, 3), 255, np.uint8)
-        for x, images in enumerate(columns.values()):
-            for y in range(count):
-                strip[y * step : y * step + _SHOWN, x * step : x * step + _SHOWN] = resize(images[y], _SHOWN)
+        strip = titled_columns(
+            {name: [resize(one, _SHOWN) for one in some[: len(rows)]] for name, some in columns.items()}
+        )
         written.append(write_file(folder / f"{level}.png", png(strip)))
-        written.append(write_file(folder / f"{level}.txt", f"From left to right: {', '.join(columns)}.\n"))
     return written
 
 
@@ -247,7 +252,11 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
         if found is not None:
             outcomes[part] = TypeAdapter(PartOutcome).validate_python(found)
     study.run.check()
-    facts, world = study.bench.prepared.facts(), study.world.facts(study.bench.people)
+    people, facts = study.bench.people, study.bench.prepared.facts()
+    world = {
+        name: {"images": len(rows), "people": len(np.unique(people[rows]))}
+        for name, rows in study.world._asdict().items()
+    }
     given = paper.model_dump(mode="json", exclude={"data", "labels"})
     given |= {"attackers": [[label, without_folder(spec)] for label, spec in paper.named]}
     given["judges"] = [reader.name for reader in study.bench.readers]
@@ -261,7 +270,8 @@ def run_revelio(paper: RevelioPaper, out: Path, progress: Progress | None = None
 
 
 def _do(study: RevelioStudy, part: revelio.Part, say: Any) -> Any:
-    return asdict(revelio.MAKE[part](study))
+    facts: dict[str, Any] = {}
+    return asdict(PartOutcome(list(revelio.MAKE[part](study, facts)), facts))
 
 
 def _key(study: RevelioStudy, part: revelio.Part) -> Any:

@@ -6,24 +6,40 @@ Its tables and figures, with the published numbers beside them, and its page.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import yaml
+from numpy.typing import NDArray
 
 from ficgan.errors import Progress
 from ficgan.lab.report import write_tables
 from ficgan.lab.report.tables import filled
 from ficgan.lab.results import Results, notes, origin, write_json
 from ficgan.lab.run import Run, Say, Task
-from ficgan.lab.study.costs import PUBLISHED, Gaze, by_category, grid_rows, lost_images
-from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant
-from ficgan.lab.study.training import METRICS, Cell, Row, Study, check_network, spread
+from ficgan.lab.study.scenes import Begun, Scenes, StudyConfig, Variant, covered_share
+from ficgan.lab.study.training import (
+    METRICS,
+    Cell,
+    Evaluation,
+    Gaze,
+    Row,
+    Study,
+    by_label,
+    check_network,
+    lost_images,
+    spread,
+)
 from ficgan.lab.study.transfer import Transfer
 
+PUBLISHED: Row = yaml.safe_load(files("ficgan.lab.study").joinpath("published.yaml").read_text("utf-8"))
 _FEW_CLASSES = 30
 _FULL_EPOCHS = 90  # Section 4
 
@@ -80,7 +96,7 @@ def run_obfuscation(
     run.total = len(wanted) + len(begun)
     run.results([Task(f"{n} on {v}, seed {s}", None, _train, (*here, n, v, s)) for n, v, s in wanted])
     run.check()
-    cells = [study.cell(*one, run.say) for one in wanted]
+    cells = [study.cell(*one, run.say) for one in wanted]  # from the store, as another process may have trained them
     found = {
         "faces": faces(study.whole, config),
         "grid": grid_rows(cells),
@@ -102,10 +118,10 @@ def _transferred(
         tasks.append(Task(title, None, _tune, (*here, name, network, seed, weights)))
     made = run.results(tasks)
     run.check()
-    values: dict[tuple[str, str, str, str], list[float]] = {}
+    values = defaultdict[tuple[str, str, str, str], list[float]](list)
     for (name, network, pretrained, _), figures in zip(begun, made, strict=True):
         for metric, value in figures.items():
-            values.setdefault((name, network, pretrained, metric), []).append(value)
+            values[name, network, pretrained, metric].append(value)
     out: dict[str, list[Row]] = {name: [] for name in _opened(*here).config.transfer}
     for (name, network, pretrained, metric), some in values.items():
         row = {"network": network, "pretrained": pretrained, "metric": metric, **spread(some)}
@@ -130,17 +146,119 @@ def faces(scenes: Scenes, config: StudyConfig) -> Row:
     }
 
 
+# -- what obfuscation costs --------------------------------------------------------------------------------------------
+
+# Least shares of the five groups of categories in Figures 3 and 4. The text names 0 to 1 %, 4 % and 8 % of Figure 3.
+EDGES = (0.0, 0.01, 0.02, 0.04, 0.08)
+
+# The sides of a comparison: trained on one variant, evaluated on one.
+Side = tuple[str, str]
+CLEAR: Side = ("original", "original")
+BLURRED: Side = ("blurred", "blurred")
+
+
+def grid_rows(cells: Sequence[Cell]) -> list[Row]:
+    """A row for each network, training and evaluation variant: each metric with its standard error over the seeds.
+
+    "drop" is what was lost against training and evaluation on original images, paired by seed, where these are there.
+    """
+    found: dict[tuple[str, Side], dict[int, Evaluation]] = {}
+    for cell in cells:
+        for variant, judged in cell.evaluations.items():
+            found.setdefault((cell.network, (cell.variant, variant)), {})[cell.seed] = judged
+    rows = []
+    for (network, side), some in found.items():
+        row: Row = {"network": network, "train": side[0], "evaluate": side[1], "drop": {}}
+        base = found.get((network, CLEAR)) if side != CLEAR else None
+        for name in METRICS:
+            known = {seed: float(np.nanmean(judged[name])) for seed, judged in sorted(some.items()) if name in judged}
+            row[name] = spread([*known.values()]) if known else None
+            if base and known:
+                row["drop"][name] = spread([float(np.nanmean(base[seed][name])) - mean for seed, mean in known.items()])
+        rows.append(row)
+    return rows
+
+
+def by_category(cells: Sequence[Cell], judged: Scenes) -> Row:
+    """What blurring costs each category, mean over the networks; empty where nothing was blurred or left original.
+
+    Returns:
+        "correlations" of a category's drop with the "area" that faces cover of its images and with what they cover of
+        its "object", "groups" of categories by these (Figures 3 and 4), "pairs" of categories (Table 4), and all.
+    """
+    found: Row = {"correlations": {}, "groups": {}, "pairs": [], "categories": []}
+    clear, blurred = (category_scores(cells, side, judged) for side in (CLEAR, BLURRED))
+    if not (clear and blurred):
+        return found
+    lack = {metric: (clear[metric] - blurred[metric]).mean(0) for metric in clear}
+    shares = {name: by_label(some, judged) for name, some in measure_areas(judged).items()}
+    for name, share in shares.items():
+        found["correlations"][name] = {metric: correlation(share, lack[metric]) for metric in lack}
+        found["groups"][name] = area_groups(share, lack)
+
+    def row(label: int) -> Row:
+        known = [metric for metric, some in clear.items() if np.isfinite(some[:, label]).all()]
+        figures = {metric: [spread(side[metric][:, label]) for side in (clear, blurred)] for metric in known}
+        covered = {name: float(share[label]) for name, share in shares.items() if np.isfinite(share[label])}
+        return {"category": judged.classes[label], **covered, **figures}
+
+    found["pairs"] = [row(judged.classes.index(name)) for name in PUBLISHED["pairs"] if name in judged.classes]
+    return found | {"categories": [row(label) for label in np.unique(judged.labels).tolist()]}
+
+
+def measure_areas(scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """Shares [N] of the image's "area", and of its "object" boxes' (mean; NaN: unknown) that face boxes cover."""
+    area, objects = np.zeros(len(scenes)), np.full(len(scenes), np.nan)
+    for row, scene in enumerate(scenes.items):
+        if len(scene.boxes):
+            height, width = scene.load().shape[:2]
+            area[row] = covered_share(scene.boxes, (0, 0, width, height))
+        if scene.objects is not None and len(scene.objects):
+            objects[row] = float(np.mean([covered_share(scene.boxes, box) for box in scene.objects]))
+    return {"area": area} | ({"object": objects} if np.isfinite(objects).any() else {})
+
+
+def category_scores(cells: Sequence[Cell], side: Side, scenes: Scenes) -> dict[str, NDArray[np.float64]]:
+    """By metric, what each category scored with each seed [S,C], mean over the networks (section 4)."""
+    train, evaluate = side
+    mine = [(cell.seed, cell.evaluations.get(evaluate, {})) for cell in cells if cell.variant == train]
+    out = {}
+    for metric in METRICS:
+        found: dict[int, list[NDArray[np.float64]]] = {}
+        for seed, judged in mine:
+            if metric in judged:
+                values = judged[metric] if metric == "ap" else by_label(judged[metric], scenes)
+                found.setdefault(seed, []).append(values)
+        if found:
+            out[metric] = np.array([np.mean(found[seed], 0) for seed in sorted(found)])
+    return out
+
+
+def correlation(shares: NDArray[np.float64], drop: NDArray[np.float64]) -> Row | None:
+    """Pearson's r of shares and drops of categories [C] and its "p"; None where one does not vary but by rounding."""
+    from scipy.stats import pearsonr
+
+    known = np.isfinite(shares) & np.isfinite(drop)
+    x, y = shares[known], drop[known]
+    if len(x) < 2 or any(np.ptp(v) <= 1e-12 * max(1.0, float(np.abs(v).max())) for v in (x, y)):
+        return None
+    found = pearsonr(x, y)
+    return {"r": float(found.statistic), "p": float(found.pvalue), "n": len(x)}
+
+
+def area_groups(shares: NDArray[np.float64], drop: dict[str, NDArray[np.float64]]) -> list[Row]:
+    """A row for each group of categories of `EDGES`: "from", "to" of its shares, "categories", mean drops (or None)."""
+    rows = []
+    for low, high in pairwise((*EDGES, 1.0)):
+        mine = (shares >= low) & ((shares < high) | (high == 1.0))
+        means = {metric: values[mine & np.isfinite(values)] for metric, values in drop.items()}
+        row = {metric: float(some.mean()) if len(some) else None for metric, some in means.items()}
+        rows.append({"from": low, "to": high, "categories": int(mine.sum()), **row})
+    return rows
+
+
 def _results(study: Study, start: float) -> Results:
-    config, whole = study.config, study.whole
-    settings = config.model_dump() | {"transfer": list(config.tasks)}
-    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(study.judged)}
-    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
-    provenance = origin(settings, time.monotonic() - start) | {"set": facts}
-    title = "Face obfuscation: what it costs a classifier"
-    return Results(title, _caveats(config, whole, study.judged), provenance)
-
-
-def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
+    config, whole, judged = study.config, study.whole, study.judged
     classes, faced = len(whole.classes), {scene.label for scene in whole.items if len(scene.boxes)}
     few = classes < _FEW_CLASSES
     holds = {
@@ -153,17 +271,20 @@ def _caveats(config: StudyConfig, whole: Scenes, judged: Scenes) -> list[str]:
         "not ImageNet": classes != 1000,
         "transfer": config.tasks,
     }
-    return notes(
-        "study",
-        holds,
-        seeds=len(config.seeds),
-        images=len(judged),
-        point=100 / len(judged),
-        classes=classes,
-        faced=", ".join(whole.classes[label] for label in sorted(faced)),
-        epochs=config.epochs,
-        precision=config.precision,
-    )
+    values = {
+        "seeds": len(config.seeds),
+        "images": len(judged),
+        "point": 100 / len(judged),
+        "classes": classes,
+        "faced": ", ".join(whole.classes[label] for label in sorted(faced)),
+        "epochs": config.epochs,
+        "precision": config.precision,
+    }
+    sizes = {"images": len(whole), "train": len(study.train), "evaluation": len(judged)}
+    facts = {"classes": list(whole.classes), **sizes, "fingerprint": whole.fingerprint}
+    settings = config.model_dump() | {"transfer": list(config.tasks)}
+    provenance = origin(settings, time.monotonic() - start) | {"set": facts}
+    return Results("Face obfuscation: what it costs a classifier", notes("study", holds, **values), provenance)
 
 
 # -- tables, figures and the page --------------------------------------------------------------------------------------
@@ -215,14 +336,17 @@ def _printed(values: Sequence[float | None] | None) -> str:
 
 
 def _faces(found: Row) -> list[Row]:
-    def row(name: str, title: str, one: Row | None, **more: Any) -> Row:
+    def row(name: str, title: str, one: Row | None) -> Row:
         here = {} if one is None else {**one, "with faces (%)": f"{100 * one['with_faces']:.2f}"}
-        keys = [key for key in ("categories", "images", "with faces (%)", "faces") if key in (here or more)]
-        return {name: title, **{key: here.get(key, "–") for key in keys}, **more}
+        columns = ("categories", "images", "with faces (%)", "faces")
+        return {name: title} | {key: here[key] for key in columns if key in here}
 
     classes = sorted(found["classes"].items(), key=lambda item: (-item[1]["with_faces"], item[0]))
     groups = [
-        row("supercategory", title, one, paper=" / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))))
+        {
+            **row("supercategory", title, one),
+            "paper": " / ".join(map(str, PUBLISHED["supercategories"].get(title, "–"))),
+        }
         for title, one in found["supercategories"].items()
     ]
     images = {int(number): count for number, count in found["images"].items()}
@@ -309,9 +433,6 @@ def _tuned(name: str, found: list[Row]) -> Iterable[Row]:
     for (network, metric), values in rows.items():
         here = {f"begun {begun}": values.get(begun, "–") for begun in get_args(Begun)}
         yield {"network": network, "metric": metric, **here, "paper": _printed(printed.get(metric, {}).get(network))}
-
-
-# -- figures and page --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ficgan.anonymizers import generator
 from ficgan.config import check, override, read_tree
@@ -28,10 +28,8 @@ _SLOW = ("alexnet", "squeezenet", "vgg")
 _PAGE = "docs/papers.md"
 
 
-class StudyTask(BaseModel):
+class StudyTask(BaseModel, frozen=True, extra="forbid"):
     """Images, how they are divided, and a recipe of training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: Path | None = None  # Folder, tar or zip; a class is the folder of an image unless the annotations name it
     train_split: str = "train"
@@ -163,16 +161,6 @@ class Scene:
         """Decoded at full resolution."""
         return np.array(decode_rgb(self.blob))
 
-    def easy(self) -> Scene:
-        """Without the boxes that are too difficult to count."""
-        keep = ~self.difficult
-        return replace(self, boxes=self.boxes[keep], kinds=self.kinds[keep], difficult=self.difficult[keep])
-
-    def of_kind(self, number: int) -> tuple[Boxes, NDArray[np.bool_]]:
-        """Boxes of a kind, and which of them are too difficult to count."""
-        mine = self.kinds == number
-        return self.boxes[mine], self.difficult[mine]
-
 
 @dataclass(frozen=True)
 class Scenes:
@@ -225,13 +213,12 @@ class Scenes:
         """Training and evaluation images: by a share of every class where one is given, else by the set's splits."""
         if not task.holdout:
             return self._split(task.train_split), self._split(task.eval_split)
-        chosen: set[int] = set()
-        labels = self.labels
+        labels, held = self.labels, np.zeros(len(self), bool)
         for label in np.unique(labels):
             rows, title = np.flatnonzero(labels == label), self.classes[label]
             count = min(max(1, round(task.holdout * len(rows))), len(rows) - 1)
-            chosen.update(generator(0, "holdout", title).permutation(rows)[:count].tolist())
-        return self.take(row for row in range(len(self)) if row not in chosen), self.take(sorted(chosen))
+            held[generator(0, "holdout", title).permutation(rows)[:count]] = True
+        return self.take(np.flatnonzero(~held)), self.take(np.flatnonzero(held))
 
     def _split(self, name: str) -> Scenes:
         rows = [row for row, scene in enumerate(self.items) if scene.split == name]

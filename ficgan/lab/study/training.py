@@ -25,6 +25,7 @@ from ficgan.lab.run import Say, Store
 from ficgan.lab.study.scenes import (
     Image,
     Pictures,
+    Scenes,
     StudyConfig,
     StudyTask,
     Variant,
@@ -48,21 +49,23 @@ def check_network(name: str) -> None:
         raise UsageError(f"there is no network {name!r}; {hint(name, names)}")
 
 
-def make_network(name: str, classes: int, *, seed: int) -> nn.Module:
-    """A classifier of torchvision, or the narrow one, with weights drawn by the seed."""
+def make_network(
+    name: str, classes: int, *, seed: int = 0, weights: Path | None = None, head: bool = True
+) -> nn.Module:
+    """A classifier of torchvision, or the narrow one, drawn by the seed; weights as of `load_weights`."""
     from torchvision import models
 
     check_network(name)
+    # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published weights
+    # expect inputs in [−1, 1].
+    inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
+    more = inception if name in ("googlenet", "inception_v3") else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name == NARROW:
-            return _narrow(classes)
-        # The auxiliary heads of the Inception family would make a tuple of the output when training. Its published
-        # weights expect inputs in [−1, 1].
-        inception = {"aux_logits": False, "init_weights": True, "transform_input": True}
-        more = inception if name in ("googlenet", "inception_v3") else {}
-        network: nn.Module = models.get_model(name, weights=None, num_classes=classes, **more)
-        return network
+        network: nn.Module = _narrow(classes) if name == NARROW else models.get_model(name, num_classes=classes, **more)
+    if weights is not None:
+        load_weights(network, weights, head=head)
+    return network
 
 
 def load_weights(network: nn.Module, path: Path, *, head: bool = True) -> None:
@@ -74,15 +77,13 @@ def load_weights(network: nn.Module, path: Path, *, head: bool = True) -> None:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"weights {path} cannot be read ({error}); give a network's state as .safetensors") from error
-    own = network.state_dict()
-    kinds = (nn.Linear, nn.Conv2d)
+    own, kinds = network.state_dict(), (nn.Linear, nn.Conv2d)
     layers = [[name for name, module in network.named_modules() if isinstance(module, kind)] for kind in kinds]
     last = {f"{(layers[0] or layers[1])[-1]}.{part}" for part in ("weight", "bias")}
-    other = [key for key in own if key not in tensors or tensors[key].shape != own[key].shape]
-    if wrong := [key for key in other if key not in last]:
+    fits = {key: value for key, value in tensors.items() if key in own and value.shape == own[key].shape}
+    if wrong := [key for key in own if key not in fits and key not in last]:
         raise InputError(f"the weights of {path} are of another network: {wrong[0]} does not fit")
-    left_out = {*other, *(set() if head else last)}
-    network.load_state_dict({key: own[key] if key in left_out else tensors[key] for key in own})
+    network.load_state_dict({key: fits[key] for key in fits if head or key not in last}, strict=False)
 
 
 def _narrow(classes: int) -> nn.Module:
@@ -94,7 +95,7 @@ def _narrow(classes: int) -> nn.Module:
             shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
         return nn.Sequential(BasicBlock(inside, outside, stride, shortcut))
 
-    parts: OrderedDict[str, nn.Module] = OrderedDict(
+    parts = OrderedDict[str, nn.Module](
         conv1=nn.Conv2d(3, 16, 5, 2, 2, bias=False),
         bn1=nn.BatchNorm2d(16),
         relu=nn.ReLU(inplace=True),
@@ -127,7 +128,7 @@ def fit(
     seed: int,
     dtype: torch.dtype = torch.float32,
     state: Path | None = None,
-    say: Say | None = None,
+    say: Say = lambda text: None,
 ) -> None:
     """Train in place by SGD, or resume the state; the rate falls to a tenth every `drop_every` epochs of the task."""
     sgd = torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=task.weight_decay)
@@ -136,8 +137,7 @@ def fit(
     loop = TrainingLoop(learner, batches, TrainingPlan(type(network).__name__, "", task.epochs, seed), state)
 
     def report(done: int, total: int | None, text: str) -> None:
-        if say is not None:
-            say(text)
+        say(text)
 
     loop.run(report)
     network.eval()
@@ -246,6 +246,14 @@ def spread(values: Sequence[float] | NDArray[Any]) -> Row:
     return {"mean": float(x.mean()), "sem": sem, "n": len(x)}
 
 
+def by_label(values: NDArray[Any], scenes: Scenes) -> NDArray[np.float64]:
+    """Mean of values [N] over the images of each category [C], without those that are NaN; NaN where there is none."""
+    known = np.isfinite(values.astype(float))
+    labels, count = scenes.labels[known], len(scenes.classes)
+    with np.errstate(invalid="ignore"):
+        return np.bincount(labels, values[known], count) / np.bincount(labels, minlength=count)
+
+
 class Cell(NamedTuple):
     """A trained network: the file it is kept in, and what it was worth on each variant."""
 
@@ -291,8 +299,7 @@ class Study:
                 (folder / STATE).unlink(missing_ok=True)
 
         def judge(wanted: Variant) -> Any:
-            model = make_network(network, classes, seed=0)
-            load_weights(model, path)
+            model = make_network(network, classes, weights=path)
             where: dict[str, Any] = {"batch": self.config.batch, "device": self.device}
             logits = outputs(model.to(self.device), self.pictures[wanted], self.config, **where)
             return evaluation(logits, self.judged.labels)
@@ -305,12 +312,78 @@ class Study:
 
     def _learn(self, network: str, variant: Variant, seed: int, state: Path, say: Say) -> nn.Module:
         config, pictures = self.config, self._train[variant]
-        model = make_network(network, len(self.train.classes), seed=seed)
-        if (path := config.weights_of(network)) is not None:
-            load_weights(model, path)
+        model = make_network(network, len(self.train.classes), seed=seed, weights=config.weights_of(network))
         pictures.fill()
         batches = ViewBatches(pictures, self.train.labels, config, batch=config.batch, seed=seed, device=self.device)
         loss = lambda net, images, labels: cross_entropy(net(images), labels)  # noqa: E731
         more: dict[str, Any] = {"dtype": resolve_precision(config.precision, self.device), "state": state, "say": say}
         fit(model.to(self.device), batches, loss, config, config.learning_rate(network), seed=seed, **more)
         return model
+
+
+# -- where a network looks ---------------------------------------------------------------------------------------------
+
+_SIDES: tuple[Variant, ...] = ("original", "blurred")
+
+
+class Gaze(NamedTuple):
+    """What a network saw: the picture, where it looked for the right class [h,w] in 0…1, and what it called it."""
+
+    seen: Image
+    heat: NDArray[np.float32]
+    called: str
+
+
+def grad_cam(network: nn.Module, images: Tensor, labels: Tensor) -> Tensor | None:
+    """Where a network looks for a class: Grad-CAM's weighted map (eqs. 1 and 2) [N,h,w] in 0…1, None without positions.
+
+    Of images [N,3,H,W], normalised, and the class of each [N]; the map is the last one that a module gives.
+    """
+    maps = list[Tensor]()
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and min(output.shape[2:]) > 1:
+            maps[:] = [output]
+
+    hooks = [module.register_forward_hook(keep) for module in network.modules()]
+    try:
+        scores = network.eval()(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not maps:
+        return None
+    (slopes,) = torch.autograd.grad(scores.gather(1, labels[:, None]).sum(), maps[0])
+    heat = (slopes.mean((2, 3), keepdim=True) * maps[0]).sum(1).relu().detach()
+    return heat / heat.amax((1, 2), keepdim=True).clamp_min(torch.finfo(heat.dtype).tiny)
+
+
+def lost_images(cells: Sequence[Cell], study: Study) -> list[tuple[str, Gaze, Gaze]]:
+    """Images with a face that the last network gets right in the original and wrong when trained on blurred ones."""
+    config, scenes = study.config, study.judged
+    mine = {c.variant: c for c in cells if (c.network, c.seed) == (config.networks[-1], config.seeds[0])}
+    if not {*_SIDES} <= mine.keys() & {*config.evaluate_on} or not config.pictures:
+        return []
+    clear, blurred = (mine[variant].evaluations[variant] for variant in _SIDES)
+    metric = "top5" if "top5" in clear else "top1"
+    drop = by_label(clear[metric].astype(float) - blurred[metric], scenes)
+    wanted = clear["top1"] & ~blurred["top1"] & (scenes.counts > 0)
+    rows = list[int]()
+    for label in np.argsort(-np.nan_to_num(drop, nan=-1.0), kind="stable"):
+        rows += np.flatnonzero(wanted & (scenes.labels == label))[:2].tolist()
+    rows = rows[: config.pictures]
+    looks = [_looks(mine[variant], variant, rows, study) for variant in _SIDES] if rows else []
+    titles = [scenes.classes[scenes.labels[row]] for row in rows]
+    return list(zip(titles, *looks, strict=True)) if rows and all(looks) else []
+
+
+def _looks(cell: Cell, variant: Variant, rows: Sequence[int], study: Study) -> list[Gaze]:
+    config, scenes = study.config, study.judged
+    network = make_network(cell.network, len(scenes.classes), weights=cell.path)
+    seen = np.stack([central_view(study.pictures[variant][row], config.crop, config.resize) for row in rows])
+    labels = torch.from_numpy(scenes.labels[list(rows)]).to(study.device)
+    heat = grad_cam(network.to(study.device), to_input(torch.from_numpy(seen).to(study.device)), labels)
+    if heat is None:
+        return []
+    called = [scenes.classes[cell.evaluations[variant]["guess"][row]] for row in rows]
+    return [Gaze(*one) for one in zip(seen, heat.cpu().numpy(), called, strict=True)]

@@ -33,22 +33,8 @@ from ficgan.lab.study.scenes import (
     open_scenes,
     voc_objects,
 )
-from ficgan.lab.study.training import (
-    STATE,
-    ViewBatches,
-    average_precisions,
-    fit,
-    hits,
-    load_weights,
-    make_network,
-    outputs,
-)
+from ficgan.lab.study.training import STATE, ViewBatches, average_precisions, fit, hits, make_network, outputs
 
-# Recalls at which VOC 2007 reads the precision.
-_RECALLS = np.arange(11) / 10
-_OVERLAP = 0.5  # Least intersection over union of a box found and a truth
-# The category whose precision section 5 gives beside the mean.
-_PERSON = "person"
 Figures = dict[str, float]  # By metric, shares
 
 
@@ -87,9 +73,7 @@ class Transfer:
         key = [*self.key, network, seed, rate, file_digest(weights) if weights else None]
 
         def make(state: Path) -> Figures:
-            model = make_network(network, self.outputs, seed=seed)
-            if weights is not None:
-                load_weights(model, weights, head=False)
+            model = make_network(network, self.outputs, seed=seed, weights=weights, head=False)
             dtype = resolve_precision(self.study.precision, self.device)
             train = partial(fit, task=self.task, lr=rate, seed=seed, dtype=dtype, state=state, say=say)
             how = self._detect if self.task.kind == "detection" else self._classify
@@ -118,8 +102,7 @@ class Transfer:
 
     def _detect(self, model: nn.Module, seed: int, train: Callable[..., None]) -> Figures:
         task, (taught, judged) = self.task, self.scenes
-        sizes: dict[str, Any] = {"size": task.size, "anchors": task.anchors, "proposals": task.proposals}
-        detector = make_detector(model, len(judged.classes), seed=seed, **sizes).to(self.device)
+        detector = make_detector(model, len(judged.classes), task, seed).to(self.device)
         batches = DetectionBatches(taught.items, batch=task.batch, seed=seed, device=self.device)
         train(detector, batches, detection_loss)
         answers = []
@@ -130,9 +113,10 @@ class Transfer:
         precise = {}
         for number, name in enumerate(judged.classes):
             found = [(one["boxes"][k], one["scores"][k]) for one in answers for k in [one["labels"] == number + 1]]
-            truths, hard = zip(*(scene.of_kind(number) for scene in judged.items), strict=True)
+            truths = [scene.boxes[scene.kinds == number] for scene in judged.items]
+            hard = [scene.difficult[scene.kinds == number] for scene in judged.items]
             precise[name] = detection_precision(found, truths, hard)
-        person = {f"{_PERSON} AP": precise[_PERSON]} if _PERSON in precise else {}
+        person = {"person AP": precise["person"]} if "person" in precise else {}  # as section 5
         return {"mAP": float(np.nanmean(list(precise.values()))), **person}
 
 
@@ -141,19 +125,17 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
     labels = data.labels
     if labels is None or not labels.attribute_names:
         raise UsageError(f"task {name} needs a label file with columns of 0 and 1; name it under labels")
+    splits = np.array(labels.splits)
     if task.holdout:
         # Nobody is in both halves: a face once seen would be known again by who it is.
         known = np.full(len(data), -1) if labels.people is None else labels.people
         owner = np.array([str(p) if p >= 0 else n for p, n in zip(known, data.names, strict=True)])
         people = np.unique(owner)
         chosen = generator(0, "holdout", name).permutation(people)[: max(1, round(task.holdout * len(people)))]
-        later = np.isin(owner, chosen)
-        rows = np.flatnonzero(~later), np.flatnonzero(later)
-    else:
-        splits = np.array(labels.splits)
-        rows = np.flatnonzero(splits == task.train_split), np.flatnonzero(splits == task.eval_split)
-    if not (len(rows[0]) and len(rows[1])):
-        raise UsageError(f"task {name} has {len(rows[0])} training and {len(rows[1])} evaluation images")
+        splits = np.where(np.isin(owner, chosen), task.eval_split, task.train_split)
+    taught, judged = (np.flatnonzero(splits == part) for part in (task.train_split, task.eval_split))
+    if not (len(taught) and len(judged)):
+        raise UsageError(f"task {name} has {len(taught)} training and {len(judged)} evaluation images")
     targets, room = labels.attributes.astype(np.float32), study.cache_gb * 2**29
 
     def half(some: NDArray[np.int64]) -> _Half:
@@ -162,13 +144,13 @@ def _attributes(name: str, images: Path, task: TransferConfig, study: StudyConfi
 
         return _Half(Pictures(square, len(some), room), targets[some])
 
-    return half(rows[0][_some(len(rows[0]), name, task)]), half(rows[1]), len(labels.attribute_names), data.fingerprint
+    taught = taught[_some(len(taught), name, task)]
+    return half(taught), half(judged), len(labels.attribute_names), data.fingerprint
 
 
 def _some(count: int, name: str, task: TransferConfig) -> NDArray[np.int64]:
-    if not task.train_images or task.train_images >= count:
-        return np.arange(count)
-    return np.sort(generator(0, "subset", name).permutation(count)[: task.train_images])
+    """The images that are trained on, of so many."""
+    return np.sort(generator(0, "subset", name).permutation(count)[: task.train_images or None])
 
 
 def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
@@ -193,48 +175,41 @@ def open_voc(root: Path, splits: Sequence[str]) -> Scenes:
     return Scenes(tuple(scenes), kinds)
 
 
-def make_detector(
-    classifier: nn.Module, kinds: int, *, size: int, anchors: Sequence[int], seed: int, proposals: int = 1000
-) -> nn.Module:
-    """A Faster R-CNN with a feature pyramid for so many categories on a ResNet classifier's layers, which are shared.
-
-    `size` is the shorter side, pixels, and `anchors` five sides at that size.
-    """
+def make_detector(classifier: nn.Module, kinds: int, task: TransferConfig, seed: int) -> nn.Module:
+    """A Faster R-CNN with a feature pyramid on a ResNet classifier's layers, which are shared."""
     from torchvision.models.detection import FasterRCNN
     from torchvision.models.detection.anchor_utils import AnchorGenerator
     from torchvision.models.detection.backbone_utils import BackboneWithFPN
-    from torchvision.models.feature_extraction import create_feature_extractor
 
-    names = ("layer1", "layer2", "layer3", "layer4")
-    if any(name not in dict(classifier.named_children()) for name in names):
+    children, names = dict(classifier.named_children()), ("layer1", "layer2", "layer3", "layer4")
+    if not children.keys() >= {*names}:
         raise UsageError("detection needs a ResNet (layer1 to layer4), as the paper's; choose one for this task")
-    probe = torch.zeros(1, 3, 64, 64, device=next(classifier.parameters()).device)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    norms = [[part for part in children[name].modules() if isinstance(part, nn.BatchNorm2d)] for name in names]
+    widths = [some[-1].num_features for some in norms]
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        maps = create_feature_extractor(classifier.eval(), list(names))(probe)
-        widths = [maps[name].shape[1] for name in names]
         layers = {name: str(index) for index, name in enumerate(names)}
         backbone = BackboneWithFPN(classifier, layers, widths, min(256, widths[-1] // 2))
-        ratios = ((0.5, 1.0, 2.0),) * len(anchors)
+        ratios = ((0.5, 1.0, 2.0),) * len(task.anchors)
         return FasterRCNN(
             backbone,
             num_classes=1 + kinds,
-            min_size=size,
-            max_size=round(size * 5 / 3),
-            rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), ratios),
-            rpn_pre_nms_top_n_train=2 * proposals,
-            rpn_post_nms_top_n_train=proposals,
-            rpn_pre_nms_top_n_test=proposals,
-            rpn_post_nms_top_n_test=proposals,
+            min_size=task.size,
+            max_size=round(task.size * 5 / 3),
+            rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in task.anchors), ratios),
+            rpn_pre_nms_top_n_train=2 * task.proposals,
+            rpn_post_nms_top_n_train=task.proposals,
+            rpn_pre_nms_top_n_test=task.proposals,
+            rpn_post_nms_top_n_test=task.proposals,
         )
 
 
 class DetectionBatches(Batches):
-    """Whole images, mirrored half of the time, with their boxes; the same for the same (seed, epoch)."""
+    """Whole images, mirrored half of the time, with the boxes that are not difficult; seeded by (seed, epoch)."""
 
     def __init__(self, scenes: Sequence[Scene], *, batch: int, seed: int, device: str) -> None:
         self.batch, self.seed, self.device = batch, seed, device
-        self.scenes = [easy for scene in scenes if len((easy := scene.easy()).boxes)]
+        self.scenes = [scene for scene in scenes if not scene.difficult.all()]
         self.steps = -(-len(self.scenes) // batch)
 
     def epoch(self, number: int, first: int) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
@@ -242,13 +217,13 @@ class DetectionBatches(Batches):
         for begin in range(first * self.batch, len(order), self.batch):
             images, targets = [], []
             for row in order[begin : begin + self.batch].tolist():
-                image, boxes = self.scenes[row].load(), self.scenes[row].boxes
+                scene, image = self.scenes[row], self.scenes[row].load()
+                boxes, kinds = scene.boxes[~scene.difficult], scene.kinds[~scene.difficult]
                 if generator(self.seed, "mirror", number, row).random() < 0.5:
                     x0, y0, x1, y1 = boxes.T
                     image, boxes = image[:, ::-1], np.stack([image.shape[1] - x1, y0, image.shape[1] - x0, y1], 1)
                 images.append(image_tensor(image, self.device))
-                labels = torch.from_numpy(self.scenes[row].kinds + 1)
-                target = {"boxes": torch.from_numpy(np.array(boxes)), "labels": labels}
+                target = {"boxes": torch.from_numpy(boxes), "labels": torch.from_numpy(kinds + 1)}
                 targets.append({name: value.to(self.device) for name, value in target.items()})
             yield images, targets
 
@@ -283,7 +258,7 @@ def detection_precision(
         taken: set[int] = set()
         for k in np.argsort(-np.asarray(confidence), kind="stable"):
             best = int(shared[k].argmax()) if len(truth) else -1
-            near = best >= 0 and shared[k, best] >= _OVERLAP
+            near = best >= 0 and shared[k, best] >= 0.5
             if near and left_out[best]:
                 continue
             hit = near and best not in taken
@@ -297,5 +272,5 @@ def detection_precision(
     precision = hit_counts / np.arange(1, len(hit_counts) + 1)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     # The first place where a recall is reached; a rounding below it counts as reached.
-    places = np.searchsorted(hit_counts, _RECALLS * count - 1e-9)
+    places = np.searchsorted(hit_counts, np.arange(11) / 10 * count - 1e-9)
     return float(np.mean(np.append(envelope, 0.0)[places]))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pydantic import StringConstraints, TypeAdapter
 
 from ficgan.anonymizers import Faces, Images, generator
@@ -25,12 +26,11 @@ from ficgan.lab.attackers import attacked, shareable
 from ficgan.lab.attacks import reverser_of
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject, divide, known, prepared_set
 from ficgan.lab.matrix_config import SCENARIOS, MethodConfig, SetConfig
-from ficgan.lab.metrics import Bootstrap
+from ficgan.lab.metrics import Bootstrap, recentred
 from ficgan.lab.readers import Reader, paired
-from ficgan.lab.results import data_url, fill_page, new_folder, page_template, png, read_checked, write_json
+from ficgan.lab.results import Figure, data_url, fill_page, new_folder, page_template, png, read_checked, write_json
 from ficgan.lab.run import Store, write_file
 from ficgan.lab.sets import written
-from ficgan.lab.survey.design import SurveyPair, agreement, draw, draw_rated, figures, plain, pools_of
 
 KEY_SCHEMA = "ficgan-survey-key/3"
 ANSWERS_SCHEMA = "ficgan-survey-answers/1"
@@ -49,6 +49,7 @@ class SurveyKind:
     questions: dict[str, str]  # By name, in order: what is asked of each picture or pair, and of attention checks
     answers: tuple[tuple[str, str, str], ...]  # Word in the file, label of the button, key that is pressed
     notes: tuple[str, ...]  # What must be read with its figures
+    unbalanced: str  # The same where the set knows no gender
 
     @property
     def words(self) -> list[str]:
@@ -58,6 +59,11 @@ class SurveyKind:
 _TEXTS = yaml.safe_load(files("ficgan.lab.survey").joinpath("survey.yaml").read_text("utf-8"))
 KINDS: dict[str, SurveyKind] = TypeAdapter(dict[str, SurveyKind]).validate_python(_TEXTS["kinds"])
 CONSENT = str(_TEXTS["consent"])
+
+
+def statements(kind: str) -> list[str]:
+    """Names of what is rated; none of pairs."""
+    return [name for name in KINDS[kind].questions if name not in ("", CHECK)]
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,84 @@ class SurveyKey:
 def read_key(path: Path) -> SurveyKey:
     """The key of `write_survey`."""
     return read_checked(path, SurveyKey, (KEY_SCHEMA,), "name the folder that `survey make` wrote, or make it again")
+
+
+# -- who is shown (Fantômas, appendix D and section 8) -----------------------------------------------------------------
+
+# Attention checks in a questionnaire: the same photo twice; a woman and a man, where the set knows them.
+CHECKS = 2
+Pools = dict[str, list[tuple[int, int]]]  # By gender, rows of a clear and of a changed photo of each person
+
+
+class SurveyQuestion(NamedTuple):
+    """A question about a condition (its number; −1: an attention check)."""
+
+    condition: int
+    right: str  # As of `SurveyItem`
+    shown: tuple[tuple[int, int], ...]  # Row of each photo, and the number of the condition that changes it; −1: none
+    question: str = ""
+
+
+def draw(pools: Pools, *, conditions: int, pairs: int) -> list[SurveyQuestion]:
+    """Pairs of each condition and attention checks, nobody in two of them."""
+    if pairs < 2 or pairs % (2 * len(pools)):
+        raise UsageError(f"{pairs} pairs cannot be half of one person, half of each gender; give a multiple of 4")
+    each = conditions * pairs // 2 // len(pools)
+    needed = 3 * each + CHECKS
+    if (least := min(map(len, pools.values()))) < needed:
+        raise InputError(f"of {needed} people of each gender with photos on both sides there are {least}; give more")
+    drawn = []
+    for number in range(CHECKS):
+        chosen = [pool.pop()[0] for pool in list(pools.values())[: 1 + number % 2]]
+        drawn.append(SurveyQuestion(-1, "yes" if len(chosen) == 1 else "no", ((chosen[0], -1), (chosen[-1], -1))))
+    for pool in pools.values():
+        strangers = list(zip(pool[: 2 * each : 2], pool[1 : 2 * each : 2], strict=True))
+        for couples in (strangers, [(person, person) for person in pool[2 * each : 3 * each]]):
+            for place, (first, second) in enumerate(couples):
+                number, right = place % conditions, "yes" if first is second else "no"
+                drawn.append(SurveyQuestion(number, right, ((first[0], -1), (second[1], number))))
+    return drawn
+
+
+def pools_of(
+    people: NDArray[np.int64],
+    references: NDArray[np.int64],
+    shown: NDArray[np.int64],
+    genders: Sequence[str] | None,
+    seed: int,
+) -> Pools:
+    """A clear and a changed photo of everybody who has both, in random order, by gender; "" where it is unknown.
+
+    `people` [N] and `genders` [N] ("" where unknown) are of the rows of the set; `references` are rows of photos that
+    stay clear, `shown` of photos that conditions change.
+    """
+    everybody = []
+    for person in np.setdiff1d(np.intersect1d(people[references], people[shown]), -1).tolist():
+        rng = generator(seed, "survey photos", person)
+        clear, changed = (np.sort(rows[people[rows] == person]) for rows in (references, shown))
+        names = Counter(genders[row] for row in (*clear, *changed) if genders and genders[row])
+        gender = max(sorted(names), key=names.__getitem__, default="")
+        everybody.append((gender, (int(rng.choice(clear)), int(rng.choice(changed)))))
+    counts = Counter(gender for gender, _ in everybody if gender).most_common(2)
+    two = sorted(gender for gender, _ in counts) if len(counts) == 2 else [""]
+    order = generator(seed, "survey people").permutation(len(everybody)).tolist()
+    return {name: [everybody[row][1] for row in order if name in ("", everybody[row][0])] for name in two}
+
+
+def draw_rated(pools: Pools, *, conditions: int, photos: int) -> list[SurveyQuestion]:
+    """Photos, half of them of each gender, under each condition with every statement, and attention checks."""
+    each = photos // len(pools)
+    if photos % len(pools):
+        raise UsageError(f"{photos} photos cannot be half of each gender; give an even number")
+    if (least := min(map(len, pools.values()))) < each + CHECKS:
+        raise InputError(f"of {each + CHECKS} people of each gender there are {least}; give more faces")
+    rows, words = [[shown for _, shown in pool] for pool in pools.values()], KINDS[LIKERT].words
+    every = itertools.product((row for some in rows for row in some[:each]), range(conditions), statements(LIKERT))
+    drawn = [SurveyQuestion(number, "", ((row, number),), name) for row, number, name in every]
+    others = (row for some in rows for row in some[each:])
+    for word, row in zip((words[1], words[-2]), others, strict=False):
+        drawn.append(SurveyQuestion(-1, word, ((row, -1),), CHECK))
+    return drawn
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------
@@ -158,14 +242,13 @@ def make_survey(
     photos: int = 10,
     seed: int = 0,
     detector: FaceDetector | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Survey:
     """Draw a survey from a face set, and make its pictures: `pairs` of each condition, or `photos` under all of them.
 
     An eighth of the people are for anonymisers that mix in others, a quarter for attackers that learn.
     """
-    report = progress or unheard
-    report(0, len(conditions), f"preparing {source.name}")
+    progress(0, len(conditions), f"preparing {source.name}")
     prepared = prepared_set(source, detector, None)
     faces, people = prepared.faces, known(prepared.faces)
     total = len(np.unique(people[people >= 0]))
@@ -174,25 +257,26 @@ def make_survey(
     parts = divide(prepared, source.split.model_copy(update=sizes))
     pools = pools_of(people, parts.gallery, parts.probe, prepared.groups.get("gender"), seed)
     if kind == LIKERT:
-        rated, checks, notes = draw_rated(pools, photos)
-        references = changing = np.array(rated, np.int64)
+        drawn = draw_rated(pools, conditions=len(conditions), photos=photos)
     else:
-        drawn, notes = draw(pools, conditions=len(conditions), pairs=pairs)
-        asked = [pair for pair in drawn if pair.condition >= 0]
-        references, changing = np.array([[pair.reference, pair.shown] for pair in asked], np.int64).T
-    used = dataclasses.replace(parts, gallery=np.sort(references), probe=np.sort(changing))
+        drawn = draw(pools, conditions=len(conditions), pairs=pairs)
+    shown = [photo for one in drawn if one.condition >= 0 for photo in one.shown]
+    changing = sorted({row for row, number in shown if number >= 0})
+    staying = sorted({row for row, number in shown if number < 0}) or changing
+    used = dataclasses.replace(parts, gallery=np.array(staying, np.int64), probe=np.array(changing, np.int64))
     used = written(used, people, {"drawn from": parts.digest}, faces.names)
     bench = Bench(prepared, used, (), None, Store(None), seed=seed)
     changed: list[dict[int, Images]] = []
     for done, condition in enumerate(conditions, 1):
-        images = _shown(bench, condition, partial(report, done - 1, len(conditions))).images
-        changed.append(dict(zip(used.probe.tolist(), images, strict=True)))
-        report(done, len(conditions), condition.label)
+        images = _shown(bench, condition, partial(progress, done - 1, len(conditions))).images
+        changed.append(dict(zip(changing, images, strict=True)))
+        progress(done, len(conditions), condition.label)
 
     pictures: dict[str, SurveyPicture] = {}
     pixels: dict[str, Images] = {}
     labels = [*(condition.label for condition in conditions), ""]  # the last one, -1, of what stays clear
 
+    @cache
     def token_of(row: int, number: int) -> str:
         token = secrets.token_hex(8)  # or whoever knows the seed could tell what it stands for
         marks = tuple((round(float(x), 2), round(float(y), 2)) for x, y in faces.landmarks[row])
@@ -200,36 +284,17 @@ def make_survey(
         pixels[token] = faces.images[row] if number < 0 else changed[number][row]
         return token
 
-    items = _rated(rated, checks, labels, token_of) if kind == LIKERT else _paired(drawn, labels, seed, token_of)
+    items = []
+    for place, one in enumerate(drawn):
+        tokens = [token_of(*photo) for photo in one.shown]
+        if generator(seed, "survey side", place).integers(2):
+            tokens.reverse()
+        items.append(SurveyItem(secrets.token_hex(6), labels[one.condition], one.right, tuple(tokens), one.question))
     items.sort(key=lambda item: item.pictures)  # a random order, in which questions at one picture stay together
     facts = {key: value for key, value in prepared.facts().items() if key != "failures_to_acquire"}
     table, token = tuple(condition.row() for condition in conditions), secrets.token_hex(6)
-    return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), tuple(notes)), pixels)
-
-
-Token = Callable[[int, int], str]  # Row of a photo and number of a condition (−1: clear) → token of a new picture
-
-
-def _rated(rated: Sequence[int], checks: Sequence[int], labels: Sequence[str], token_of: Token) -> list[SurveyItem]:
-    """Each photo under each condition with every statement, and attention checks at clear photos."""
-    kind, items = KINDS[LIKERT], []
-    for row, number in itertools.product(rated, range(len(labels) - 1)):
-        given = labels[number], "", (token_of(row, number),)
-        items += [SurveyItem(secrets.token_hex(6), *given, name) for name in kind.questions if name != CHECK]
-    for row, word in zip(checks, (kind.words[1], kind.words[-2]), strict=True):
-        items.append(SurveyItem(secrets.token_hex(6), "", word, (token_of(row, -1),), CHECK))
-    return items
-
-
-def _paired(pairs: Sequence[SurveyPair], labels: Sequence[str], seed: int, token_of: Token) -> list[SurveyItem]:
-    items = []
-    for number, pair in enumerate(pairs):
-        tokens = [token_of(pair.reference, -1), token_of(pair.shown, pair.condition)]
-        if generator(seed, "survey side", number).integers(2):
-            tokens.reverse()
-        right = "yes" if pair.same else "no"
-        items.append(SurveyItem(secrets.token_hex(6), labels[pair.condition], right, tuple(tokens)))
-    return items
+    notes = (KINDS[kind].unbalanced,) if len(pools) == 1 else ()
+    return Survey(SurveyKey(kind, seed, token, facts, table, pictures, tuple(items), notes), pixels)
 
 
 def _shown(bench: Bench, condition: SurveyCondition, say: Callable[[str], None]) -> Faces:
@@ -263,26 +328,22 @@ def write_survey(folder: Path, survey: Survey, *, consent: str = CONSENT) -> Non
 
 def page_html(key: SurveyKey, pictures: Mapping[str, bytes], *, consent: str = CONSENT) -> str:
     """The page, which holds ids and tokens and nothing else of the key; `pictures` are PNGs by token."""
-    kind, cells = KINDS[key.kind], defaultdict[str, str](partial(secrets.token_hex, 4))
+    kind, cells, items = KINDS[key.kind], defaultdict[str, str](partial(secrets.token_hex, 4)), []
+    labels = {word: label for word, label, _ in kind.answers}
+    for item in key.items:
+        question = kind.questions[item.question].format(label=labels.get(item.right))
+        items.append({"id": item.id, "pictures": item.pictures, "question": question})
+        if not item.right:  # of ratings the page asks one `variant` of each `photo`, and no variant twice
+            photo = key.pictures[item.pictures[0]].name
+            items[-1] |= {"photo": cells[photo], "variant": cells[f"variant {item.condition}"]}
     data: dict[str, Any] = {
         "schema": ANSWERS_SCHEMA,
         "questionnaire": key.token,
         "answers": [dict(zip(("word", "label", "key"), answer, strict=True)) for answer in kind.answers],
-        "items": [_page_item(key, item, cells) for item in key.items],
+        "items": items,
         "pictures": {token: data_url("image/png", data) for token, data in sorted(pictures.items())},
     }
     return fill_page(page_template(__package__), data, intro=kind.intro.format(count=asked(key)), consent=consent)
-
-
-def _page_item(key: SurveyKey, item: SurveyItem, cells: dict[str, str]) -> dict[str, Any]:
-    """A question as the page has it; of ratings the page asks one `variant` of each `photo`, and no variant twice."""
-    kind = KINDS[key.kind]
-    label = {word: label for word, label, _ in kind.answers}.get(item.right, "")
-    out = {"id": item.id, "pictures": item.pictures, "question": kind.questions[item.question].format(label=label)}
-    if not item.right:
-        (token,) = item.pictures
-        out |= {"photo": cells[key.pictures[token].name], "variant": cells[f"variant {item.condition}"]}
-    return out
 
 
 def asked(key: SurveyKey) -> int:
@@ -344,9 +405,6 @@ def _read_answers(key: SurveyKey, path: Path) -> tuple[str, dict[str, str]]:
     if len(given) < len(found.answers) or not set(given.values()) <= set(KINDS[key.kind].words):
         raise InputError(f"{path} answers a question twice, or with a word that its page does not have; leave it out")
     return found.participant, given
-
-
-# -- recognisers -------------------------------------------------------------------------------------------------------
 
 
 Judgements = Mapping[str, Mapping[str, bool]]  # As of `judge`
@@ -418,6 +476,74 @@ def _ratings(
     return {"votes": next(iter(found.values())).n, **plain(found)}
 
 
-def statements(kind: str) -> list[str]:
-    """Names of what is rated; none of pairs."""
-    return [name for name in KINDS[kind].questions if name not in ("", CHECK)]
+METRICS = ("F1", "F1 (pairs of one person)", "accuracy", "sensitivity", "specificity")
+Booleans = NDArray[np.bool_]
+
+
+def plain(found: Mapping[str, Figure]) -> dict[str, Any]:
+    return {name: asdict(figure) for name, figure in found.items()}
+
+
+def figures(right: Booleans, same: Booleans, bootstrap: Bootstrap) -> dict[str, Figure]:
+    """`METRICS` of right and wrong answers [P,M] to pairs [M] of the same person or not."""
+    # Pairs of one person and of two are drawn apart; by another seed, or as many pairs as people would be drawn alike.
+    by_pair = np.empty((bootstrap.resamples, len(same)))
+    for kind in (True, False):
+        apart = Bootstrap(bootstrap.resamples, bootstrap.seed + 1 + kind)
+        by_pair[:, same == kind] = apart.weights((same == kind).sum())
+    hit, one = right.astype(np.float64), np.broadcast_to(same, right.shape).astype(np.float64)
+    tp, every = hit * one, np.ones_like(hit)
+    values = (  # above, below, and what is counted
+        (2 * tp, 2 * tp + 1 - hit, every),
+        (2 * tp, tp + one, one),
+        (hit, every, every),
+        (tp, one, one),
+        (hit - tp, 1 - one, 1 - one),
+    )
+    return {
+        name: _two_way(name, above, below, int(counted.sum()), by_pair, bootstrap, "answers")
+        for name, (above, below, counted) in zip(METRICS, values, strict=True)
+    }
+
+
+def agreement(name: str, values: NDArray[np.float64], bootstrap: Bootstrap) -> Figure:
+    """Mean of ratings [P,M] of photos under a condition, NaN where a participant did not see it (Fantômas, §8)."""
+    seen = np.isfinite(values)
+    by_photo = Bootstrap(bootstrap.resamples, bootstrap.seed + 1).weights(values.shape[1])  # drawn apart from people
+    return _two_way(name, np.where(seen, values, 0), seen, int(seen.sum()), by_photo, bootstrap, "votes")
+
+
+def _two_way(
+    name: str,
+    above: NDArray[Any],
+    below: NDArray[Any],
+    count: int,
+    by_column: NDArray[np.floating],
+    bootstrap: Bootstrap,
+    unit: str,
+) -> Figure:
+    """Σ above / Σ below of [P,M], with an interval by resampling the people and, as drawn, the columns [R,M]."""
+    if not count:
+        return Figure(name, None, unit=unit, note="There are no answers to count.")
+    by_person = bootstrap.weights(len(above)).astype(np.float64)
+    tops, bottoms = (((by_person @ part.astype(np.float64)) * by_column).sum(1) for part in (above, below))
+    drawn = np.divide(tops, bottoms, out=np.full(len(bottoms), np.nan), where=bottoms > 0)
+    value = float(above.sum() / below.sum())
+    trials = min(below.any(1).sum(), below.any(0).sum())
+    return Figure(name, value, *recentred(np.append(value, drawn), value, int(trials)), count, unit)
+
+
+def draw_agreement(conditions: Sequence[Mapping[str, Any]], statements: Sequence[str], canvas: Any) -> None:
+    """Bars of the agreement with each statement by condition, with 95 % intervals (Fantômas, Figure 13)."""
+    axes, places = canvas.subplots(), np.arange(len(conditions))
+    width = 0.8 / len(statements)
+    for number, name in enumerate(statements):
+        # Where there is no interval, its ends are the value.
+        rows = [[row[name][end] for end in ("value", "low", "high")] for row in conditions]
+        value, low, high = np.array([[np.nan if x is None else x for x in row] for row in rows]).T
+        away = np.nan_to_num(np.abs([value - low, high - value]))
+        axes.bar(places + (number - (len(statements) - 1) / 2) * width, value, width, yerr=away, capsize=2, label=name)
+    axes.set_xticks(places, [row["label"] for row in conditions], rotation=35, ha="right")
+    axes.set(ylabel="agreement: 0 strongly disagree, 1 strongly agree", ylim=(0, 1))
+    axes.legend(ncols=len(statements), loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+    axes.grid(axis="y", alpha=0.3)
