@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +17,6 @@ from av.codec import find_best_pix_fmt_of_list
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError, reason
-from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
 from ficgan.video import EncodeOptions
 from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
@@ -102,7 +100,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
         Fraction(1, 100) if container == ANIMATION else info.time_base,
         {**encoder.options, **({} if crf is None else {"crf": str(crf)}), **options.options},
         matrix,
-        rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
+        rgb or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
         space,
     )
 
@@ -155,7 +153,7 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 @contextmanager
-def reporting(name: str) -> Iterator[None]:
+def reporting(name: str | Path) -> Iterator[None]:
     """Report what FFmpeg or the system cannot write as an `InputError`."""
     try:
         yield
@@ -166,49 +164,30 @@ def reporting(name: str) -> Iterator[None]:
 
 
 class VideoWriter:
-    """Encodes frames with their exact times into a file, which takes its name where the block ends well, and else goes.
+    """Encodes frames with their exact times into a file, whole when the block ends; its caller gives it a name then.
 
-    No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
-    they are settled already; `origin` is the tick that becomes time 0.
+    No tags, chapters or position of the source are written. `origin` is the tick that becomes time 0.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        info: VideoInfo,
-        options: EncodeOptions | None = None,
-        *,
-        overwrite: bool = False,
-        container: str | None = None,
-        encoding: Encoding | None = None,
-        origin: int = 0,
-        mode: int = 0o666,
+        self, path: Path, info: VideoInfo, encoding: Encoding, container: str = "nut", *, origin: int = 0
     ) -> None:
-        options, target = options or EncodeOptions(), Path(path)
-        self.name, self._info, self._origin = os.fspath(path), info, origin
-        self.container = container or container_of(target)
-        self.encoding = encoding or plan_encoding(info, options, self.container)
+        self._path, self._info, self.encoding, self._origin = path, info, encoding, origin
         self.frames = 0
-        # Whether it is to be marked as made with a model, when it is closed; then, whether it is.
-        self.synthetic = False
         self._reformat = exact_reformat()
         self._last: int | None = None
-        self._scale = info.time_base / self.encoding.time_base
-        if not target.parent.is_dir():
-            raise InputError(f"{target}: its folder does not exist; make it first")
-        with ExitStack() as stack, reporting(self.name):
-            self._target = stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode))
-            muxer = muxer_options(self.container, self.encoding.time_base)
-            self._file = av.open(locator(self._target), "w", format=self.container, container_options=muxer)
-            stack.callback(self._let_go)
-            try:
-                self._open_stream()
-            except (av.FFmpegError, ValueError) as error:
-                wrong = f"{self.encoding.encoder} refuses these settings ({reason(error)})"
-                raise UsageError(f"{wrong}; check crf, pixel format and options") from error
-            self._stack = stack.pop_all()
+        self._scale = info.time_base / encoding.time_base
+        with reporting(path):
+            muxer = muxer_options(container, encoding.time_base)
+            self._file = av.open(locator(path), "w", format=container, container_options=muxer)
+        try:
+            self._stream = self._add_stream()
+        except (av.FFmpegError, ValueError) as error:
+            self._file.close()
+            wrong = f"{encoding.encoder} refuses these settings ({reason(error)})"
+            raise UsageError(f"{wrong}; check crf, pixel format and options") from error
 
-    def _open_stream(self) -> None:
+    def _add_stream(self) -> Any:
         info, plan = self._info, self.encoding
         stream: Any = self._file.add_stream(
             plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
@@ -221,14 +200,11 @@ class VideoWriter:
         context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
         context.open()
-        self._stream = stream
+        return stream
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
-        image = frame.image if image is None else image
-        if image.shape != (self._info.height, self._info.width, 3) or image.dtype != np.uint8:
-            raise ValueError(f"the image is {image.dtype} {image.shape}, the film uint8 of another size")
-        picture = self._picture(np.ascontiguousarray(image))
+        picture = self._picture(np.ascontiguousarray(frame.image if image is None else image))
         tick = round((frame.pts - self._origin) * self._scale)
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
@@ -236,7 +212,7 @@ class VideoWriter:
         picture.pts, picture.time_base, self._last = tick, self.encoding.time_base, tick
         if length:
             picture.duration = max(1, round(length * self._scale))
-        with reporting(self.name):
+        with reporting(self._path):
             self._file.mux(self._stream.encode(picture))
         self.frames += 1
 
@@ -253,28 +229,18 @@ class VideoWriter:
         made.colorspace = plan.colour_space
         return made
 
-    def close(self) -> None:
-        """Complete the file and give it its name; an error where no frame was written."""
-        with self._stack, reporting(self.name):
-            if not self.frames:
-                raise InputError(f"{self.name}: no frame was written, so there is no film")
-            self._file.mux(self._stream.encode(None))
-            self._file.close()
-            if self.synthetic:
-                self.synthetic = add_mark(self._target, self.container)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._stack.__exit__(kind, error, trace)
-
-    def _let_go(self) -> None:
-        with suppress(Exception):
-            self._file.close()
+        try:
+            if error is None:
+                with reporting(self._path):
+                    self._file.mux(self._stream.encode(None))
+                    self._file.close()
+        finally:
+            with suppress(Exception):
+                self._file.close()
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:
@@ -296,16 +262,16 @@ _UUID = bytes.fromhex("BE7ACFCB97A942E89C71999491E3AFAC")
 
 
 def tags(container: str) -> dict[str, str]:
-    """Tags to write into a container at its beginning; none where it takes XMP."""
+    """Tags that mark a file, to be written at its beginning; none where `add_mark` adds XMP at the end."""
     return {"DIGITAL_SOURCE_TYPE": DIGITAL_SOURCE_TYPE} if container in ("matroska", "webm") else {}
 
 
-def add_mark(path: str | os.PathLike[str], container: str) -> bool:
-    """Add XMP to a finished file, in place; False where the container has no place for it (see `tags`)."""
-    if container not in (*_FAST_START, ANIMATION):
-        return False
+def add_mark(path: Path, container: str) -> None:
+    """Mark a finished file with XMP, in place; nothing is done where `tags` mark it."""
+    if tags(container):
+        return
     xmp = make_xmp({}, synthetic=True)
-    with Path(path).open("r+b") as file:
+    with path.open("r+b") as file:
         if container == ANIMATION:
             # Before the trailer. Readers without XMP skip it: whatever byte they take for a length leads to its end.
             file.seek(-1, os.SEEK_END)
@@ -313,7 +279,6 @@ def add_mark(path: str | os.PathLike[str], container: str) -> bool:
         else:
             file.seek(0, os.SEEK_END)
             file.write(struct.pack(">I", 8 + len(_UUID) + len(xmp)) + b"uuid" + _UUID + xmp)
-    return True
 
 
 # For sound that a container cannot hold, best first, and their names.
@@ -326,21 +291,23 @@ Timed = tuple[float, Any]
 
 
 class Sound:
-    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held."""
+    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held.
+
+    `notes` are worth knowing, each a sentence; `lost` counts what is damaged and left out, and is complete at the end.
+    """
 
     def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
-        self._name, self._container, self._path = source.name, container, path
-        self._recoded: dict[int, str] = {}
+        self._container, self._path, self.notes = container, path, list[str]()
         # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
         self._framed: set[int] = set()
         # Recoded stream → second up to which it was decoded.
-        self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
+        self._heard: dict[int, Fraction] = {}
         assert source.path is not None
         self._file = open_input(source.path, source.name)
         try:
             streams = self._file.streams.audio
             self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-            self._lost = len(streams) - len(self._streams)  # nothing of them could be decoded
+            self.lost = len(streams) - len(self._streams)  # nothing of them could be decoded
             self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
         except BaseException:
             self.close()
@@ -354,36 +321,29 @@ class Sound:
         """When each stream begins, seconds."""
         return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
 
-    @property
-    def notes(self) -> list[str]:
-        """What is worth knowing, each a sentence."""
-        return list(dict.fromkeys(self._recoded.values()))
-
-    @property
-    def damage(self) -> list[str]:
-        """What of the sound is lost, each a sentence; complete at the end."""
-        return [f"{self._name}: parts of its sound are damaged and left out."] if self._lost else []
-
     def _add(self, out: Any, stream: Any) -> Any:
+        source = stream.codec_context
+        codec = "unknown" if source is None else source.name
         if _copies(self._container, stream):
             track = out.add_stream_from_template(stream)
-            if _codec(stream) == "aac" and not stream.codec_context.extradata:
+            if codec == "aac" and not source.extradata:
                 self._framed.add(stream.index)
         else:
             encoder = next((name for name in _AUDIO_ENCODERS if holds(self._container, name)), None)
-            if encoder is None or stream.codec_context is None:
+            if encoder is None or source is None:
                 raise InputError(
-                    f"{self._path}: this kind of file cannot hold the source's sound ({_codec(stream)}); write .mov or "
-                    ".mkv, or leave the sound out with --audio drop"
+                    f"{self._path}: this kind of file cannot hold the source's sound ({codec}); write .mov or .mkv, or "
+                    "leave the sound out with --audio drop"
                 )
-            source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
+            rates, number = av.Codec(encoder, "w").audio_rates or (), source.layout.nb_channels
             track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
-            number = source.layout.nb_channels
-            plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
-            track.codec_context.layout = plain or source.layout
+            # A file may state the number of channels alone.
+            track.codec_context.layout = {1: "mono", 2: "stereo"}.get(number) or source.layout
             track.codec_context.bit_rate = _BIT_RATE * number
-            kind = f"{self._container} holds no {_codec(stream)}"
-            self._recoded[stream.index] = f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {kind}."
+            self._heard[stream.index] = Fraction(0)
+            self.notes.append(
+                f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {self._container} holds no {codec}."
+            )
         if stream.language:
             track.metadata["language"] = stream.language
         track.disposition = stream.disposition & av.stream.Disposition.default
@@ -399,27 +359,27 @@ class Sound:
                     errors = 0
                     if packet.size and _place(packet, shift, window, last):
                         index = packet.stream_index
-                        yield from self._recode(index, packet) if index in self._recoded else self._copied(packet)
+                        yield from self._recoded(index, packet) if index in self._heard else self._copied(packet)
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
-        self._lost += errors
-        for index in self._recoded:
-            yield from self._recode(index, None)
+        self.lost += errors
+        for index in self._heard:
+            yield from self._recoded(index, None)
             yield from self._encoded(index, [None])
 
     def _copied(self, packet: Any) -> Iterator[Timed]:
         if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
-            self._lost += 1
+            self.lost += 1
             return
         packet.stream = self._tracks[packet.stream_index]
         yield float(packet.dts * packet.time_base), packet
 
-    def _recode(self, index: int, packet: Any) -> Iterator[Timed]:
+    def _recoded(self, index: int, packet: Any) -> Iterator[Timed]:
         try:
             frames = list(self._file.streams[index].codec_context.decode(packet))
         except (av.FFmpegError, ValueError):
-            self._lost += 1
+            self.lost += 1
             return
         for frame in frames:  # of several in one packet the first alone has a time
             if frame.pts is None:
@@ -437,7 +397,7 @@ class Sound:
         try:
             out.mux(packet)
         except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
-            self._lost += 1
+            self.lost += 1
 
     def close(self) -> None:
         self._file.close()
@@ -459,10 +419,6 @@ def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | Non
     last[index] = dts
     packet.pts, packet.dts = max(pts - ticks, dts), dts
     return True
-
-
-def _codec(stream: Any) -> str:
-    return "unknown" if stream.codec_context is None else str(stream.codec_context.name)
 
 
 def _copies(container: str, stream: Any) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, TakenError, UsageError
 from ficgan.files import partial_file
-from ficgan.video import EncodeOptions
+from ficgan.video import EncodeOptions, PathLike
 from ficgan.video.encode import (
     ANIMATION,
     Sound,
@@ -38,7 +38,6 @@ from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
 _SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
 _UNFINISHED = "ficgan-unfinished.nut"
-_LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 
 
 class Segment(NamedTuple):
@@ -49,7 +48,7 @@ class Segment(NamedTuple):
     path: Path
 
 
-def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
+def finished_segments(folder: PathLike) -> list[Segment]:
     """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
     found = [
         Segment(int(match[1]), int(match[2]), path)
@@ -72,15 +71,15 @@ class SegmentWriter:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: PathLike,
         info: VideoInfo,
         options: EncodeOptions,
         *,
-        output: str | os.PathLike[str],
+        output: PathLike,
         seconds: float = 10.0,
         may_end: Callable[[int], bool] = lambda frame: True,
     ) -> None:
-        self.folder, self._info, self._options, self._may_end = Path(folder), info, options, may_end
+        self.folder, self._info, self._may_end = Path(folder), info, may_end
         container = container_of(os.fspath(output))
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
@@ -88,10 +87,8 @@ class SegmentWriter:
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
         self._part: VideoWriter | None = None
+        self._stack = ExitStack()  # of the part
         self._begin = 0
-        for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name) or path.name == _UNFINISHED:
-                path.unlink(missing_ok=True)
 
     @property
     def next_frame(self) -> int:
@@ -110,23 +107,20 @@ class SegmentWriter:
         if self.ends_before(frame):
             self.close()
         if self._part is None:
-            path, plan = self.folder / _UNFINISHED, self.encoding
             self._begin = frame.pts
-            self._part = VideoWriter(
-                path, self._info, self._options, container="nut", encoding=plan, overwrite=True, mode=0o600
-            )
+            file = self._stack.enter_context(partial_file(self.folder / _UNFINISHED, overwrite=True, mode=0o600))
+            self._part = self._stack.enter_context(VideoWriter(file, self._info, self.encoding))
         self._part.write(frame, image)
 
-    def close(self) -> list[Segment]:
-        """Complete the last segment; returns all segments of the film, in order."""
+    def close(self) -> None:
+        """Complete the last segment."""
         if self._part is not None:
-            part, self._part = self._part, None
-            part.close()
-            first, last = self.next_frame, self.next_frame + part.frames - 1
+            first, last = self.next_frame, self.next_frame + self._part.frames - 1
+            self._part = None
+            self._stack.close()
             path = self.folder / _SEGMENT.format(first, last)
             os.replace(self.folder / _UNFINISHED, path)
             self.segments.append(Segment(first, last, path))
-        return self.segments
 
     def __enter__(self) -> Self:
         return self
@@ -134,8 +128,8 @@ class SegmentWriter:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
             self.close()
-        elif self._part is not None:  # the finished segments stay
-            self._part.__exit__(kind, error, trace)
+        else:  # the finished segments stay
+            self._stack.__exit__(kind, error, trace)
 
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
@@ -157,9 +151,7 @@ class Assembled:
     synthetic: bool = False
 
 
-def check_output(
-    source: VideoSource, output: str | os.PathLike[str], options: EncodeOptions, *, overwrite: bool = False
-) -> None:
+def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, *, overwrite: bool = False) -> None:
     """Find out before hours of work whether the result could be written."""
     path = Path(output)
     container = container_of(path)
@@ -185,34 +177,32 @@ def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) ->
 def assemble(
     segments: Sequence[Segment],
     source: VideoSource,
-    output: str | os.PathLike[str],
+    output: PathLike,
     options: EncodeOptions,
     *,
     overwrite: bool = False,
     synthetic: bool = False,
 ) -> Assembled:
-    """Join all segments of a film and the source's sound into one file.
+    """Join all segments of a film and the source's sound into one file; `synthetic`: it is marked as such.
 
     Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
     begins at 0 and the sound is cut to it, to whole packets.
     """
     path = Path(output)
-    check_output(source, path, options, overwrite=overwrite)
     film = _Film(segments, source, path, options)
-    notes, damage, streams, marked = list[str](), list[str](), 0, False
+    notes, damage, streams = list[str](), list[str](), 0
+    with reporting(path), partial_file(path, overwrite=overwrite) as temporary:
+        if film.container == ANIMATION:
+            film.animate(temporary)
+        elif (sound := film.mux(temporary, tags(film.container) if synthetic else {})) is not None:
+            streams, notes = len(sound), sound.notes
+            damage = [f"{source.name}: parts of its sound are damaged and left out."] if sound.lost else []
+        if synthetic:
+            add_mark(temporary, film.container)
     if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
         notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
-    with reporting(str(path)):
-        if film.container == ANIMATION:
-            marked = film.animate(options, overwrite, synthetic)
-        else:
-            with partial_file(path, overwrite=overwrite) as temporary:
-                sound = film.mux(temporary, synthetic)
-                marked = synthetic and (bool(tags(film.container)) or add_mark(temporary, film.container))
-            if sound is not None:
-                streams, notes, damage = len(sound), [*notes, *sound.notes], sound.damage
     duration = float((film.end - int(film.times[0])) * film.base)
-    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), marked)
+    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), synthetic)
 
 
 class _Film:
@@ -234,30 +224,25 @@ class _Film:
             self.end = last + max(1, usual)
         self.ends = np.append(self.times[1:], self.end)
 
-    def mux(self, temporary: Path, synthetic: bool) -> Sound | None:
+    def mux(self, temporary: Path, metadata: dict[str, str]) -> Sound | None:
         """Write picture and sound; returns the sound, if there is any, closed."""
-        base, source = self.base, self.source
-        begin, end = int(self.times[0]) * base, self.end * base
+        base, begin, end = self.base, int(self.times[0]) * self.base, self.end * self.base
         with ExitStack() as stack:
             muxer = muxer_options(self.container, base)
             out = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
             stack.enter_context(closing(out))
-            out.metadata.update(tags(self.container) if synthetic else {})
-            first = stack.enter_context(closing(av.open(locator(self.paths[0]))))
-            video = self._add_video(out, first.streams.video[0])
-            starts, sound, window = [begin], None, None
+            out.metadata.update(metadata)
+            video, sound, starts, window = self._add_video(out), None, [begin], None
             if self.has_sound:
-                sound = stack.enter_context(closing(Sound(source, out, self.container, self.path)))
-                if source.start or source.end is not None:
+                sound = stack.enter_context(closing(Sound(self.source, out, self.container, self.path)))
+                if self.source.start or self.source.end is not None:
                     window = begin, end
                 else:
                     starts += sound.starts
             # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
             shift = max(0, math.floor(min(starts) / base))
-            parts = [self._video_packets(video, shift)]
-            if sound is not None:
-                parts.insert(0, sound.read(shift * base, window))
-            for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
+            heard = () if sound is None else sound.read(shift * base, window)
+            for _, packet in heapq.merge(heard, self._video_packets(video, shift), key=lambda part: part[0]):
                 if sound is not None and packet.stream.type == "audio":
                     sound.mux(out, packet)
                 else:
@@ -265,8 +250,10 @@ class _Film:
             out.close()  # here, where an error is still reported
             return sound
 
-    def _add_video(self, out: Any, template: Any) -> Any:
-        stream, info = out.add_stream_from_template(template, opaque=True), self.info
+    def _add_video(self, out: Any) -> Any:
+        info = self.info
+        with closing(av.open(locator(self.paths[0]))) as first:
+            stream = out.add_stream_from_template(first.streams.video[0], opaque=True)
         stream.time_base = self.base
         context = stream.codec_context
         if info.rate:
@@ -279,7 +266,9 @@ class _Film:
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
-        times, number, lead = self.times, 0, self._lead()
+        times, lead = self.times, self._lead()
+        early = times[0] + np.arange(-self.delay, 0) * lead // max(self.delay, 1)
+        decoded, number = np.append(early, times), 0
         for path in self.paths:
             with closing(av.open(locator(path))) as file:
                 piece: Any = file.streams.video[0]
@@ -287,9 +276,7 @@ class _Film:
                 for packet in file.demux(piece):
                     if not packet.size:
                         continue
-                    pts = round(packet.pts * scale)
-                    early = number - self.delay
-                    dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
+                    pts, dts = round(packet.pts * scale), int(decoded[number])
                     packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
                     if number == len(times) - 1 and self.container in ("mp4", "mov"):
                         # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
@@ -309,18 +296,16 @@ class _Film:
             return delay
         return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
 
-    def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
-        """Write pictures without sound; returns whether they are marked as synthetic."""
+    def animate(self, temporary: Path) -> None:
+        """Write pictures without sound."""
         reader, number = rgb_reader(), 0
-        with VideoWriter(self.path, self.info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
-            writer.synthetic = synthetic
+        with VideoWriter(temporary, self.info, self.plan, self.container, origin=int(self.times[0])) as writer:
             for path in self.paths:
                 with closing(av.open(locator(path))) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
                         writer.write(Frame(number, pts, 0.0, reader(frame, IDENTITY), int(self.ends[number]) - pts))
                         number += 1
-        return writer.synthetic
 
 
 def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:

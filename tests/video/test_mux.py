@@ -242,7 +242,10 @@ def test_damaged_segments_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
             segments[0].path.write_bytes(content)
             with pytest.raises(InputError, match="is damaged"):
                 assemble(segments, source, output, options)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "segments"]
+        output.write_bytes(b"mine")
+        with pytest.raises(InputError, match="exists already"):
+            assemble(segments, source, output, options)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "b.mp4", "segments"] and output.read_bytes() == b"mine"
 
 
 def boxes(data: bytes) -> list[tuple[bytes, bytes]]:
