@@ -16,9 +16,9 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -70,46 +70,27 @@ def in_threads(
     With one thread, it is the caller's. Few tasks more than there are threads are taken from the iterable ahead.
 
     Args:
-        patience: seconds that closing the iterator waits for tasks at work; their threads die with the process.
+        patience: seconds that closing the iterator waits for tasks at work.
     """
-
-    def outcome(task: Any) -> Any:
-        try:
-            return work(task)
-        except BaseException as error:
-            return error
-
     if count <= 1:
-        yield from ((task, outcome(task)) for task in tasks)
+        for task in tasks:
+            try:
+                result = work(task)
+            except BaseException as error:
+                result = error
+            yield task, result
         return
-    waiting, done = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
-    source, left = iter(tasks), 0
-
-    def serve() -> None:
-        while (some := waiting.get()) is not None:
-            done.put((some[0], outcome(some[0])))
-
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
+    pool, source, running = ThreadPoolExecutor(count), iter(tasks), dict[Future[Any], Any]()
     try:
         while True:
-            for task in islice(source, 2 * count - left):
-                waiting.put((task,))
-                left += 1
-            if not left:
+            running |= {pool.submit(work, task): task for task in islice(source, 2 * count - len(running))}
+            if not running:
                 return
-            yield done.get()
-            left -= 1
+            done = next(as_completed(running))
+            yield running.pop(done), done.exception() or done.result()
     finally:
-        with suppress(queue.Empty):
-            while True:
-                waiting.get_nowait()
-        for _ in threads:
-            waiting.put(None)
-        until = time.monotonic() + patience
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        pool.shutdown(wait=False, cancel_futures=True)
+        wait([future for future in running if not future.cancelled()], patience)
 
 
 class Workers:
@@ -204,8 +185,7 @@ class _Child:
             process_group=0,  # Ctrl-C is for this process alone
         )
         threading.Thread(target=self._listen, daemon=True).start()
-        self.send(ForkingPickler.dumps(limits))
-        self.send(ForkingPickler.dumps(setup))
+        self.send(ForkingPickler.dumps((limits, bytes(ForkingPickler.dumps(setup)))))
 
     @property
     def is_lost(self) -> bool:
@@ -313,7 +293,7 @@ def main() -> None:
     requests, _answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what libraries print is no answer
-    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
         for line in requests:
@@ -326,24 +306,21 @@ def main() -> None:
 
     if not (first := requests.readline()):
         return
-    limits: Limits | None = ForkingPickler.loads(base64.b64decode(first))
+    limits, setup = ForkingPickler.loads(base64.b64decode(first))
     try:
         if limits is not None:
             _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
+        threading.Thread(target=listen, daemon=True).start()
+        work = ForkingPickler.loads(setup)()
+        if limits is not None:
+            _limit_size(limits)
     except Exception as error:
         return _answer("error", _about(error, limits))
-    threading.Thread(target=listen, daemon=True).start()
-    work: Callable[[Any], Any] | None = None
+    _answer("ready")
     while True:
         task = tasks.get()
         try:
-            if work is None:
-                work = ForkingPickler.loads(task)()
-                if limits is not None:
-                    _limit_size(limits)
-                _answer("ready")
-            else:
-                _answer("result", work(ForkingPickler.loads(task)))
+            _answer("result", work(ForkingPickler.loads(task)))
         except Exception as error:
             _answer("error", _about(error, limits))
 

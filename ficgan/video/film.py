@@ -30,15 +30,7 @@ from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
 from ficgan.video.read import open_video
-from ficgan.video.rendered import (
-    JobState,
-    Renderer,
-    VideoResult,
-    choose_faces,
-    film_account,
-    film_notes,
-    render_segments,
-)
+from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, film_result, render_segments
 from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated
@@ -85,8 +77,7 @@ def process_film(
         output = Path(output)
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
-        state = JobState(work, tools, _identity_of(task, rules, encode))
-        before = _file_state(path)
+        state, before = JobState(work, tools, _identity_of(task, rules, encode)), _state_of(path)
         if state.analysed:
             film = Project.load(work)
         else:
@@ -94,7 +85,8 @@ def process_film(
             film = Project.load(work)
             state.note(analysed=True)
         result, made = _redacted(task, film, state, output, encode)
-        return _published(result, made, task, before, overwrite=overwrite)
+        _publish(made, output, task, before, overwrite=overwrite)
+        return result
 
 
 def analyse_film(
@@ -163,7 +155,7 @@ def render_film(
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress or unheard), _file_state(path)
+        task, before = FilmTask(tools, path, source, settings, progress or unheard), _state_of(path)
         state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
@@ -171,12 +163,13 @@ def render_film(
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
-        return _published(result, made, task, before, overwrite=overwrite)
+        _publish(made, output, task, before, overwrite=overwrite)
+        return result
 
 
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
-    tools, path = task.tools, task.path
+    tools = task.tools
 
     def photos(given: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
         return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in given.items()]
@@ -184,7 +177,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
     model = tools.face_model
     facts = {
         "ficgan": [__version__, JOB_VERSION],
-        "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
+        "film": _state_of(task.path),
         "seed": model.seed if model is not None and model.seeded else None,
         "methods": tools.methods.identity(),
         "settings": asdict(task.settings),
@@ -228,48 +221,20 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0)
             state.load(renderer)  # removes the segments
-    faces = [track for track in plan.tracks if not track.kind]
-    result = VideoResult(
-        output,
-        frames=file.frames,
-        seconds=file.duration,
-        tracks=len(faces),
-        people=len({plan.people[track.id] for track in faces}),
-        faces=renderer.counts,
-        fallbacks={**plan.fallbacks, **renderer.causes},
-        masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
-        exemptions=film.decider().exemptions(faces),
-        check=report,
-        review=film.settings.get("review", ()),
-        dropped=film.settings.get("dropped", ()),
-        objects=plan.objects(),
-        notes=film_notes(plan, renderer, file, report),
-        damage=file.damage,
-        settings=settings.to_dict(),
-        account=film_account(plan, renderer),
-        has_audio=bool(file.audio_streams),
-        synthetic=file.synthetic,
-    )
-    return result, file.path
+    return film_result(output, plan, renderer, file, report), file.path
 
 
-def _published(
-    result: VideoResult, made: Path, task: FilmTask, before: tuple[int, int, str] | None, *, overwrite: bool
-) -> VideoResult:
+def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, overwrite: bool) -> None:
     """Give a checked file its name, if the source is still the one of before."""
-    if _file_state(task.path) != before:
+    if _state_of(task.path) != before:
         raise InputError(f"{task.source.name}: the film has changed while it was processed; process it again")
-    assert result.output is not None
-    with partial_file(result.output, overwrite=overwrite) as temporary:
+    with partial_file(output, overwrite=overwrite) as temporary:
         os.replace(made, temporary)
-    return result
 
 
-def _file_state(path: PathLike) -> tuple[int, int, str] | None:
-    if not Path(path).is_file():
-        return None
-    status = Path(path).stat()
-    return status.st_size, status.st_mtime_ns, fingerprint(path)
+def _state_of(path: PathLike) -> list[Any]:
+    """What tells a film from another one, and from itself after a change."""
+    return [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else [os.fspath(path)]
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------
@@ -345,7 +310,7 @@ def check_frames(
                 continue
             share = match_share(read_kinds([source.image], [at])[0] if keeps_kind else None)
             if names := matching(recognizer, a, b, share):
-                x0, y0, x1, y1 = (float(value) for value in face.box)
+                x0, y0, x1, y1 = face.box.tolist()
                 distance = float(recognizer.distance(a, b)) / share
                 report.findings.append(FilmFinding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))
     if not sighted:

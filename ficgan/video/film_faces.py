@@ -216,14 +216,9 @@ class FaceReader:
             for key, (frame, appearance) in shown.items()
             if first <= key[1] <= last
         ]
-        end = max(frame for _, frame in faces) if faces else last  # a film that is drawn again begins anew
-        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1] <= end}
-        self._readings = {key: reading for key, reading in self._readings.items() if last - reach < key[1] <= end}
+        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1]}
+        self._readings = {key: reading for key, reading in self._readings.items() if last - reach < key[1]}
         return wanted
-
-    def restart(self) -> None:
-        """Forget the faces of a film that is drawn again."""
-        self._found, self._readings, self._last = {}, {}, {}
 
     def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
         """What is known of a track without a gap around a frame, and the place of the frame in it."""

@@ -77,6 +77,11 @@ class FilmIdentity:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
 
+    def account(self) -> dict[str, Any]:
+        """How it was drawn, for the side-car."""
+        distance = None if self.distance is None else round(self.distance, 4)
+        return {**self.draw, "distance": distance, **({"matched_by": self.matched_by} if self.matched_by else {})}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `Identities.restored` makes an identity of it."""
         kind = None if self.kind is None else self.kind.tolist()
@@ -143,14 +148,14 @@ class _DrawPlan:
         if model is None:
             return
         attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-        self.attempts = [attempt for attempt in attempts if not model.is_loosest(attempt)]
-        of_photos = len(self.attempts)
+        loosest = [attempt for attempt in attempts if model.is_loosest(attempt)]
+        self.attempts = [attempt for attempt in attempts if attempt not in loosest]
+        ends = [1, len(self.attempts)]
         if tools.policy.retries and not model.swap:
             self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
-        of_kind = len(self.attempts)
-        self.attempts += [attempt for attempt in attempts if model.is_loosest(attempt)]
-        ends = (1, *range(of_photos, of_kind, AT_ONCE), of_kind, len(self.attempts))
-        self.stages = [range(begin, end) for begin, end in pairwise(ends)]
+            ends += [*range(ends[-1] + AT_ONCE, len(self.attempts), AT_ONCE), len(self.attempts)]
+        self.attempts += loosest
+        self.stages = [range(begin, end) for begin, end in pairwise([*ends, len(self.attempts)])]
 
     @property
     def model(self) -> FaceModel:

@@ -101,7 +101,7 @@ class Renderer:
         self.counts.clear()
         self.causes.clear()
         if self._reader is not None:
-            self._reader.restart()
+            self._reader = FaceReader(self._reader.model, self._reader.reach)
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
@@ -226,7 +226,6 @@ class JobState:
             drawn={
                 "frames": frames,
                 "people": {person: identity.to_dict() for person, identity in people.items()},
-                "unread": list(renderer.identities.unread.items()),
                 "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
                 "colours": list(covers.colours.items()),
                 "counts": dict(renderer.counts),
@@ -239,7 +238,6 @@ class JobState:
         drawn, identities, covers = self.facts.drawn, renderer.identities, renderer.covers
         if drawn is not None:
             identities.people = {person: identities.restored(person, tree) for person, tree in drawn["people"].items()}
-            identities.unread = dict(drawn["unread"])
             covers.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}
             covers.colours = {track: tuple(colour) for track, colour in drawn["colours"]}
             renderer.counts.update(drawn["counts"])
@@ -291,11 +289,14 @@ def render_segments(
 ) -> Assembled:
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
 
-    def may_end(frame: int) -> bool:
-        return frame % CHUNK == 0 and not plan.is_bridged(frame)
-
-    length = task.settings.segment
-    writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, may_end=may_end)
+    writer = SegmentWriter(
+        state.folder,
+        task.source.info,
+        encode,
+        output=output,
+        seconds=task.settings.segment,
+        may_end=lambda frame: frame % CHUNK == 0 and not plan.is_bridged(frame),
+    )
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
         frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
@@ -429,13 +430,17 @@ class VideoResult:
         }
 
 
-def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None) -> tuple[str, ...]:
-    """What is worth knowing of a film, each a sentence."""
-    notes, total = list(file.notes), len(plan.film.pts)
-    causes = Counter(plan.fallbacks) + renderer.causes
+def film_result(
+    output: Path, plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None
+) -> VideoResult:
+    """The account of a film that was drawn and checked."""
+    film, settings, people = plan.film, renderer.settings, renderer.identities.people
+    faces, causes = [track for track in plan.tracks if not track.kind], Counter(plan.fallbacks) + renderer.causes
+    dropped = film.settings.get("dropped", ())
+    notes, total = list(file.notes), len(film.pts)
     if rows := causes.total() - causes["pad"]:
-        notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
-    if dropped := plan.film.settings.get("dropped", ()):
+        notes.append(f"{rows} sightings of faces got the fallback, {settings.fallback}: see `fallbacks`.")
+    if dropped:
         frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
         more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
         notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
@@ -443,14 +448,34 @@ def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: Chec
         notes.append(f"The result was not checked: {report.unchecked}.")
     if file.frames != total:
         notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
-    return tuple(dict.fromkeys(notes))
+    return VideoResult(
+        output,
+        frames=file.frames,
+        seconds=file.duration,
+        tracks=len(faces),
+        people=len({plan.people[track.id] for track in faces}),
+        faces=renderer.counts,
+        fallbacks=causes,
+        masked_people=sum(person.styles is None for person in people.values()),
+        exemptions=film.decider().exemptions(faces),
+        check=report,
+        review=film.settings.get("review", ()),
+        dropped=dropped,
+        objects=plan.objects(),
+        notes=tuple(dict.fromkeys(notes)),
+        damage=file.damage,
+        settings=settings.to_dict(),
+        account=_account(plan, renderer),
+        has_audio=bool(file.audio_streams),
+        synthetic=file.synthetic,
+    )
 
 
-def film_account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
-    """Who drew the new faces, and how, for the side-car."""
-    tools, settings, people = renderer.tools, renderer.settings, renderer.identities.people
+def _account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
+    """Who drew the new faces, and how."""
+    tools, people = renderer.tools, renderer.identities.people
     account: dict[str, Any] = {
-        "mode": shown(settings.mode),
+        "mode": shown(renderer.settings.mode),
         **tools.methods.accounts(plan.film.decisions.modes),
         "detector": tools.detector.name,
         "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
@@ -458,13 +483,5 @@ def film_account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
     if tools.face_model is not None and people:
         psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
         account |= tools.face_model.account(layer=tools.layer, psi=psi)
-        account["draws"] = [
-            {
-                "person": key.rpartition("/")[2],
-                **identity.draw,
-                "distance": None if identity.distance is None else round(identity.distance, 4),
-                **({"matched_by": identity.matched_by} if identity.matched_by else {}),
-            }
-            for key, identity in sorted(people.items())
-        ]
+        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
     return account
