@@ -61,10 +61,20 @@ def hides_source(made: FilmFace, coverage: float) -> bool:
     return overlaps(own.box, face.box)[0, 0] >= NEARBY and hides(mask, own, coverage, outline)
 
 
+def _is_there(made: FilmFace) -> bool:
+    """Whether a new face lies where its own is, though it may leave a part of that bare."""
+    paste = made.paste
+    assert paste is not None
+    ys, xs = np.nonzero(paste.weight > 0.5)
+    if not len(ys):
+        return False
+    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
+    return bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
+
+
 def stands(made: FilmFace, coverage: float) -> bool:
     """Whether a new face that was drawn is shown, if need be with a cover below it."""
-    assert made.paste is not None
-    return hides_source(made, coverage) or _is_there(made.paste, made.appearance.face)
+    return hides_source(made, coverage) or _is_there(made)
 
 
 class Renderer:
@@ -105,42 +115,38 @@ class Renderer:
         self.identities.restart()
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
-        source = job.frame.image
-        if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
-            for appearance in job.appearances:
-                if not appearance.kind:
-                    self.note(job.frame.index, appearance, "kept")
+        index, source, coverage = job.frame.index, job.frame.image, self.tools.policy.coverage
+        kept = [one for one in job.appearances if one.mode == "keep" and not one.kind]
+        for one in kept:
+            self.note(index, one, "kept")
+        changed = [one for one in job.appearances if one.mode != "keep"]
+        if not changed and not job.regions:
             return source
-        out, coverage = source.copy(), self.tools.policy.coverage
-        faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
-        kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
-        drawn: list[Paste] = []
+        out, drawn, boxes = source.copy(), list[Paste](), [one.face.box for one in kept]
         # Largest last: the nearer face hides the farther one. Covers yield to new faces, see `bring_back`.
-        for appearance, made in sorted(faces, key=lambda pair: face_area(pair[0].face)):
-            face, paste, track = appearance.face, made and made.paste, appearance.track
-            views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
-            fallback = self.settings.fallback if drawing is None else drawing.fallback
-            if appearance.kind:
-                if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
-                    self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
-            elif appearance.mode == "keep":
-                self.note(job.frame.index, appearance, "kept")
-            elif made and paste and hides_source(made, coverage):
-                drawn.append(self.identities.paste_onto(made, out, kept))
-                self.note(job.frame.index, appearance, "generated", made)
-            else:
-                mode = fallback if appearance.mode == "ficgan" else appearance.mode
+        for one in sorted(changed, key=lambda one: face_area(one.face)):
+            face, made = one.face, new.get((one.track, index))
+            views = partial(colour_views, near, index, one.track)
+            if one.kind:  # the cover is to hold the whole box, and not only its corners as seen
+                self.covers(out, without_landmarks(face.box), one.mode, one.track, views=views)
+                continue
+            done = "generated"
+            if made is None or not hides_source(made, coverage):
+                drawing = self._drawings.get(one.person)
+                fallback = self.settings.fallback if drawing is None else drawing.fallback
+                mode = fallback if one.mode == "ficgan" else one.mode
                 below = [(other, other.region(out).copy()) for other in drawn if _meet(other, face.box)]
-                done = self.covers(out, face, mode, track, appearance.person, views)
+                done = self.covers(out, face, mode, one.track, one.person, views)
                 for other, before in below:
-                    bring_back(out, other, before, None if appearance.hidden else face)
-                if made and paste and _is_there(paste, face):  # what it leaves bare the cover hides
-                    drawn.append(self.identities.paste_onto(made, out, kept))
-                    self.note(job.frame.index, appearance, "generated", made)
-                    continue
-                if paste is not None:
+                    bring_back(out, other, before, None if one.hidden else face)
+                if made is not None and _is_there(made):  # what it leaves bare the cover hides
+                    done = "generated"
+                elif made is not None:
                     self.causes["beside its place"] += 1
-                self.note(job.frame.index, appearance, done)
+                    made = None
+            if made is not None:
+                drawn.append(self.identities.paste_onto(made, out, boxes))
+            self.note(index, one, done, made)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
             self.covers(out, face, mode, -1 - number, views=partial(list, [(source, face)]))
@@ -150,15 +156,6 @@ class Renderer:
     def note(self, frame: int, appearance: Appearance, done: str, made: FilmFace | None = None) -> None:
         """Count what was done to a face in a frame; `made` is its new one. Tools that measure films listen here."""
         self.counts[done] += 1
-
-
-def _is_there(paste: Paste, face: Face) -> bool:
-    """Whether a new face lies where its own is, though it may leave a part of that bare."""
-    ys, xs = np.nonzero(paste.weight > 0.5)
-    if not len(ys):
-        return False
-    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
-    return bool(overlaps(box, face.box)[0, 0] >= THERE)
 
 
 def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:

@@ -186,99 +186,63 @@ def _one_treatment(
         if track.kind or not wanted.any():
             continue
         seen = None if surveys is None else surveys.get(track.id)
-        rows = _rows(track, wanted, seen, plan.tracks, plan.film.rate)
-        shown = rows.shown(plan.film.rate)
+        shown, held, behind, why = _treatment_of(track, wanted, seen, plan)
         drawing = plan.drawings.get(plan.people[track.id])
         covered = fallback if drawing is None else drawing.fallback
         modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
-        reasons.update(rows.reasons(wanted & ~shown))
+        reasons.update(why)
         if seen is not None and model is not None:
-            bridged[track.id] = _bridges(track, shown & rows.bridged, seen, plan, model)
-        hidden[track.id] = frozenset(np.flatnonzero(rows.hidden).tolist())
+            bridged[track.id] = _bridges(track, held, seen, plan, model)
+        hidden[track.id] = frozenset(np.flatnonzero(behind).tolist())
     return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
-@dataclass(eq=False)
-class _Rows:
-    """Rows of a track [n] by what a new face would be there.
-
-    Args:
-        wanted: shall be new.
-        small: is smaller than `SMALL`.
-        bare: cannot be read, and nobody saw a face: most likely there is none, or another hides it.
-        bridged: cannot be read for a moment, and a face between those of before and after can stand there.
-        never: else.
-        hidden: another head lies before it.
-    """
-
-    wanted: Flags
-    small: Flags
-    bare: Flags
-    bridged: Flags
-    never: Flags
-    padded: Flags
-    hidden: Flags
-
-    def shown(self, rate: float) -> Flags:
-        """[n], whether a new face is shown, with the least cost of covers, bridges and changes."""
-        shown = np.zeros(len(self.wanted), bool)
-        free = ~self.wanted | self.bare
-        costs = np.zeros((len(shown), 2))  # of a cover, of a new face
-        bridge = np.where(self.bridged, BRIDGE_COST, 0.0)
-        costs[:, 0] = np.where(free | self.never | self.small, 0.0, np.where(self.bridged, BRIDGE_COST, COVER_COST))
-        costs[:, 1] = np.where(free, 0.0, np.where(self.small, COVER_COST, bridge))
-        costs /= rate
-        costs[self.never, 1] = _NEVER
-        for first, last in _runs(self.wanted):
-            shown[first : last + 1] = _cheapest(costs[first : last + 1])
-        shown &= ~free & ~self.never
-        inner = np.flatnonzero(~self.padded)
-        for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
-            shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
-        return shown
-
-    def reasons(self, covered: Flags) -> dict[str, int]:
-        """Why rows are covered."""
-        rows = {
-            "pad": self.padded & ~self.small,
-            "small": self.small,
-            "unread": (self.bare | self.never | self.bridged) & ~self.padded & ~self.small,
-        }
-        rows["with its track"] = ~(rows["pad"] | rows["small"] | rows["unread"])
-        return {reason: int((flags & covered).sum()) for reason, flags in rows.items() if (flags & covered).any()}
-
-
-def _rows(track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _Rows:
-    small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
-    never = wanted & (track.origin == UNSURE)
+def _treatment_of(
+    track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan
+) -> tuple[Flags, Flags, Flags, dict[str, int]]:
+    """Rows of a track that show a new face, that bridge with one, that another head hides, and why some are covered."""
+    rate, small = plan.film.rate, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL
+    padded, never = track.origin >= PADDED, wanted & (track.origin == UNSURE)
     for row in np.flatnonzero(padded & wanted):
         # Where a person who was surely here before may be here still.
-        never[row] |= any(
-            other.origin[there] == UNSURE and (other.origin == SEEN).any()
-            for other, there in _before(track, int(row), tracks)
-        )
-    bare, bridged, crossed = np.zeros((3, len(track)), bool)
+        others = _before(track, int(row), plan.tracks)
+        never[row] |= any(other.origin[there] == UNSURE and (other.origin == SEEN).any() for other, there in others)
+    # Cannot be read, and: `bare`, nobody saw a face (most likely there is none, or another hides it); `held`, for a
+    # moment only, so that a face between those of before and after can stand there.
+    bare, held, crossed = np.zeros((3, len(track)), bool)
     if seen is not None:
         never |= wanted & seen.refused & (seen.readable | ~padded)
         unread = wanted & ~seen.readable & ~never
         for row in np.flatnonzero((unread | padded) & wanted):
-            others = _before(track, int(row), tracks)
+            others = _before(track, int(row), plan.tracks)
             crossed[row] = any(not other.kind and other.origin[there] <= FILLED for other, there in others)
         bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
         known = np.pad(wanted & seen.readable & ~never, 1)
         for first, last in _runs(unread & ~bare):
             sides, length = (known[first], known[last + 2]), (last - first + 1) / rate
             if any(sides) and length <= (GAP if all(sides) else GAP_AT_END):
-                bridged[first : last + 1] = True
+                held[first : last + 1] = True
             elif (track.origin[first : last + 1] == FILLED).all():
                 bare[first : last + 1] = True
             else:
                 never[first : last + 1] = True
-    return _Rows(wanted, small, bare, bridged, never, padded, crossed & bare)
+    free = ~wanted | bare
+    cover = np.where(free | never | small, 0.0, np.where(held, BRIDGE_COST, COVER_COST)) / rate
+    new = np.where(free, 0.0, np.where(small, COVER_COST, np.where(held, BRIDGE_COST, 0.0))) / rate
+    costs, shown = np.stack([cover, np.where(never, _NEVER, new)], 1), np.zeros(len(track), bool)
+    for first, last in _runs(wanted):
+        shown[first : last + 1] = _cheapest(costs[first : last + 1])
+    shown &= ~free & ~never
+    inner = np.flatnonzero(~padded)
+    for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
+        shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
+    causes = [small, padded, bare | never | held]
+    why = np.select(causes, ["small", "pad", "unread"], "with its track")[wanted & ~shown]
+    return shown, shown & held, crossed & bare, Counter(why.tolist())
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
-    """The cheapest path through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
+    """The cheapest path through two states [n,2] where a change costs `CHANGE` (Viterbi): [n], if it is the second."""
     total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
