@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ficgan.anonymizers import Images
 from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
 from ficgan.errors import InputError, UsageError
-from ficgan.face_model import FaceModel, FaceReading
+from ficgan.face_model import FaceModel, FaceReading, Floats
 from ficgan.faces import Face, Paste, colour_beside, cover_face
 from ficgan.faces.covers import Colour
 from ficgan.options import HIDING
@@ -107,7 +106,7 @@ def bring_back(out: Images, paste: Paste, before: Images, other: Face | None) ->
     paste.region(out)[clear] = before[clear]
 
 
-def hides(mask: NDArray[np.float32], face: Face, coverage: float, outline: NDArray[np.float32] | None = None) -> bool:
+def hides(mask: Floats, face: Face, coverage: float, outline: Floats | None = None) -> bool:
     """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
     centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
     box = centre + LEAST_FACE * (face.box - centre)
@@ -125,7 +124,7 @@ def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple
     ]
 
 
-def without_landmarks(box: NDArray[np.float32]) -> Face:
+def without_landmarks(box: Floats) -> Face:
     return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
 
 
@@ -153,7 +152,7 @@ class FilmFace:
     reading: FaceReading
     paste: Paste | None = None
     made: Any = None
-    known: NDArray[np.float32] | None = None
+    known: Floats | None = None
 
     @property
     def track(self) -> int:
@@ -168,7 +167,7 @@ class FilmFace:
         return self.track, self.frame.index
 
     @property
-    def landmarks(self) -> NDArray[np.float32]:
+    def landmarks(self) -> Floats:
         """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
         and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
         own, found = self.appearance.face.landmarks, self.reading.landmarks
@@ -196,15 +195,14 @@ class FaceReader:
         }
         faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
         bridged = {key: appearance.bridged for key, (_, appearance) in shown.items() if appearance.bridged is not None}
-        kept = {key: self.model.of_row(a.found) for key, (_, a) in shown.items() if a.found is not None}
-        new = [key for key in faces if key not in self._found and key not in bridged and key not in kept]
+        self._found |= {key: self.model.of_row(a.found) for key, (_, a) in shown.items() if a.found is not None}
+        self._found |= bridged
+        new = [key for key in faces if key not in self._found]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
-        self._found |= kept | bridged
         new = [key for key in faces if key not in self._readings and first - reach <= key[1] <= last + reach]
         smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
-        for key, reading, found in zip(
-            new, self.model.see([faces[key] for key in new], smoothed), smoothed, strict=True
-        ):
+        readings = self.model.see([faces[key] for key in new], smoothed)
+        for key, reading, found in zip(new, readings, smoothed, strict=True):
             known = self._last.get(key[0])
             if known is not None and key in bridged:
                 reading = self.model.bridged(known, found)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.face_model import FaceModel, read_kinds
+from ficgan.face_model import FaceModel, Floats, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind, match_share
 from ficgan.policy import Attempt
@@ -39,8 +39,6 @@ LEVEL = 0.1
 OFTEN = 0.25
 # Least diversity ψ of another draw: with the plain mean all draws are one face.
 APART = 0.6
-# Bytes of pictures on which faces are tried that are kept meanwhile.
-KEPT = 1 << 26
 # Numbers of the draws that films have beyond those of photos, and how many are tried at once: a face is seen on many
 # frames.
 DRAWS, AT_ONCE = range(8, 26), 6
@@ -61,10 +59,10 @@ class FilmIdentity:
         hidden, watched: tracks that are covered; that the gate reads on every frame.
     """
 
-    styles: NDArray[np.float32] | None
-    z_id: NDArray[np.float32]
+    styles: Floats | None
+    z_id: Floats
     attempt: int = 0
-    kind: NDArray[np.float32] | None = None
+    kind: Floats | None = None
     draw: dict[str, Any] = field(default_factory=dict)
     checked: dict[int, float] = field(default_factory=dict)
     distance: float | None = None
@@ -84,10 +82,9 @@ class FilmIdentity:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `Identities.restored` makes an identity of it."""
-        kind = None if self.kind is None else self.kind.tolist()
-        plain = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
-        tracks = {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
-        return {**plain, **tracks, "z_id": self.z_id.tolist(), "kind": kind}
+        tree = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
+        tree |= {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
+        return {**tree, "z_id": self.z_id.tolist(), "kind": None if self.kind is None else self.kind.tolist()}
 
 
 @dataclass(eq=False)
@@ -110,31 +107,6 @@ def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
     return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
 
 
-class _TrialFaces:
-    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
-
-    They are read once where the pictures of these frames are small enough to be kept.
-    """
-
-    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
-        self._model, self._jobs = model, jobs
-        self._kept: list[FilmFace] | None = None
-
-    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
-        if self._kept:
-            yield from (face for face in self._kept if face.person in people)
-            return
-        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
-        for job in self._jobs(people):
-            size += job.frame.image.nbytes
-            for face in reader.read([job]):
-                if not face.reading.problem:
-                    kept += [face] if size <= KEPT else []
-                    yield face
-        if self._kept is None:
-            self._kept = kept if size <= KEPT else []
-
-
 class _DrawPlan:
     """How the new faces of some people are drawn, and the attempts at it.
 
@@ -143,34 +115,27 @@ class _DrawPlan:
     """
 
     def __init__(self, tools: VideoTools) -> None:
-        self.tools, model = tools, tools.face_model
-        self.attempts: list[Attempt] = []
-        if model is None:
-            return
-        attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-        loosest = [attempt for attempt in attempts if model.is_loosest(attempt)]
+        assert tools.face_model is not None
+        self.model, self.psi = tools.face_model, tools.psi
+        attempts = tools.policy.attempts(tools.layer, self.model.band, drawn=not self.model.swap)
+        loosest = [attempt for attempt in attempts if self.model.is_loosest(attempt)]
         self.attempts = [attempt for attempt in attempts if attempt not in loosest]
         ends = [1, len(self.attempts)]
-        if tools.policy.retries and not model.swap:
+        if tools.policy.retries and not self.model.swap:
             self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
             ends += [*range(ends[-1] + AT_ONCE, len(self.attempts), AT_ONCE), len(self.attempts)]
         self.attempts += loosest
         self.stages = [range(begin, end) for begin, end in pairwise([*ends, len(self.attempts)])]
-
-    @property
-    def model(self) -> FaceModel:
-        assert self.tools.face_model is not None
-        return self.tools.face_model
 
     def group_size(self, identity: FilmIdentity) -> int:
         """How many cells of kinds a person's new face is drawn for."""
         kind = self.model.kind_of(identity.kind, self.attempts[identity.attempt])
         return int((Kind.everybody() if kind is None else kind).cells.sum())
 
-    def same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
-        """Whether two readings of a kind lead to the same group."""
-        kinds = [self.model.kind_of(reading) for reading in (a, b)]
-        return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
+    def group(self, reading: Floats | None) -> str:
+        """The name of the group of kinds that a reading leads to; "" where no kind is kept."""
+        kind = self.model.kind_of(reading)
+        return "" if kind is None else kind.name
 
 
 class Identities:
@@ -189,31 +154,29 @@ class Identities:
         self.unread: dict[int, float] = {}
         # Whether a survey has chosen the faces that can be read.
         self.surveyed = False
-        self._usual, self._drawings = _DrawPlan(tools), drawings or {}
-        self._plans: dict[Drawing, _DrawPlan] = {}
+        self._drawings = {} if drawings is None or tools.redrawn is None else drawings
+        self._plans: dict[Drawing | None, _DrawPlan] = {}
 
     @property
     def _model(self) -> FaceModel:
-        return self._usual.model
+        assert self.tools.face_model is not None
+        return self.tools.face_model
 
     def _plan_of(self, person: str) -> _DrawPlan:
         drawing, redrawn = self._drawings.get(person), self.tools.redrawn
-        if drawing is None or redrawn is None:
-            return self._usual
         if drawing not in self._plans:
-            self._plans[drawing] = _DrawPlan(redrawn(drawing))
+            own = drawing is None or redrawn is None
+            self._plans[drawing] = _DrawPlan(self.tools if own else redrawn(drawing))
         return self._plans[drawing]
 
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
-    def identity(
-        self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
-    ) -> FilmIdentity:
+    def identity(self, person: str, z_id: Floats, attempt: int = 0, kind: Floats | None = None) -> FilmIdentity:
         """A new identity by an attempt; without styles where there are no more of them."""
         plan, made = self._plan_of(person), FilmIdentity(None, z_id, attempt, kind)
         if attempt >= len(plan.attempts):
             return made
-        how, model, psi = plan.attempts[attempt], plan.model, plan.tools.psi
+        how, model, psi = plan.attempts[attempt], plan.model, plan.psi
         draw = model.draw(person, how, max(psi, APART) if DRAW in person else psi, z_id[0], kind)
         made.styles = model.styles(z_id, [draw], how)
         made.draw = {"layer": None if how.band else how.layer, "attempts": attempt + 1}
@@ -254,31 +217,27 @@ class Identities:
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.
         """
-        model = self._model
         tried: dict[str, list[_FaceTrial]] = {}
-        kinds: dict[str, list[NDArray[np.float32] | None]] = {}
-
-        faces = _TrialFaces(model, jobs)
+        kinds: dict[str, list[Floats | None]] = {}
 
         def read(people: Collection[str], attempts: range) -> None:
-            for face in faces(people):
-                trials = tried.setdefault(face.person, [])
+            reader = FaceReader(self._model, 0)
+            for face in (face for job in jobs(people) for face in reader.read([job]) if not face.reading.problem):
                 if not attempts[0]:
                     kinds.setdefault(face.person, []).append(self._kind([face]))
-                self._try(face, trials, attempts, kinds[face.person])
-                face.paste = None
+                self._try(face, tried.setdefault(face.person, []), attempts, kinds[face.person])
 
         read(people, range(1))
+        plans = {person: self._plan_of(person) for person in tried}
         other = [
-            one
-            for one, trials in tried.items()
-            if not self._plan_of(one).same_group(trials[0].identity.kind, _mean(kinds[one]))
+            person
+            for person, plan in plans.items()
+            if plan.group(tried[person][0].identity.kind) != plan.group(_mean(kinds[person]))
         ]
         for person in other:  # the first frame showed somebody of another kind than all of them do
             tried[person] = []
         if other:
             read(other, range(1))
-        plans = {person: self._plan_of(person) for person in tried}
         for stage in range(max((len(plan.stages) for plan in plans.values()), default=0)):
             near: dict[range, list[str]] = {}
             for person, trials in tried.items():
@@ -291,9 +250,7 @@ class Identities:
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
-    def _try(
-        self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
-    ) -> None:
+    def _try(self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[Floats | None]) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         if len(trials) <= attempts[0]:
             z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
@@ -317,7 +274,7 @@ class Identities:
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
-    def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
+    def _kind(self, faces: Sequence[FilmFace]) -> Floats | None:
         """Mean of `read_kinds` of one person's faces; None where nothing of it is kept."""
         if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
@@ -369,7 +326,7 @@ class Identities:
                 face.paste = None
         return {face.key: face for face in faces if face.paste is not None}
 
-    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> Paste:
+    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[Floats] = ()) -> Paste:
         """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
 
         `kept` are boxes of faces that stay as they are.
@@ -462,7 +419,7 @@ class Identities:
         identity.matched_by += [name for name in names if name not in identity.matched_by]
         return distance, 0.0 if names else distance / gate.match_threshold
 
-    def _known(self, face: FilmFace) -> NDArray[np.float32]:
+    def _known(self, face: FilmFace) -> Floats:
         """What the gate reads of a source, once."""
         if face.known is None:
             assert self.tools.gate is not None
@@ -470,6 +427,6 @@ class Identities:
         return face.known
 
 
-def _mean(readings: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+def _mean(readings: Sequence[Floats | None]) -> Floats | None:
     known = [reading for reading in readings if reading is not None]
     return np.mean(known, 0, dtype=np.float32) if known else None
