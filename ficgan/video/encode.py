@@ -100,7 +100,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
         Fraction(1, 100) if container == ANIMATION else info.time_base,
         {**encoder.options, **({} if crf is None else {"crf": str(crf)}), **options.options},
         matrix,
-        rgb or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
+        rgb or (info.colour_range == 2 and not av.VideoFormat(info.pixel_format).is_rgb),
         space,
     )
 
@@ -115,13 +115,6 @@ def holds(container: str, encoder: str) -> bool:
     return True
 
 
-def _format(name: str) -> av.VideoFormat:
-    try:
-        return av.VideoFormat(name)
-    except ValueError:
-        return av.VideoFormat("yuv420p")
-
-
 def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:
     """The one that is asked for, or the source's, or the nearest that keeps depth and colour resolution."""
     formats = av.Codec(encoder.name, "w").video_formats or ()
@@ -134,7 +127,7 @@ def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) ->
         raise UsageError(f"{encoder.name} takes no {wanted!r} for {size}; use one of {', '.join(names)}")
     if wanted is not None or encoder.name == "gif":
         return wanted or "pal8"
-    source = _format(info.pixel_format.replace("yuvj", "yuv"))
+    source = av.VideoFormat(info.pixel_format.replace("yuvj", "yuv"))
     alike = [f.name for f in offered if f.is_rgb == source.is_rgb] or names
     best, _ = find_best_pix_fmt_of_list(alike, source.name)
     return names[0] if best is None else best.name
@@ -300,8 +293,7 @@ class Sound:
         self._container, self._path, self.notes = container, path, list[str]()
         # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
         self._framed: set[int] = set()
-        # Recoded stream → second up to which it was decoded.
-        self._heard: dict[int, Fraction] = {}
+        self._foreign: set[int] = set()  # streams that are recoded
         assert source.path is not None
         self._file = open_input(source.path, source.name)
         try:
@@ -340,7 +332,7 @@ class Sound:
             # A file may state the number of channels alone.
             track.codec_context.layout = {1: "mono", 2: "stereo"}.get(number) or source.layout
             track.codec_context.bit_rate = _BIT_RATE * number
-            self._heard[stream.index] = Fraction(0)
+            self._foreign.add(stream.index)
             self.notes.append(
                 f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {self._container} holds no {codec}."
             )
@@ -359,12 +351,12 @@ class Sound:
                     errors = 0
                     if packet.size and _place(packet, shift, window, last):
                         index = packet.stream_index
-                        yield from self._recoded(index, packet) if index in self._heard else self._copied(packet)
+                        yield from self._recoded(index, packet) if index in self._foreign else self._copied(packet)
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
         self.lost += errors
-        for index in self._heard:
+        for index in self._foreign:
             yield from self._recoded(index, None)
             yield from self._encoded(index, [None])
 
@@ -381,10 +373,6 @@ class Sound:
         except (av.FFmpegError, ValueError):
             self.lost += 1
             return
-        for frame in frames:  # of several in one packet the first alone has a time
-            if frame.pts is None:
-                frame.pts = round(self._heard[index] / frame.time_base)
-            self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
         yield from self._encoded(index, frames)
 
     def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
