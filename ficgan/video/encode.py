@@ -20,7 +20,7 @@ from ficgan.errors import InputError, UsageError, reason
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
 from ficgan.video import EncodeOptions
 from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
-from ficgan.video.source import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of
+from ficgan.video.source import Frame, VideoInfo, exact_reformat, locator, matrix_of
 
 # FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}

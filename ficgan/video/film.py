@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -77,7 +77,7 @@ def process_film(
         output = Path(output)
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
-        state, before = JobState(work, tools, _identity_of(task, rules, encode)), _state_of(path)
+        state, before = JobState.of(work, tools, _identity_of(task, rules, encode)), _state_of(path)
         if state.analysed:
             film = Project.load(work)
         else:
@@ -156,7 +156,7 @@ def render_film(
         work = stack.enter_context(working(output))
         document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
         task, before = FilmTask(tools, path, source, settings, progress or unheard), _state_of(path)
-        state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
+        state = JobState.of(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
             save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
@@ -170,10 +170,6 @@ def render_film(
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
     tools = task.tools
-
-    def photos(given: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
-        return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in given.items()]
-
     model = tools.face_model
     facts = {
         "ficgan": [__version__, JOB_VERSION],
@@ -183,7 +179,7 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
         "settings": asdict(task.settings),
         "encode": asdict(encode),
         "span": [task.source.start, task.source.end],
-        "rules": [photos(rules.keep), photos(rules.only), list(rules.boxes), list(rules.spans)],
+        "rules": [dict(rules.keep), dict(rules.only), rules.boxes, rules.spans],
         "detector": tools.detector.name,
         "objects": [[one.name, one.cover, file_digest(one.file)] for one in tools.objects],
         "gate": tools.gate.name if tools.gate else None,
@@ -192,7 +188,12 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
         "psi": tools.psi,
         "model": model and model.identity(),
     }
-    text = json.dumps(facts, sort_keys=True, default=str).encode()
+
+    def plain(value: Any) -> Any:
+        is_photo = isinstance(value, np.ndarray)
+        return [value.shape, hashlib.sha256(value.tobytes()).hexdigest()] if is_photo else str(value)
+
+    text = json.dumps(facts, sort_keys=True, default=plain).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
@@ -202,7 +203,7 @@ def _redacted(
     """The account of a film that was found, and its file, which has no name of its own yet."""
     settings = task.settings
     plan = decide(film, settings)
-    plan, repaired = cover_findings(plan, state.facts.findings, settings.fallback)
+    plan, repaired = cover_findings(plan, state.findings, settings.fallback)
     renderer = Renderer(task.tools, settings, plan.reach, plan.drawings)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)

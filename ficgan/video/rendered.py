@@ -5,6 +5,7 @@ the same job goes on where it stopped."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError
@@ -171,12 +172,19 @@ def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:
 _STATE = "ficgan-state.json"
 
 
-class _Facts(BaseModel):
-    """ficgan-state.json: a hash of all that shapes the result, seeds, the check's findings, what the renderer knew.
+class JobState(BaseModel):
+    """What an interrupted film resumes from: ficgan-state.json in its private work folder.
 
-    `chosen`: no other new face is tried for anybody.
+    Args:
+        identity: hash of all that shapes the result.
+        seed, methods_seed: of the job.
+        analysed: its project lies in the folder.
+        chosen: no other new face is tried for anybody.
+        findings: of the check.
+        drawn: what the renderer knew after the last finished segment.
     """
 
+    folder: Path = Field(exclude=True)
     identity: str
     seed: int | None = None
     methods_seed: int
@@ -185,36 +193,34 @@ class _Facts(BaseModel):
     findings: list[FilmFinding] = []
     drawn: dict[str, Any] | None = None
 
-
-class JobState:
-    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
-
-    def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
-        self.folder, model = folder, tools.face_model
+    @classmethod
+    def of(cls, folder: Path, tools: VideoTools, identity: str) -> JobState:
+        """The state of this job, whose seeds the tools get; the files of any other job are removed."""
+        model = tools.face_model
         try:
-            facts = _Facts.model_validate_json((folder / _STATE).read_bytes())
-        except (OSError, ValueError):
-            facts = None
-        if facts is not None and facts.identity == identity:
-            self.facts, tools.methods.seed = facts, facts.methods_seed
-            if model is not None and facts.seed is not None:
-                model.seed = facts.seed
-            return
+            state = cls(folder=folder, **json.loads((folder / _STATE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            state = None
+        if state is not None and state.identity == identity:
+            tools.methods.seed = state.methods_seed
+            if model is not None and state.seed is not None:
+                model.seed = state.seed
+            state.analysed &= (folder / PROJECT_FILE).is_file()
+            return state
         for path in folder.iterdir():
             if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
                 path.unlink()
         seed = None if model is None else model.seed
-        self.facts = _Facts(identity=identity, seed=seed, methods_seed=tools.methods.seed)
-        self.note()
-
-    @property
-    def analysed(self) -> bool:
-        return self.facts.analysed and (self.folder / PROJECT_FILE).is_file()
+        state = cls(folder=folder, identity=identity, seed=seed, methods_seed=tools.methods.seed)
+        state.note()
+        return state
 
     def note(self, **facts: Any) -> None:
-        self.facts = self.facts.model_copy(update=facts)
+        """Save what is new."""
+        for name, value in facts.items():
+            setattr(self, name, value)
         with atomic_write(self.folder / _STATE, overwrite=True, mode=0o600) as file:
-            file.write(self.facts.model_dump_json().encode())
+            file.write(self.model_dump_json().encode())
 
     def save(self, renderer: Renderer, frames: int) -> None:
         """Save what the renderer knows when it has drawn the first `frames` frames, those of all finished segments."""
@@ -232,7 +238,7 @@ class JobState:
 
     def load(self, renderer: Renderer) -> None:
         """Restore what the renderer of the interrupted run knew; later segments are removed and rendered again."""
-        drawn, identities, covers = self.facts.drawn, renderer.identities, renderer.covers
+        drawn, identities, covers = self.drawn, renderer.identities, renderer.covers
         if drawn is not None:
             identities.people = {person: identities.restored(person, tree) for person, tree in drawn["people"].items()}
             covers.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}

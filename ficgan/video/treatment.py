@@ -127,7 +127,7 @@ def survey(
 
 def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> FilmPlan:
     """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it."""
-    again = not state.facts.chosen and task.settings.link != "job"
+    again = not state.chosen and task.settings.link != "job"
     plan = treated_people(task, plan, renderer.identities, again=again)
     if again and task.tools.face_model is not None:
         state.save(renderer, 0)

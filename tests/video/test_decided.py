@@ -309,8 +309,9 @@ def planned(*tracks: Track) -> FilmPlan:
     """A plan of tracks on whose rows their numbers were found."""
     count, found = max(len(one) for one in tracks), FoundFaces()
     info = VideoInfo(2000, 160, Fraction(1, RATE), Fraction(RATE), count, count / RATE)
-    for one, row in ((one, row) for one in tracks for row in range(len(one))):
-        found.keep(one, row, np.float32([row]))
+    for one in tracks:
+        for row in range(len(one)):
+            found.keep(one, row, np.float32([row]))
     plan = decide(Project(Source.of("film.mp4", info), np.arange(count), list(tracks)), VideoSettings())
     return replace(plan, found=found)
 
