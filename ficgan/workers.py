@@ -22,9 +22,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out, reason
 
@@ -171,19 +172,21 @@ class _Child:
         self._ready = False
         self._failed: Exception | None = None
         self._answers: queue.Queue[Any] = queue.Queue(100)
+        self._pipe, theirs = Pipe()
         kept = ("",) if limits is None else _KEPT
-        environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
-        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "
-        begin += "from ficgan.workers import main; main()"
+        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[2:]; "
+        begin += "from ficgan.workers import main; main(int(sys.argv[1]))"
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, str(theirs.fileno()), *filter(None, sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2 if limits is None else subprocess.DEVNULL,
             stderr=None if limits is None else subprocess.DEVNULL,
-            env=environment,
+            pass_fds=[theirs.fileno()],
+            env={name: value for name, value in os.environ.items() if name.startswith(kept)},
             process_group=0,  # Ctrl-C is for this process alone
         )
+        theirs.close()
         threading.Thread(target=self._listen, daemon=True).start()
         self.send(ForkingPickler.dumps((limits, bytes(ForkingPickler.dumps(setup)))))
 
@@ -193,21 +196,17 @@ class _Child:
         return self._ready and self._process.poll() is not None
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None and self._process.stdin is not None
         with suppress(Exception):  # it ended, or what it says is no answer
-            while line := self._process.stdout.readline(_MOST):
-                kind, value = json.loads(line, object_hook=_unpacked)
+            while True:
+                kind, value = json.loads(self._pipe.recv_bytes(_MOST), object_hook=_unpacked)
                 self._answers.put((kind, _error(*value) if kind == "error" else value))
         self.end()
-        for pipe in (self._process.stdout, self._process.stdin):
-            with suppress(OSError):
-                pipe.close()
+        self._pipe.close()
         self._answers.put(("gone", None))
 
     def send(self, message: Any) -> None:
-        with self._sending, suppress(OSError, ValueError):  # it has died: that is heard by who waits for its answer
-            self._process.stdin.write(base64.b64encode(message) + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+        with self._sending, suppress(OSError):  # it has died: that is heard by who waits for its answer
+            self._pipe.send_bytes(message)
 
     def wait(self) -> None:
         with self._starting:
@@ -256,7 +255,7 @@ def _error(name: str, text: str, number: int | None, trace: str) -> Exception:
 
 
 _cancelled = threading.Event()
-_answers: BinaryIO | None = None
+_answers: Connection | None = None
 
 
 def report(*values: Any) -> None:
@@ -272,8 +271,7 @@ def is_cancelled() -> bool:
 
 def _answer(kind: str, value: Any = None) -> None:
     assert _answers is not None
-    _answers.write(json.dumps([kind, value], default=_packed).encode() + b"\n")
-    _answers.flush()
+    _answers.send_bytes(json.dumps([kind, value], default=_packed).encode())
 
 
 def _packed(value: Any) -> Any:
@@ -286,27 +284,24 @@ def _unpacked(tree: dict[str, Any]) -> Any:
     return base64.b64decode(tree["base64"]) if [*tree] == ["base64"] else tree
 
 
-def main() -> None:
-    """Work until standard input ends."""
+def main(number: int) -> None:
+    """Work until the other end of a pipe is closed, of which this end has the number."""
     global _answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, _answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what libraries print is no answer
+    pipe = _answers = Connection(number)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
-        for line in requests:
-            if request := base64.b64decode(line):
-                _cancelled.clear()
-                tasks.put(request)
-            else:
-                _cancelled.set()
+        with suppress(EOFError, OSError):
+            while True:
+                if request := pipe.recv_bytes():
+                    _cancelled.clear()
+                    tasks.put(request)
+                else:
+                    _cancelled.set()
         os._exit(0)  # the other process is done, or dead
 
-    if not (first := requests.readline()):
-        return
-    limits, setup = ForkingPickler.loads(base64.b64decode(first))
+    limits, setup = ForkingPickler.loads(pipe.recv_bytes())
     try:
         if limits is not None:
             _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
