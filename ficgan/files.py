@@ -21,7 +21,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
+# Names of temporary files.
+TEMPORARY = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 # Seconds within which a new temporary file is locked by the process that writes it.
 _NEW = 1.0
 _swept: set[Path] = set()  # folders whose leftovers this process has removed
@@ -102,7 +103,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
     with suppress(OSError):
         for entry in os.scandir(folder) if fcntl is not None else ():
-            if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+            if not TEMPORARY.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             with suppress(OSError), open(entry.path, "rb") as file:
                 if time.time() - entry.stat().st_mtime > _NEW and lock(file, wait=False):
