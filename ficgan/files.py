@@ -74,7 +74,7 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
     """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty."""
     path = Path(path)
     if not overwrite and os.path.lexists(path):
-        raise _exists(path)
+        raise taken(path)
     if path.parent not in _swept:
         _swept.add(path.parent)
         remove_leftovers(path.parent)
@@ -124,14 +124,14 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
             os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
             return
         except FileExistsError:
-            raise _exists(path) from None
+            raise taken(path) from None
         except OSError:  # no hard links here: check, then rename
             if os.path.lexists(path):
-                raise _exists(path) from None
+                raise taken(path) from None
     os.replace(temporary, path)
 
 
-def _exists(path: Place) -> TakenError:
+def taken(path: Place) -> TakenError:
     return TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
 
 
@@ -285,7 +285,7 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
         with atomic_write(place, overwrite=overwrite) as file:
             file.write(data)
     elif not overwrite and place.exists():
-        raise _exists(place)
+        raise taken(place)
     else:
         try:
             place.write_bytes(data)

@@ -108,11 +108,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
 def holds(container: str, encoder: str) -> bool:
     """Whether a container holds what an encoder makes."""
     with av.open(f"file:{os.devnull}", "w", format=container) as file:  # opened only when something is written
-        try:
-            file.add_stream(encoder)
-        except ValueError:
-            return False
-    return True
+        return av.Codec(encoder, "w").canonical_name in file.supported_codecs
 
 
 def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:

@@ -56,6 +56,7 @@ class FilmIdentity:
         distance: smallest between source and result that the gate read and that is shown.
         matched_by: recognisers that took a face for the source; that face is not shown.
         settled: whether it was chosen for the whole film, and stays where it is recognised for a moment.
+        ratios: what `_read` gave on the frames that it was tried on, all identities of a person in the same order.
         hidden, watched: tracks that are covered; that the gate reads on every frame.
     """
 
@@ -70,6 +71,7 @@ class FilmIdentity:
     settled: bool = False
     hidden: set[int] = field(default_factory=set)
     watched: set[int] = field(default_factory=set)
+    ratios: list[float] = field(default_factory=list)
 
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
@@ -87,24 +89,16 @@ class FilmIdentity:
         return {**tree, "z_id": self.z_id.tolist(), "kind": None if self.kind is None else self.kind.tolist()}
 
 
-@dataclass(eq=False)
-class _FaceTrial:
-    """A new identity that is tried on single frames, all in the same order."""
-
-    identity: FilmIdentity
-    ratios: list[float] = field(default_factory=list)
-
-    @property
-    def near(self) -> int:
-        """How many of the ratios lie within the margin."""
-        return sum(ratio < MARGIN for ratio in self.ratios)
+def _near(tried: FilmIdentity) -> int:
+    """On how many of the frames that an identity was tried on it came near."""
+    return sum(ratio < MARGIN for ratio in tried.ratios)
 
 
-def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
+def _in_play(trials: Sequence[FilmIdentity]) -> list[FilmIdentity]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
     frames = len(trials[0].ratios)
-    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
-    return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
+    worst = min(_near(trial) + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if _near(trial) <= worst + LEVEL * frames]
 
 
 class _DrawPlan:
@@ -193,13 +187,6 @@ class Identities:
         made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
         return made
 
-    def replace(self, people: Iterable[str]) -> None:
-        """Give people who are still recognised another face."""
-        for person in people:
-            now = self.people[person]
-            self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
-            self.people[person].matched_by = now.matched_by
-
     def restart(self) -> None:
         """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
         self.unread.clear()
@@ -217,7 +204,7 @@ class Identities:
         that keeps most of the source's code is taken, of these the one of the narrowest kind, and of these the farthest
         face. A person to whom each comes near on half of the frames or more always gets the fallback.
         """
-        tried: dict[str, list[_FaceTrial]] = {}
+        tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}
 
         def read(people: Collection[str], attempts: range) -> None:
@@ -232,7 +219,7 @@ class Identities:
         other = [
             person
             for person, plan in plans.items()
-            if plan.group(tried[person][0].identity.kind) != plan.group(_mean(kinds[person]))
+            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person]))
         ]
         for person in other:  # the first frame showed somebody of another kind than all of them do
             tried[person] = []
@@ -243,34 +230,33 @@ class Identities:
             for person, trials in tried.items():
                 attempts, *later = plans[person].stages[stage:] or [range(0)]
                 share = 0.0 if later else OFTEN
-                if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
+                if attempts and min(map(_near, trials)) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
                 read(group, attempts)
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
-    def _try(self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[Floats | None]) -> None:
+    def _try(
+        self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]
+    ) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         if len(trials) <= attempts[0]:
-            z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
+            z_id = trials[0].z_id if trials else face.reading.z_id[None]
             kind = _mean(kinds)  # of the first frame at first, then of all
-            trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
+            trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
         for trial in _in_play(trials):
-            if trial.identity.attempt in attempts:
-                trial.ratios.append(self._ratio(face, trial.identity))
+            if trial.attempt in attempts:
+                trial.ratios.append(self._ratio(face, trial))
 
-    def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
-        good = _in_play(trials)
-        plan = self._plan_of(person)
-        layer = plan.attempts[good[0].identity.attempt].layer
-        alike = [trial for trial in good if plan.attempts[trial.identity.attempt].layer == layer]
-        groups = [plan.group_size(trial.identity) for trial in alike]
-        alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
-        chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
-        if min(trial.near for trial in good) >= len(good[0].ratios) / 2:
+    def _chosen(self, person: str, trials: Sequence[FilmIdentity]) -> FilmIdentity:
+        good, plan = _in_play(trials), self._plan_of(person)
+        alike = [one for one in good if plan.attempts[one.attempt].layer == plan.attempts[good[0].attempt].layer]
+        narrowest = min(map(plan.group_size, alike))
+        chosen = max((one for one in alike if plan.group_size(one) == narrowest), key=lambda one: np.mean(one.ratios))
+        if min(map(_near, good)) >= len(good[0].ratios) / 2:
             chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
-        chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
+        chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
@@ -320,7 +306,10 @@ class Identities:
                 face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
             # A person the gate still knows gets another face, and all their faces of this chunk are made again.
             known = self._recognised(faces)
-            self.replace(known)
+            for person in known:
+                now = self.people[person]
+                self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
+                self.people[person].matched_by = now.matched_by
             pending = [face for face in faces if face.person in known]
             for face in pending:
                 face.paste = None

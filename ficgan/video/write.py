@@ -17,8 +17,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, TakenError, UsageError
-from ficgan.files import partial_file
+from ficgan.errors import InputError, UsageError
+from ficgan.files import partial_file, taken
 from ficgan.video import EncodeOptions, PathLike
 from ficgan.video.encode import (
     ANIMATION,
@@ -101,9 +101,6 @@ class SegmentWriter:
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""
-        expected = self.next_frame + (self._part.frames if self._part else 0)
-        if frame.index != expected:
-            raise ValueError(f"frame {frame.index} was given, frame {expected} is the next")
         if self.ends_before(frame):
             self.close()
         if self._part is None:
@@ -161,7 +158,7 @@ def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, 
     if source.path is not None and path.exists() and path.samefile(source.path):
         raise InputError(f"{path}: is the input itself; choose another output")
     if os.path.lexists(path) and not overwrite:
-        raise TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+        raise taken(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
