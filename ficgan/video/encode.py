@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
 from ficgan.video import EncodeOptions
-from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
+from ficgan.video.read import MAX_ERRORS
 from ficgan.video.source import Frame, VideoInfo, exact_reformat, locator, matrix_of
 
 # FFmpeg's name of the container by the suffix of a file.
@@ -280,29 +280,20 @@ Timed = tuple[float, Any]
 
 
 class Sound:
-    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held.
+    """The sound of PyAV's container `file` on its way into `out`, to be named `path`: copied, or else recoded.
 
     `notes` are worth knowing, each a sentence; `lost` counts what is damaged and left out, and is complete at the end.
     """
 
-    def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
-        self._container, self._path, self.notes = container, path, list[str]()
+    def __init__(self, file: Any, out: Any, path: Path) -> None:
+        self._file, self._container, self._path, self.notes = file, out.format.name, path, list[str]()
         # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
         self._framed: set[int] = set()
         self._foreign: set[int] = set()  # streams that are recoded
-        assert source.path is not None
-        self._file = open_input(source.path, source.name)
-        try:
-            streams = self._file.streams.audio
-            self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-            self.lost = len(streams) - len(self._streams)  # nothing of them could be decoded
-            self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
-        except BaseException:
-            self.close()
-            raise
-
-    def __len__(self) -> int:
-        return len(self._tracks)
+        streams = file.streams.audio
+        self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+        self.lost = len(streams) - len(self._streams)  # nothing of them could be decoded
+        self.tracks = {stream.index: self._add(out, stream) for stream in self._streams}
 
     @property
     def starts(self) -> list[Fraction]:
@@ -360,7 +351,7 @@ class Sound:
         if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
             self.lost += 1
             return
-        packet.stream = self._tracks[packet.stream_index]
+        packet.stream = self.tracks[packet.stream_index]
         yield float(packet.dts * packet.time_base), packet
 
     def _recoded(self, index: int, packet: Any) -> Iterator[Timed]:
@@ -373,7 +364,7 @@ class Sound:
 
     def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
         for frame in frames:
-            for packet in self._tracks[index].encode(frame):
+            for packet in self.tracks[index].encode(frame):
                 yield float(packet.dts * packet.time_base), packet
 
     def mux(self, out: Any, packet: Any) -> None:
@@ -382,9 +373,6 @@ class Sound:
             out.mux(packet)
         except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
             self.lost += 1
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]) -> bool:

@@ -159,8 +159,8 @@ class Identities:
     def _plan_of(self, person: str) -> _DrawPlan:
         drawing, redrawn = self._drawings.get(person), self.tools.redrawn
         if drawing not in self._plans:
-            own = drawing is None or redrawn is None
-            self._plans[drawing] = _DrawPlan(self.tools if own else redrawn(drawing))
+            tools = self.tools if drawing is None or redrawn is None else redrawn(drawing)
+            self._plans[drawing] = _DrawPlan(tools)
         return self._plans[drawing]
 
     # -- who becomes whom ---------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
-from ficgan.video.read import VideoSource
+from ficgan.video.read import VideoSource, open_input
 from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
@@ -162,13 +162,18 @@ def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, 
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
     if _takes_sound(source, options, container):
-        with av.open(f"file:{os.devnull}", "w", format=container) as trial:
-            Sound(source, trial, container, path).close()
+        with _sound_of(source) as file, av.open(f"file:{os.devnull}", "w", format=container) as trial:
+            Sound(file, trial, path)
 
 
 def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:
     silent = source.path is None or not source.info.audio_streams
     return options.audio == "copy" and not silent and container != ANIMATION
+
+
+def _sound_of(source: VideoSource) -> Any:
+    assert source.path is not None
+    return open_input(source.path, source.name)
 
 
 def assemble(
@@ -192,7 +197,7 @@ def assemble(
         if film.container == ANIMATION:
             film.animate(temporary)
         elif (sound := film.mux(temporary, tags(film.container) if synthetic else {})) is not None:
-            streams, notes = len(sound), sound.notes
+            streams, notes = len(sound.tracks), sound.notes
             damage = [f"{source.name}: parts of its sound are damaged and left out."] if sound.lost else []
         if synthetic:
             add_mark(temporary, film.container)
@@ -231,7 +236,8 @@ class _Film:
             out.metadata.update(metadata)
             video, sound, starts, window = self._add_video(out), None, [begin], None
             if self.has_sound:
-                sound = stack.enter_context(closing(Sound(self.source, out, self.container, self.path)))
+                file = stack.enter_context(_sound_of(self.source))
+                sound = Sound(file, out, self.path)
                 if self.source.start or self.source.end is not None:
                     window = begin, end
                 else:
