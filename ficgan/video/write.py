@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -216,11 +216,10 @@ class _Film:
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
         self.has_sound = _takes_sound(source, options, self.container)
-        self.base = info.time_base if self.container == ANIMATION else self.plan.time_base
+        self.base = info.time_base
         # Ticks of `base` of all frames, and the one at which the last frame ends.
         self.times, self.delay = _look_through(segments, self.base)
-        last = int(self.times[-1])
-        self.end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
+        last, self.end = int(self.times[-1]), -1 if source.end_pts is None else source.end_pts
         if self.end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
             self.end = last + max(1, usual)
@@ -231,8 +230,8 @@ class _Film:
         base, begin, end = self.base, int(self.times[0]) * self.base, self.end * self.base
         with ExitStack() as stack:
             muxer = muxer_options(self.container, base)
-            out = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
-            stack.enter_context(closing(out))
+            opened = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
+            out = stack.enter_context(opened)
             out.metadata.update(metadata)
             video, sound, starts, window = self._add_video(out), None, [begin], None
             if self.has_sound:
@@ -255,7 +254,7 @@ class _Film:
 
     def _add_video(self, out: Any) -> Any:
         info = self.info
-        with closing(av.open(locator(self.paths[0]))) as first:
+        with av.open(locator(self.paths[0])) as first:
             stream = out.add_stream_from_template(first.streams.video[0], opaque=True)
         stream.time_base = self.base
         context = stream.codec_context
@@ -273,7 +272,7 @@ class _Film:
         early = times[0] + np.arange(-self.delay, 0) * lead // max(self.delay, 1)
         decoded, number = np.append(early, times), 0
         for path in self.paths:
-            with closing(av.open(locator(path))) as file:
+            with av.open(locator(path)) as file:
                 piece: Any = file.streams.video[0]
                 scale = piece.time_base / self.base
                 for packet in file.demux(piece):
@@ -304,7 +303,7 @@ class _Film:
         reader, number = rgb_reader(), 0
         with VideoWriter(temporary, self.info, self.plan, self.container, origin=int(self.times[0])) as writer:
             for path in self.paths:
-                with closing(av.open(locator(path))) as file:
+                with av.open(locator(path)) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
                         writer.write(Frame(number, pts, 0.0, reader(frame, IDENTITY), int(self.ends[number]) - pts))
