@@ -30,8 +30,6 @@ from typing import Any
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out, reason
 
 Setup = Callable[[], Callable[[Any], Any]]
-# Whether this system can hold a worker to limits.
-SUPPORTED = sys.platform in ("linux", "darwin")
 # Beginnings of the variables that a worker with limits is given: no keys, no tokens.
 _KEPT: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_")
 _KEPT += ("FICGAN_MODELS", "INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
@@ -105,7 +103,7 @@ class Workers:
     """
 
     def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
-        if limits is not None and not SUPPORTED:
+        if limits is not None and sys.platform not in ("linux", "darwin"):
             raise UsageError("this system cannot limit a worker process; give --no-sandbox")
         self._setup, self._count, self._limits, self._closed = setup, count, limits, False
         self._free: queue.SimpleQueue[_Child] = queue.SimpleQueue()

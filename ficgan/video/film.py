@@ -33,7 +33,7 @@ from ficgan.video.read import open_video
 from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, film_result, render_segments
 from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
-from ficgan.video.treatment import treated
+from ficgan.video.treatment import treated_people
 from ficgan.video.write import check_output
 
 # File of the detections in a work folder.
@@ -208,7 +208,11 @@ def _redacted(
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
     with FoundFaces(state.folder) as found:
-        plan = treated(task, replace(plan, found=found), renderer, state)
+        again = not state.chosen and settings.link != "job"
+        plan = treated_people(task, replace(plan, found=found), renderer.identities, again=again)
+        if again:
+            state.save(renderer, 0)
+            state.note(chosen=True)
         while True:
             file = render_segments(task, plan, renderer, state, output, encode)
             report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)

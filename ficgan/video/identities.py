@@ -187,12 +187,6 @@ class Identities:
         made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
         return made
 
-    def restart(self) -> None:
-        """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
-        self.unread.clear()
-        for one in self.people.values():
-            one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
-
     # -- chosen for a whole film --------------------------------------------------------------------------------------
 
     def choose(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
@@ -237,9 +231,7 @@ class Identities:
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
-    def _try(
-        self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]
-    ) -> None:
+    def _try(self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         if len(trials) <= attempts[0]:
             z_id = trials[0].z_id if trials else face.reading.z_id[None]

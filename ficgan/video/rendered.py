@@ -113,7 +113,8 @@ class Renderer:
         self.causes.clear()
         if self._reader is not None:
             self._reader = FaceReader(self._reader.model, self._reader.reach)
-        self.identities.restart()
+        for one in self.identities.people.values():
+            one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
         index, source, coverage = job.frame.index, job.frame.image, self.tools.policy.coverage

@@ -20,7 +20,7 @@ from ficgan.video import FilmTask
 from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
 from ficgan.video.film_faces import FilmFace
 from ficgan.video.identities import Identities
-from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
+from ficgan.video.rendered import as_analysed, audition, stands
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
@@ -125,22 +125,14 @@ def survey(
     return surveys
 
 
-def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> FilmPlan:
-    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it."""
-    again = not state.chosen and task.settings.link != "job"
-    plan = treated_people(task, plan, renderer.identities, again=again)
-    if again and task.tools.face_model is not None:
-        state.save(renderer, 0)
-        state.note(chosen=True)
-    return plan
-
-
 def treated_people(
     task: FilmTask, plan: FilmPlan, identities: Identities, people: Collection[str] | None = None, *, again: bool = True
 ) -> FilmPlan:
-    """As `treated`, of all `people` or of some; `again`: whether other new faces are tried, once.
+    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it.
 
-    They are tried for people whom the gate knew on some frames, on these frames, too.
+    Args:
+        people: whose tracks are read; None: all.
+        again: whether people whom the gate knew on some frames try other new faces, once, on these frames, too.
     """
     model, fallback = task.tools.face_model, task.settings.fallback
     plan = _one_treatment(plan, fallback)

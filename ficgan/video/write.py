@@ -161,19 +161,15 @@ def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, 
         raise taken(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
-    if _takes_sound(source, options, container):
-        with _sound_of(source) as file, av.open(f"file:{os.devnull}", "w", format=container) as trial:
+    if (file := _sound_of(source, options, container)) is not None:
+        with file, av.open(f"file:{os.devnull}", "w", format=container) as trial:
             Sound(file, trial, path)
 
 
-def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:
-    silent = source.path is None or not source.info.audio_streams
-    return options.audio == "copy" and not silent and container != ANIMATION
-
-
-def _sound_of(source: VideoSource) -> Any:
-    assert source.path is not None
-    return open_input(source.path, source.name)
+def _sound_of(source: VideoSource, options: EncodeOptions, container: str) -> Any:
+    """The source opened again, if its sound goes into the result."""
+    silent = source.path is None or not source.info.audio_streams or container == ANIMATION
+    return None if silent or options.audio == "drop" else open_input(source.path, source.name)
 
 
 def assemble(
@@ -194,15 +190,18 @@ def assemble(
     film = _Film(segments, source, path, options)
     notes, damage, streams = list[str](), list[str](), 0
     with reporting(path), partial_file(path, overwrite=overwrite) as temporary:
+        sound = None
         if film.container == ANIMATION:
             film.animate(temporary)
-        elif (sound := film.mux(temporary, tags(film.container) if synthetic else {})) is not None:
-            streams, notes = len(sound.tracks), sound.notes
-            damage = [f"{source.name}: parts of its sound are damaged and left out."] if sound.lost else []
+        else:
+            sound = film.mux(temporary, tags(film.container) if synthetic else {})
         if synthetic:
             add_mark(temporary, film.container)
-    if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
-        notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
+    if sound is not None:
+        streams, notes = len(sound.tracks), sound.notes
+        damage = [f"{source.name}: parts of its sound are damaged and left out."] if sound.lost else []
+    elif source.info.audio_streams and options.audio == "copy":
+        notes = ["The sound is dropped: an animation holds none, and that of a stream is not recorded."]
     duration = float((film.end - int(film.times[0])) * film.base)
     return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), synthetic)
 
@@ -212,10 +211,9 @@ class _Film:
 
     def __init__(self, segments: Sequence[Segment], source: VideoSource, path: Path, options: EncodeOptions) -> None:
         info = self.info = source.info
-        self.source, self.path, self.container = source, path, container_of(path)
+        self.source, self.path, self.options, self.container = source, path, options, container_of(path)
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
-        self.has_sound = _takes_sound(source, options, self.container)
         self.base = info.time_base
         # Ticks of `base` of all frames, and the one at which the last frame ends.
         self.times, self.delay = _look_through(segments, self.base)
@@ -234,9 +232,8 @@ class _Film:
             out = stack.enter_context(opened)
             out.metadata.update(metadata)
             video, sound, starts, window = self._add_video(out), None, [begin], None
-            if self.has_sound:
-                file = stack.enter_context(_sound_of(self.source))
-                sound = Sound(file, out, self.path)
+            if (file := _sound_of(self.source, self.options, self.container)) is not None:
+                sound = Sound(stack.enter_context(file), out, self.path)
                 if self.source.start or self.source.end is not None:
                     window = begin, end
                 else:
@@ -268,9 +265,12 @@ class _Film:
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
-        times, lead = self.times, self._lead()
-        early = times[0] + np.arange(-self.delay, 0) * lead // max(self.delay, 1)
-        decoded, number = np.append(early, times), 0
+        times, delay, number = self.times, self.delay, 0
+        # Decoding begins before showing. MP4 takes the sum of its steps for the film's length: right if it begins as
+        # early as it ends.
+        lead = min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base))
+        early = times[0] + np.arange(-delay, 0) * max(delay, lead) // max(delay, 1)
+        decoded = np.append(early, times)
         for path in self.paths:
             with av.open(locator(path)) as file:
                 piece: Any = file.streams.video[0]
@@ -281,22 +281,12 @@ class _Film:
                     pts, dts = round(packet.pts * scale), int(decoded[number])
                     packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
                     if number == len(times) - 1 and self.container in ("mp4", "mov"):
-                        # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
+                        # The step of decoding that ends the film, whichever picture comes last.
                         packet.duration = self.end - int(times[-1])
                     packet.pts, packet.dts = pts - shift, dts - shift
                     packet.time_base, packet.stream = self.base, stream
                     number += 1
                     yield float((dts - shift) * self.base), packet
-
-    def _lead(self) -> int:
-        """Ticks by which decoding begins before showing.
-
-        MP4 takes the sum of the steps of decoding for the film's length: right if it begins as early as it ends.
-        """
-        times, delay = self.times, self.delay
-        if not delay or len(times) <= delay:
-            return delay
-        return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
 
     def animate(self, temporary: Path) -> None:
         """Write pictures without sound."""
