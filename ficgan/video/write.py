@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -265,28 +266,21 @@ class _Film:
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
-        times, delay, number = self.times, self.delay, 0
+        times, delay = self.times, self.delay
         # Decoding begins before showing. MP4 takes the sum of its steps for the film's length: right if it begins as
         # early as it ends.
         lead = min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base))
         early = times[0] + np.arange(-delay, 0) * max(delay, lead) // max(delay, 1)
-        decoded = np.append(early, times)
-        for path in self.paths:
-            with av.open(locator(path)) as file:
-                piece: Any = file.streams.video[0]
-                scale = piece.time_base / self.base
-                for packet in file.demux(piece):
-                    if not packet.size:
-                        continue
-                    pts, dts = round(packet.pts * scale), int(decoded[number])
-                    packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
-                    if number == len(times) - 1 and self.container in ("mp4", "mov"):
-                        # The step of decoding that ends the film, whichever picture comes last.
-                        packet.duration = self.end - int(times[-1])
-                    packet.pts, packet.dts = pts - shift, dts - shift
-                    packet.time_base, packet.stream = self.base, stream
-                    number += 1
-                    yield float((dts - shift) * self.base), packet
+        decoded = np.append(early, times)[: len(times)].tolist()
+        packets = chain.from_iterable(_packets(path, self.base) for path in self.paths)
+        for (packet, pts), dts in zip(packets, decoded, strict=True):
+            packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
+            if dts == decoded[-1] and self.container in ("mp4", "mov"):
+                # The step of decoding that ends the film, whichever picture comes last.
+                packet.duration = self.end - int(times[-1])
+            packet.pts, packet.dts = pts - shift, dts - shift
+            packet.time_base, packet.stream = self.base, stream
+            yield float((dts - shift) * self.base), packet
 
     def animate(self, temporary: Path) -> None:
         """Write pictures without sound."""
@@ -304,15 +298,11 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
     """Ticks of all frames in the order of showing, and frames by which packets come before their turn."""
     if not segments:
         raise InputError("no finished segment of the film was found, so there is nothing to assemble")
-    times: list[NDArray[np.int64]] = []
-    delay = 0
+    times, delay = list[NDArray[np.int64]](), 0
     for segment in segments:
         broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
         try:
-            with av.open(locator(segment.path)) as file:
-                stream: Any = file.streams.video[0]
-                scale = stream.time_base / base
-                found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
+            found = np.array([pts for _, pts in _packets(segment.path, base)])
         except (av.FFmpegError, OSError, IndexError, TypeError) as error:
             raise broken from error
         if len(found) != segment.last - segment.first + 1:
@@ -320,3 +310,12 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
         delay = max(delay, int((np.arange(len(found)) - np.argsort(np.argsort(found))).max()))
         times.append(np.sort(found))
     return np.concatenate(times).astype(np.int64), delay
+
+
+def _packets(path: Path, base: Fraction) -> Iterator[tuple[Any, int]]:
+    """The packets of a segment's pictures, as they are decoded, and their times in ticks of `base`."""
+    with av.open(locator(path)) as file:
+        stream: Any = file.streams.video[0]
+        for packet in file.demux(stream):
+            if packet.size:
+                yield packet, round(packet.pts * stream.time_base / base)
