@@ -166,9 +166,8 @@ class _Child:
     """One worker process, seen from the process that started it."""
 
     def __init__(self, setup: Setup, limits: Limits | None) -> None:
-        self._limits, self._sending, self._starting = limits, threading.Lock(), threading.Lock()
-        self._ready = False
-        self._failed: Exception | None = None
+        self._limits, self._sending = limits, threading.Lock()
+        self._ready = Future[None]()
         self._answers: queue.Queue[Any] = queue.Queue(100)
         self._pipe, theirs = Pipe()
         kept = ("",) if limits is None else _KEPT
@@ -191,15 +190,23 @@ class _Child:
     @property
     def is_lost(self) -> bool:
         """Whether it worked once and is gone."""
-        return self._ready and self._process.poll() is not None
+        return self._ready.done() and not self._ready.exception() and self._process.poll() is not None
 
     def _listen(self) -> None:
         with suppress(Exception):  # it ended, or what it says is no answer
             while True:
                 kind, value = json.loads(self._pipe.recv_bytes(_MOST), object_hook=_unpacked)
-                self._answers.put((kind, _error(*value) if kind == "error" else value))
+                value = _error(*value) if kind == "error" else value
+                if self._ready.done():
+                    self._answers.put((kind, value))
+                elif kind == "error":
+                    self._ready.set_exception(value)
+                else:
+                    self._ready.set_result(None)
         self.end()
         self._pipe.close()
+        if not self._ready.done():
+            self._ready.set_exception(FicganError("the worker process ended before its engine was loaded"))
         self._answers.put(("gone", None))
 
     def send(self, message: Any) -> None:
@@ -207,15 +214,7 @@ class _Child:
             self._pipe.send_bytes(message)
 
     def wait(self) -> None:
-        with self._starting:
-            if not self._ready and self._failed is None:
-                kind, value = self._answers.get()
-                self._ready = kind == "ready"
-                if not self._ready:
-                    gone = FicganError("the worker process ended before its engine was loaded")
-                    self._failed = value if kind == "error" else gone
-            if self._failed is not None:
-                raise self._failed
+        self._ready.result()
 
     def do(self, task: Any, progress: Callable[..., object] | None) -> Any:
         self.wait()
