@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
+from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.face_model import read_kinds
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
@@ -30,16 +32,18 @@ from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
 from ficgan.video.read import open_video
-from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, film_result, render_segments
+from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, render_segments
 from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
 from ficgan.video.treatment import treated_people
-from ficgan.video.write import check_output
+from ficgan.video.write import Assembled, check_output
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
 # Raised where analysis, drawing or the state of a job changes: an interrupted film is not mixed of two versions.
 JOB_VERSION = 4
+# Most dropped finds whose frames a note names.
+NAMED = 8
 
 
 def process_film(
@@ -226,7 +230,7 @@ def _redacted(
             renderer.restart()
             state.save(renderer, 0)
             state.load(renderer)  # removes the segments
-    return film_result(output, plan, renderer, file, report), file.path
+    return _account_of(output, plan, renderer, file, report), file.path
 
 
 def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, overwrite: bool) -> None:
@@ -240,6 +244,66 @@ def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, ove
 def _state_of(path: PathLike) -> list[Any]:
     """What tells a film from another one, and from itself after a change."""
     return [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else [os.fspath(path)]
+
+
+# -- the account -----------------------------------------------------------------------------------------------------
+
+
+def _account_of(
+    output: Path, plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None
+) -> VideoResult:
+    """The account of a film that was drawn and checked."""
+    film, settings, people = plan.film, renderer.settings, renderer.identities.people
+    faces, causes = [track for track in plan.tracks if not track.kind], Counter(plan.fallbacks) + renderer.causes
+    dropped = film.settings.get("dropped", ())
+    notes, total = list(file.notes), len(film.pts)
+    if rows := causes.total() - causes["pad"]:
+        notes.append(f"{rows} sightings of faces got the fallback, {settings.fallback}: see `fallbacks`.")
+    if dropped:
+        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
+        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
+        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
+    if report is not None and report.unchecked:
+        notes.append(f"The result was not checked: {report.unchecked}.")
+    if file.frames != total:
+        notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
+    return VideoResult(
+        output,
+        frames=file.frames,
+        seconds=file.duration,
+        tracks=len(faces),
+        people=len({plan.people[track.id] for track in faces}),
+        faces=renderer.counts,
+        fallbacks=causes,
+        masked_people=sum(person.styles is None for person in people.values()),
+        exemptions=film.decider().exemptions(faces),
+        check=report,
+        review=film.settings.get("review", ()),
+        dropped=dropped,
+        objects=plan.objects(),
+        notes=tuple(dict.fromkeys(notes)),
+        damage=file.damage,
+        settings=settings.to_dict(),
+        account=_draws(plan, renderer),
+        has_audio=bool(file.audio_streams),
+        synthetic=file.synthetic,
+    )
+
+
+def _draws(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
+    """Who drew the new faces, and how."""
+    tools, people = renderer.tools, renderer.identities.people
+    account: dict[str, Any] = {
+        "mode": shown(renderer.settings.mode),
+        **tools.methods.accounts(plan.film.decisions.modes),
+        "detector": tools.detector.name,
+        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
+    }
+    if tools.face_model is not None and people:
+        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
+        account |= tools.face_model.account(layer=tools.layer, psi=psi)
+        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
+    return account
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------

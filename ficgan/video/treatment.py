@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ficgan.face_model import FaceModel
 from ficgan.video import FilmTask
 from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
-from ficgan.video.film_faces import FilmFace
-from ficgan.video.identities import Identities
+from ficgan.video.identities import FilmFace, Identities
 from ficgan.video.rendered import as_analysed, audition, stands
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 

@@ -19,9 +19,8 @@ from ficgan.policy import Policy
 from ficgan.video import VideoSettings, VideoTools
 from ficgan.video import identities as module
 from ficgan.video.decided import Appearance, FrameJob
-from ficgan.video.film_faces import FilmFace, face_area
-from ficgan.video.identities import Identities
-from ficgan.video.rendered import Renderer
+from ficgan.video.identities import FilmFace, Identities
+from ficgan.video.rendered import Renderer, face_area
 from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
