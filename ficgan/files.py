@@ -294,25 +294,18 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def local_file(place: Place) -> Iterator[Path]:
-    """A file on this machine's disk; of a store's file a private copy, which goes again."""
+def local_file(place: Place, *, new: bool = False) -> Iterator[Path]:
+    """A file on this machine's disk; of a store's file a private copy, which goes again.
+
+    `new`: where a library shall write one; a store gets it when the block ends without an error.
+    """
     if isinstance(place, Path):
         yield place
         return
     with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:  # of mode 0700
         copy = Path(folder, place.name)
-        place.fs.get_file(str(place.pure), str(copy))
+        if not new:
+            place.fs.get_file(str(place.pure), str(copy))
         yield copy
-
-
-@contextmanager
-def new_local_file(place: Place) -> Iterator[Path]:
-    """Where a library shall write a new file; for a store it is sent there when the block ends without an error."""
-    if isinstance(place, Path):
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:
-        made = Path(folder, place.name)
-        yield made
-        if made.exists():
-            place.fs.put_file(str(made), str(place.pure))
+        if new and copy.exists():
+            place.fs.put_file(str(copy), str(place.pure))

@@ -9,10 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from io import BytesIO
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, Self
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,20 +52,13 @@ class Appearance:
 class FoundFaces:
     """What a model found on the faces of a film, as rows of `FaceModel.row`, so that it looks for them once.
 
-    A context manager. The rows lie in a file in `folder` that has no name; without a folder in memory.
+    `file` holds the rows.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._file = BytesIO() if folder is None else TemporaryFile(dir=folder)  # noqa: SIM115
-        self._size = 0
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._size = file, 0
         # Track → place of each of its rows in the file, −1 for none.
         self._places: dict[int, NDArray[np.int64]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def keep(self, track: Track, row: int, found: NDArray[np.float32]) -> None:
         """Take what was found in a row of a track: float32 [n], as many of each."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -211,9 +212,9 @@ def _redacted(
     renderer = Renderer(task.tools, settings, plan.reach, plan.drawings)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
-    with FoundFaces(state.folder) as found:
+    with TemporaryFile(dir=state.folder) as found:  # has no name
         again = not state.chosen and settings.link != "job"
-        plan = treated_people(task, replace(plan, found=found), renderer.identities, again=again)
+        plan = treated_people(task, replace(plan, found=FoundFaces(found)), renderer.identities, again=again)
         if again:
             state.save(renderer, 0)
             state.note(chosen=True)

@@ -377,18 +377,18 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
 
     def jobs(people: Collection[str]) -> Iterator[FrameJob]:
         frames = {frame: wanted[frame] & set(people) for frame in wanted if wanted[frame] & set(people)}
-        step = task.step("choosing faces", len(plan.film.pts))
-
-        def is_wanted(frame: int) -> bool:
-            step(frame)
-            return frame in frames
-
-        for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
+        for frame in to_choose_on(task, plan, frames.__contains__) if frames else ():
             yield plan.job(frame, frames[frame.index])
             if frame.index == max(frames):
                 return
 
     identities.choose(jobs, set().union(*wanted.values()))
+
+
+def to_choose_on(task: FilmTask, plan: FilmPlan, wanted: Callable[[int], bool]) -> Iterator[Frame]:
+    """The frames that are wanted to choose faces on; progress counts all."""
+    step = task.step("choosing faces", len(plan.film.pts))
+    return as_analysed(task, plan, task.source.frames(wanted=lambda frame: step(frame) is None and wanted(frame)))
 
 
 def render_segments(

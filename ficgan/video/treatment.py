@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ficgan.face_model import FaceModel
 from ficgan.video import FilmTask
 from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
 from ficgan.video.identities import FilmFace, Identities
-from ficgan.video.rendered import as_analysed, audition, stands
+from ficgan.video.rendered import audition, stands, to_choose_on
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
@@ -90,7 +91,6 @@ def survey(
             readable = np.zeros(len(track), bool) if before is None else before[track.id].readable
             surveys[track.id] = TrackSurvey(readable, np.zeros(len(track), bool))
     every = max(1, round(TRIED * plan.film.rate))
-    step = task.step("choosing faces", len(plan.film.pts))
 
     def is_due(track: Track, row: int) -> bool:
         seen = surveys.get(track.id)
@@ -99,10 +99,9 @@ def survey(
         return before is None or bool(seen.readable[row] and seen.is_due(row))
 
     def is_wanted(frame: int) -> bool:
-        step(frame)
         return any(is_due(track, row) for track, row in plan.tracks.at(frame))
 
-    for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if surveys else ():
+    for frame in to_choose_on(task, plan, is_wanted) if surveys else ():
         due = {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)}
         faces = [one for one in plan.job(frame).appearances if one.track in due]
         pairs = [(frame.image, one.face) for one in faces]
@@ -137,7 +136,7 @@ def treated_people(
     plan = _one_treatment(plan, fallback)
     if model is None:
         return plan
-    plan = replace(plan, found=plan.found or FoundFaces())
+    plan = replace(plan, found=plan.found or FoundFaces(BytesIO()))
     surveys, identities.surveyed = survey(task, plan, identities, people), True
     wanted = _known_on(plan, surveys, identities) if again else {}
     if wanted:

@@ -6,8 +6,10 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -258,7 +260,8 @@ def test_what_is_still_recognised_is_covered_and_a_moment_around(
 @pytest.mark.parametrize("memory", [True, False])
 def test_what_was_found_is_given_back_from_memory_and_from_a_file(memory: bool, tmp_path: Path) -> None:
     rng, tracks, kept = np.random.default_rng(3), [a_track(), a_track(id=4, first=9)], {}
-    with FoundFaces(None if memory else tmp_path) as found:
+    with BytesIO() if memory else TemporaryFile(dir=tmp_path) as file:
+        found = FoundFaces(file)
         for track, row in [(tracks[number], row) for number in (0, 1, 0) for row in rng.permutation(5)]:
             kept[track.id, row] = rng.normal(size=30).astype(np.float32)
             found.keep(track, row, kept[track.id, row])
@@ -307,7 +310,7 @@ def track(rows: list[str], number: int = 1, x: float = 20, side: float = 60) -> 
 
 def planned(*tracks: Track) -> FilmPlan:
     """A plan of tracks on whose rows their numbers were found."""
-    count, found = max(len(one) for one in tracks), FoundFaces()
+    count, found = max(len(one) for one in tracks), FoundFaces(BytesIO())
     info = VideoInfo(2000, 160, Fraction(1, RATE), Fraction(RATE), count, count / RATE)
     for one in tracks:
         for row in range(len(one)):
