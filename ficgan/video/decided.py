@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ficgan.faces import Face
 from ficgan.faces.mesh import SmoothConfig
-from ficgan.video import HOLD, VideoSettings
+from ficgan.video import CHUNK, HOLD, VideoSettings
 from ficgan.video.decisions import Drawing
 from ficgan.video.project import Project
 from ficgan.video.source import Frame
@@ -165,9 +165,10 @@ class FilmPlan:
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
-    def is_bridged(self, frame: int) -> bool:
-        """Whether a bridge lies across a frame, or in the reach before it: who begins here cannot know its face."""
-        return any(
+    def may_begin(self, frame: int) -> bool:
+        """Whether a segment may begin here: not within a chunk, nor in a bridge or the reach after one, whose face a
+        job that begins here cannot know."""
+        return frame % CHUNK == 0 and not any(
             row in self.bridged.get(track.id, ())
             for number in range(frame - self.reach, frame + 1)
             for track, row in self.tracks.at(number)

@@ -178,15 +178,11 @@ class VideoWriter:
 
     def _add_stream(self) -> Any:
         info, plan = self._info, self.encoding
-        stream: Any = self._file.add_stream(
-            plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
-        )
-        context = stream.codec_context
-        context.pix_fmt = plan.pixel_format
-        context.time_base = plan.time_base
-        context.sample_aspect_ratio = info.sample_aspect_ratio
+        stream: Any = self._file.add_stream(plan.encoder, rate=info.rate or 30, options=dict(plan.options))
+        context, stream.time_base = stream.codec_context, plan.time_base
+        context.width, context.height, context.pix_fmt = info.width, info.height, plan.pixel_format
+        context.time_base, context.sample_aspect_ratio = plan.time_base, info.sample_aspect_ratio
         plan.tag_colours(context, info)
-        context.options = dict(plan.options)
         context.flags |= av.codec.context.Flags.frame_duration
         context.open()
         return stream

@@ -320,7 +320,6 @@ class JobState(BaseModel):
         return state
 
     def note(self, **facts: Any) -> None:
-        """Save what is new."""
         for name, value in facts.items():
             setattr(self, name, value)
         with atomic_write(self.folder / _STATE, overwrite=True, mode=0o600) as file:
@@ -397,12 +396,7 @@ def render_segments(
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
 
     writer = SegmentWriter(
-        state.folder,
-        task.source.info,
-        encode,
-        output=output,
-        seconds=task.settings.segment,
-        may_end=lambda frame: frame % CHUNK == 0 and not plan.is_bridged(frame),
+        state.folder, task.source.info, encode, output=output, seconds=task.settings.segment, may_end=plan.may_begin
     )
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:

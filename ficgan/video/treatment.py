@@ -60,7 +60,6 @@ class TrackSurvey:
     _near: bool = False
 
     def is_due(self, row: int) -> bool:
-        """Whether a new face shall be tried in a row."""
         return row >= self._due
 
     def tried(self, row: int, every: int, *, shown: bool, near: bool) -> None:

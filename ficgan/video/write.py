@@ -111,7 +111,6 @@ class SegmentWriter:
         self._part.write(frame, image)
 
     def close(self) -> None:
-        """Complete the last segment."""
         if self._part is not None:
             first, last = self.next_frame, self.next_frame + self._part.frames - 1
             self._part = None
@@ -283,7 +282,6 @@ class _Film:
             yield float((dts - shift) * self.base), packet
 
     def animate(self, temporary: Path) -> None:
-        """Write pictures without sound."""
         reader, number = rgb_reader(), 0
         with VideoWriter(temporary, self.info, self.plan, self.container, origin=int(self.times[0])) as writer:
             for path in self.paths:
