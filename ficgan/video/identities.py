@@ -73,10 +73,6 @@ class FilmFace:
         return self.appearance.person
 
     @property
-    def key(self) -> FaceKey:
-        return self.track, self.frame.index
-
-    @property
     def landmarks(self) -> Floats:
         """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
         and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
@@ -104,9 +100,11 @@ class FaceReader:
             if appearance.mode == "ficgan"
         }
         faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
-        bridged = {key: appearance.bridged for key, (_, appearance) in shown.items() if appearance.bridged is not None}
-        self._found |= {key: self.model.of_row(a.found) for key, (_, a) in shown.items() if a.found is not None}
-        self._found |= bridged
+        for key, (_, appearance) in shown.items():
+            if appearance.bridged is not None:
+                self._found[key] = appearance.bridged
+            elif appearance.found is not None:
+                self._found[key] = self.model.of_row(appearance.found)
         new = [key for key in faces if key not in self._found]
         self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
         new = [key for key in faces if key not in self._readings and first - reach <= key[1] <= last + reach]
@@ -114,7 +112,7 @@ class FaceReader:
         readings = self.model.see([faces[key] for key in new], smoothed)
         for key, reading, found in zip(new, readings, smoothed, strict=True):
             known = self._last.get(key[0])
-            if known is not None and key in bridged:
+            if known is not None and shown[key][1].bridged is not None:
                 reading = self.model.bridged(known, found)
             elif not reading.problem:
                 self._last[key[0]] = reading
@@ -400,7 +398,7 @@ class Identities:
             pending = [face for face in faces if face.person in known]
             for face in pending:
                 face.paste = None
-        return {face.key: face for face in faces if face.paste is not None}
+        return {(face.track, face.frame.index): face for face in faces if face.paste is not None}
 
     def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[Floats] = ()) -> Paste:
         """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
