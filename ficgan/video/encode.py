@@ -170,22 +170,18 @@ class VideoWriter:
             muxer = muxer_options(container, encoding.time_base)
             self._file = av.open(locator(path), "w", format=container, container_options=muxer)
         try:
-            self._stream = self._add_stream()
+            stream = self._file.add_stream(encoding.encoder, rate=info.rate or 30, options=dict(encoding.options))
+            self._stream: Any = stream
+            context, self._stream.time_base = self._stream.codec_context, encoding.time_base
+            context.width, context.height, context.pix_fmt = info.width, info.height, encoding.pixel_format
+            context.time_base, context.sample_aspect_ratio = encoding.time_base, info.sample_aspect_ratio
+            encoding.tag_colours(context, info)
+            context.flags |= av.codec.context.Flags.frame_duration
+            context.open()
         except (av.FFmpegError, ValueError) as error:
             self._file.close()
             wrong = f"{encoding.encoder} refuses these settings ({reason(error)})"
             raise UsageError(f"{wrong}; check crf, pixel format and options") from error
-
-    def _add_stream(self) -> Any:
-        info, plan = self._info, self.encoding
-        stream: Any = self._file.add_stream(plan.encoder, rate=info.rate or 30, options=dict(plan.options))
-        context, stream.time_base = stream.codec_context, plan.time_base
-        context.width, context.height, context.pix_fmt = info.width, info.height, plan.pixel_format
-        context.time_base, context.sample_aspect_ratio = plan.time_base, info.sample_aspect_ratio
-        plan.tag_colours(context, info)
-        context.flags |= av.codec.context.Flags.frame_duration
-        context.open()
-        return stream
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""

@@ -216,8 +216,7 @@ def _redacted(
         again = not state.chosen and settings.link != "job"
         plan = treated_people(task, replace(plan, found=FoundFaces(found)), renderer.identities, again=again)
         if again:
-            state.save(renderer, 0)
-            state.note(chosen=True)
+            state.save(renderer, 0, chosen=True)
         while True:
             file = render_segments(task, plan, renderer, state, output, encode)
             report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
@@ -227,9 +226,8 @@ def _redacted(
             plan, repaired = cover_findings(plan, report.findings, settings.fallback)
             if not repaired:
                 break
-            state.note(findings=report.findings)
             renderer.restart()
-            state.save(renderer, 0)
+            state.save(renderer, 0, findings=report.findings)
             state.load(renderer)  # removes the segments
     return _account_of(output, plan, renderer, file, report), file.path
 

@@ -413,20 +413,15 @@ class Identities:
         return paste
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
-        """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of
-        them."""
-        unread = {track: [time] for track, time in self.unread.items()}
-        for face in () if self.surveyed else seen:
+        """Faces that get a new one: not those that cannot be read, nor in streams for `HOLD` seconds after them."""
+        kept = []
+        for face in seen:
             if face.reading.problem:
-                unread.setdefault(face.track, []).append(face.frame.time)
-
-        def steady(face: FilmFace) -> bool:
-            moments = unread.get(face.track, ())
-            return not face.reading.problem and all(abs(face.frame.time - time) > HOLD for time in moments)
-
-        kept = [face for face in seen if steady(face)]
-        self.causes += Counter(unread=len(seen) - len(kept))
-        self.unread = {track: times[-1] for track, times in unread.items()}
+                self.unread[face.track] = face.frame.time
+            if abs(face.frame.time - self.unread.get(face.track, -math.inf)) > (0 if self.surveyed else HOLD):
+                kept.append(face)
+            else:
+                self.causes["unread"] += 1
         return kept
 
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -325,19 +326,18 @@ class JobState(BaseModel):
         with atomic_write(self.folder / _STATE, overwrite=True, mode=0o600) as file:
             file.write(self.model_dump_json().encode())
 
-    def save(self, renderer: Renderer, frames: int) -> None:
+    def save(self, renderer: Renderer, frames: int, **facts: Any) -> None:
         """Save what the renderer knows when it has drawn the first `frames` frames, those of all finished segments."""
-        people, covers = renderer.identities.people, renderer.covers
-        self.note(
-            drawn={
-                "frames": frames,
-                "people": {person: identity.to_dict() for person, identity in people.items()},
-                "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
-                "colours": list(covers.colours.items()),
-                "counts": dict(renderer.counts),
-                "causes": dict(renderer.causes),
-            }
-        )
+        covers = renderer.covers
+        drawn = {
+            "frames": frames,
+            "people": {person: identity.to_dict() for person, identity in renderer.identities.people.items()},
+            "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
+            "colours": list(covers.colours.items()),
+            "counts": dict(renderer.counts),
+            "causes": dict(renderer.causes),
+        }
+        self.note(drawn=drawn, **facts)
 
     def load(self, renderer: Renderer) -> None:
         """Restore what the renderer of the interrupted run knew; later segments are removed and rendered again."""
@@ -423,19 +423,16 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
     ahead = 2 * plan.reach
     jobs: deque[FrameJob] = deque()
 
-    def chunk() -> tuple[list[FrameJob], list[FrameJob]]:
-        before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
-        now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
-        return now, [*before, *jobs]
-
-    for frame in frames:
-        jobs.append(plan.job(frame))
-        if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
-            yield chunk()
-    while jobs:
-        now, around = chunk()
-        if now:
-            yield now, around
+    start = begin
+    for frame in chain(frames, [None]):
+        if frame is not None:
+            jobs.append(plan.job(frame))
+        while jobs and (frame is None or frame.index + 1 >= start + CHUNK + ahead):
+            before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
+            now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
+            start += CHUNK
+            if now:
+                yield now, [*before, *jobs]
 
 
 def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:

@@ -274,9 +274,12 @@ def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model
         before, after = found(first - 1), found(last + 1)
         if before is None and after is None:
             continue
-        ends = (first - 1 if before is not None else last + 1), (last + 1 if after is not None else first - 1)
-        start, end = before if before is not None else after, after if after is not None else before
+        ends = [first - 1, last + 1]
+        if before is None:
+            before, ends[0] = after, last + 1
+        elif after is None:
+            after, ends[1] = before, first - 1
         for row in range(first, last + 1):
-            share = (row - first + 1) / (last - first + 2) if before is not None and after is not None else 0.0
-            places[row] = model.between(start, end, share, middles[row] - middles[list(ends)])
+            share = 0.0 if ends[0] == ends[1] else (row - first + 1) / (last - first + 2)
+            places[row] = model.between(before, after, share, middles[row] - middles[ends])
     return places
