@@ -19,8 +19,9 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import ForkingPickler
@@ -92,7 +93,7 @@ def in_threads(
         wait([future for future in running if not future.cancelled()], patience)
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """Worker processes for tasks on whole files.
 
     Args:
@@ -110,9 +111,6 @@ class Workers:
         self._children = {_Child(setup, limits) for _ in range(count)}
         for child in self._children:
             self._free.put(child)
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -373,14 +371,12 @@ def ray_cluster(address: str, count: int) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
     try:
-        import ray as ray_module
+        ray: Any = import_module("ray")
     except ImportError:
         raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
-    ray: Any = ray_module
     handler = signal.getsignal(signal.SIGTERM)
-    where: dict[str, Any] = {"address": address}
-    if address == "local":
-        where = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    local = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    where = local if address == "local" else {"address": address}
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **where)
         signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import av
 import numpy as np
@@ -152,7 +152,7 @@ def reporting(name: str | Path) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class VideoWriter:
+class VideoWriter(AbstractContextManager["VideoWriter"]):
     """Encodes frames with their exact times into a file, whole when the block ends; its caller gives it a name then.
 
     No tags, chapters or position of the source are written. `origin` is the tick that becomes time 0.
@@ -209,9 +209,6 @@ class VideoWriter:
         made = self._reformat(frame, **how)
         made.colorspace = plan.colour_space
         return made
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
@@ -283,14 +280,9 @@ class Sound:
         self._framed: set[int] = set()
         self._foreign: set[int] = set()  # streams that are recoded
         streams = file.streams.audio
-        self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-        self.lost = len(streams) - len(self._streams)  # nothing of them could be decoded
-        self.tracks = {stream.index: self._add(out, stream) for stream in self._streams}
-
-    @property
-    def starts(self) -> list[Fraction]:
-        """When each stream begins, seconds."""
-        return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
+        self.streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+        self.lost = len(streams) - len(self.streams)  # nothing of them could be decoded
+        self.tracks = {stream.index: self._add(out, stream) for stream in self.streams}
 
     def _add(self, out: Any, stream: Any) -> Any:
         source = stream.codec_context
@@ -324,47 +316,37 @@ class Sound:
         """Packets less `shift` seconds; of a `window` in seconds those in it, whole."""
         last: dict[int, int] = {}
         errors = 0
-        while self._streams and errors <= MAX_ERRORS:
+        while self.streams and errors <= MAX_ERRORS:
             try:
-                for packet in self._file.demux(self._streams):
+                for packet in self._file.demux(self.streams):
                     errors = 0
-                    if packet.size and _place(packet, shift, window, last):
-                        index = packet.stream_index
-                        yield from self._recoded(index, packet) if index in self._foreign else self._copied(packet)
+                    index = packet.stream_index
+                    if not packet.size or not _place(packet, shift, window, last):
+                        continue
+                    if index in self._foreign:
+                        yield from self._recoded(index, packet)
+                    elif index in self._framed and bytes(packet)[:1] != b"\xff":
+                        self.lost += 1
+                    else:
+                        packet.stream = self.tracks[index]
+                        yield float(packet.dts * packet.time_base), packet
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
         self.lost += errors
         for index in self._foreign:
             yield from self._recoded(index, None)
-            yield from self._encoded(index, [None])
-
-    def _copied(self, packet: Any) -> Iterator[Timed]:
-        if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
-            self.lost += 1
-            return
-        packet.stream = self.tracks[packet.stream_index]
-        yield float(packet.dts * packet.time_base), packet
 
     def _recoded(self, index: int, packet: Any) -> Iterator[Timed]:
+        """A packet recoded; None: what is left."""
+        frames: list[Any] = [None] if packet is None else []
         try:
-            frames = list(self._file.streams[index].codec_context.decode(packet))
+            frames[:0] = self._file.streams[index].codec_context.decode(packet)
         except (av.FFmpegError, ValueError):
             self.lost += 1
-            return
-        yield from self._encoded(index, frames)
-
-    def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
         for frame in frames:
-            for packet in self.tracks[index].encode(frame):
-                yield float(packet.dts * packet.time_base), packet
-
-    def mux(self, out: Any, packet: Any) -> None:
-        """Write a packet of sound; one that is damaged is left out."""
-        try:
-            out.mux(packet)
-        except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
-            self.lost += 1
+            for made in self.tracks[index].encode(frame):
+                yield float(made.dts * made.time_base), made
 
 
 def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]) -> bool:

@@ -85,26 +85,22 @@ class Covers:
             colour = self.colours.get(track)
             cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=self._scale).onto(out)
             return mode
-        method = self._methods(mode)
+        method, name = self._methods(mode), self._methods.name(person)
         try:
-            paste = self._applied(out, face, mode, person)
+            if placement(method) != "aligned":
+                paste = cover(method, out, face, name=name, mask_scale=self._scale, stepped=True)
+            else:
+                if (mode, person) not in self.stills:
+                    self.stills[mode, person] = aligned_crop(method, out, face, name=name)
+                paste = paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
         except (InputError, UsageError):
             if method.traits.family == "external":
                 raise
-            paste = None
-        if paste is None or not hides(paste.mask, face, self._coverage):
+            return self(out, face, self._settings.fallback, track, views=views)
+        if not hides(paste.mask, face, self._coverage):
             return self(out, face, self._settings.fallback, track, views=views)
         paste.onto(out)
         return method.name
-
-    def _applied(self, out: Image, face: Face, mode: str, person: str) -> Paste:
-        method = self._methods(mode)
-        name = self._methods.name(person)
-        if placement(method) != "aligned":
-            return cover(method, out, face, name=name, mask_scale=self._scale, stepped=True)
-        if (mode, person) not in self.stills:
-            self.stills[mode, person] = aligned_crop(method, out, face, name=name)
-        return paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
 
 
 def bring_back(out: Image, paste: Paste, before: Image, other: Face | None) -> None:
@@ -241,7 +237,7 @@ class Renderer:
                 drawing = self._drawings.get(one.person)
                 fallback = self.settings.fallback if drawing is None else drawing.fallback
                 mode = fallback if one.mode == "ficgan" else one.mode
-                below = [(other, other.region(out).copy()) for other in drawn if _meet(other, face.box)]
+                below = [(other, other.region(out).copy()) for other in drawn]
                 done = self.covers(out, face, mode, one.track, one.person, views)
                 for other, before in below:
                     bring_back(out, other, before, None if one.hidden else face)
@@ -264,14 +260,6 @@ class Renderer:
         self.counts[done] += 1
 
 
-def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:
-    """Whether a cover of a face may reach a new one's pixels."""
-    height, width = paste.weight.shape
-    reach = np.ptp(box.reshape(2, 2), axis=0)
-    corner = np.array([paste.x0, paste.y0])
-    return bool((box[2:] + reach > corner).all() and (box[:2] - reach < corner + np.array([width, height])).all())
-
-
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------
 
 _STATE = "ficgan-state.json"
@@ -280,13 +268,8 @@ _STATE = "ficgan-state.json"
 class JobState(BaseModel):
     """What an interrupted film resumes from: ficgan-state.json in its private work folder.
 
-    Args:
-        identity: hash of all that shapes the result.
-        seed, methods_seed: of the job.
-        analysed: its project lies in the folder.
-        chosen: no other new face is tried for anybody.
-        findings: of the check.
-        drawn: what the renderer knew after the last finished segment.
+    `identity` is a hash of all that shapes the result; `chosen`: no other new face is tried for anybody; `findings` are
+    the check's; `drawn` is what the renderer knew after the last finished segment.
     """
 
     folder: Path = Field(exclude=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -37,7 +36,6 @@ from ficgan.video.read import VideoSource, open_input
 from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
-_SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
 _UNFINISHED = "ficgan-unfinished.nut"
 
 
@@ -51,19 +49,15 @@ class Segment(NamedTuple):
 
 def finished_segments(folder: PathLike) -> list[Segment]:
     """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
-    found = [
-        Segment(int(match[1]), int(match[2]), path)
-        for path in Path(folder).iterdir()
-        if (match := _SEGMENT_NAME.fullmatch(path.name))
-    ]
     line: list[Segment] = []
-    for segment in sorted(found):
-        if segment.first == (line[-1].last + 1 if line else 0):
-            line.append(segment)
+    for path in sorted(Path(folder).glob("ficgan-segment-*.nut")):
+        first, last = (int(number) for number in path.stem.split("-")[2:])
+        if first == (line[-1].last + 1 if line else 0):
+            line.append(Segment(first, last, path))
     return line
 
 
-class SegmentWriter:
+class SegmentWriter(AbstractContextManager["SegmentWriter"]):
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
@@ -118,9 +112,6 @@ class SegmentWriter:
             path = self.folder / _SEGMENT.format(first, last)
             os.replace(self.folder / _UNFINISHED, path)
             self.segments.append(Segment(first, last, path))
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
@@ -237,15 +228,17 @@ class _Film:
                 if self.source.start or self.source.end is not None:
                     window = begin, end
                 else:
-                    starts += sound.starts
+                    starts += [one.start_time * one.time_base for one in sound.streams if one.start_time is not None]
             # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
             shift = max(0, math.floor(min(starts) / base))
             heard = () if sound is None else sound.read(shift * base, window)
             for _, packet in heapq.merge(heard, self._video_packets(video, shift), key=lambda part: part[0]):
-                if sound is not None and packet.stream.type == "audio":
-                    sound.mux(out, packet)
-                else:
+                try:
                     out.mux(packet)
+                except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
+                    if sound is None or packet.stream.type != "audio":
+                        raise
+                    sound.lost += 1
             out.close()  # here, where an error is still reported
             return sound
 
