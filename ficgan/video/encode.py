@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError, reason
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video import EncodeOptions
+from ficgan.video import EncodeOptions, PathLike
 from ficgan.video.read import MAX_ERRORS
 from ficgan.video.source import Frame, VideoInfo, exact_reformat, locator, matrix_of
 
@@ -67,7 +67,7 @@ class Encoding:
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
 
 
-def container_of(target: str | Path) -> str:
+def container_of(target: PathLike) -> str:
     """FFmpeg's name of the container to write, by suffix."""
     found = CONTAINERS.get(Path(target).suffix.lower())
     if found is None:
@@ -170,9 +170,8 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             muxer = muxer_options(container, encoding.time_base)
             self._file = av.open(locator(path), "w", format=container, container_options=muxer)
         try:
-            stream = self._file.add_stream(encoding.encoder, rate=info.rate or 30, options=dict(encoding.options))
-            self._stream: Any = stream
-            context, self._stream.time_base = self._stream.codec_context, encoding.time_base
+            stream: Any = self._file.add_stream(encoding.encoder, rate=info.rate or 30, options=dict(encoding.options))
+            self._stream, context, stream.time_base = stream, stream.codec_context, encoding.time_base
             context.width, context.height, context.pix_fmt = info.width, info.height, encoding.pixel_format
             context.time_base, context.sample_aspect_ratio = encoding.time_base, info.sample_aspect_ratio
             encoding.tag_colours(context, info)

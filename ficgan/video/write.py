@@ -75,7 +75,7 @@ class SegmentWriter(AbstractContextManager["SegmentWriter"]):
         may_end: Callable[[int], bool] = lambda frame: True,
     ) -> None:
         self.folder, self._info, self._may_end = Path(folder), info, may_end
-        container = container_of(os.fspath(output))
+        container = container_of(output)
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
             self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
@@ -159,8 +159,9 @@ def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, 
 
 def _sound_of(source: VideoSource, options: EncodeOptions, container: str) -> Any:
     """The source opened again, if its sound goes into the result."""
-    silent = source.path is None or not source.info.audio_streams or container == ANIMATION
-    return None if silent or options.audio == "drop" else open_input(source.path, source.name)
+    if source.path is None or not source.info.audio_streams or options.audio == "drop" or container == ANIMATION:
+        return None
+    return open_input(source.path, source.name)
 
 
 def assemble(
