@@ -244,7 +244,6 @@ class StorePath:
         return bool(self.fs.isdir(str(self.pure)))
 
     def is_symlink(self) -> bool:
-        """Stores have no links."""
         return False
 
     def stat(self) -> SimpleNamespace:

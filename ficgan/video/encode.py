@@ -303,9 +303,8 @@ class Sound:
             track.codec_context.layout = {1: "mono", 2: "stereo"}.get(number) or source.layout
             track.codec_context.bit_rate = _BIT_RATE * number
             self._foreign.add(stream.index)
-            self.notes.append(
-                f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {self._container} holds no {codec}."
-            )
+            kind = _AUDIO_ENCODERS[encoder]
+            self.notes.append(f"The sound is recoded to {kind}: {self._container} holds no {codec}.")
         if stream.language:
             track.metadata["language"] = stream.language
         track.disposition = stream.disposition & av.stream.Disposition.default

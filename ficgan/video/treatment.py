@@ -50,24 +50,22 @@ class TrackSurvey:
         readable: [n], whether the model can read the face.
         refused: [n], whether a new face that was tried would not hide the source, or the gate would know it.
         known: frames on which the gate knew the face behind the new one.
+        due: the next row in which a new face shall be tried.
     """
 
     readable: Flags
     refused: Flags
     known: list[int] = field(default_factory=list)
+    due: int = 0
     _tried: int | None = None
-    _due: int = 0
     _near: bool = False
-
-    def is_due(self, row: int) -> bool:
-        return row >= self._due
 
     def tried(self, row: int, every: int, *, shown: bool, near: bool) -> None:
         """A new face was tried in a row; it speaks for those around. Where it comes near, the next is tried, too."""
         if not shown:
             before = row if self._tried is None else (self._tried + row) // 2 + 1
             self.refused[before : row + (0 if near else every // 2) + 1] = True
-        self._tried, self._due = row, row + (1 if not shown else OFTEN if self._near or near else every)
+        self._tried, self.due = row, row + (1 if not shown else OFTEN if self._near or near else every)
         self._near |= near
 
 
@@ -95,7 +93,7 @@ def survey(
         seen = surveys.get(track.id)
         if seen is None or plan.modes[track.id][row] != "ficgan":
             return False
-        return before is None or bool(seen.readable[row] and seen.is_due(row))
+        return before is None or bool(seen.readable[row] and row >= seen.due)
 
     def is_wanted(frame: int) -> bool:
         return any(is_due(track, row) for track, row in plan.tracks.at(frame))
@@ -113,7 +111,7 @@ def survey(
                     kept.keep(track, row, numbers)
                 is_face = track.origin[row] != PADDED or model.is_sure(mesh)
                 seen.readable[row] = is_face and not model.problem(one.face, mesh)
-            if one.person in identities.people and seen.readable[row] and seen.is_due(row):
+            if one.person in identities.people and seen.readable[row] and row >= seen.due:
                 face = FilmFace(frame, one, model.see([pair], [mesh])[0])
                 passes, near = identities.tried(face)
                 seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)

@@ -402,7 +402,7 @@ def test_refused_readings_are_followed_by_one_of_the_next_frame_and_near_ones_by
     def asked(known: int) -> tuple[list[int], list[int]]:
         seen, rows = TrackSurvey(np.ones(40, bool), np.zeros(40, bool)), []
         for row in range(40):
-            if seen.is_due(row):
+            if row >= seen.due:
                 rows.append(row)
                 seen.tried(row, 10, shown=row != known, near=row in (20, known))
         return rows, np.flatnonzero(seen.refused).tolist()
