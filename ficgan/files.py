@@ -89,11 +89,13 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
             yield temporary
             with _reported(path):
                 os.fsync(descriptor)
-                os.utime(temporary)  # new again: without its lock nobody takes it for a leftover
+                if fcntl is not None:  # under the lock: nobody takes it for a leftover
+                    _rename(temporary, path, overwrite)
         finally:
-            os.close(descriptor)  # Windows renames no open file
-        with _reported(path):
-            _rename(temporary, path, overwrite)
+            os.close(descriptor)
+        if fcntl is None:  # Windows renames no open file
+            with _reported(path):
+                _rename(temporary, path, overwrite)
     finally:
         with suppress(OSError):
             temporary.unlink()
