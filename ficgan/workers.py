@@ -16,9 +16,10 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,27 +71,46 @@ def in_threads(
     With one thread, it is the caller's. Few tasks more than there are threads are taken from the iterable ahead.
 
     Args:
-        patience: seconds that closing the iterator waits for tasks at work.
+        patience: seconds that closing the iterator waits for tasks at work; their threads die with the process.
     """
+
+    def outcome(task: Any) -> tuple[Any, Any]:
+        try:
+            return task, work(task)
+        except BaseException as error:
+            return task, error
+
     if count <= 1:
-        for task in tasks:
-            try:
-                result = work(task)
-            except BaseException as error:
-                result = error
-            yield task, result
+        yield from map(outcome, tasks)
         return
-    pool, source, running = ThreadPoolExecutor(count), iter(tasks), dict[Future[Any], Any]()
+    waiting, done = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
+    source, left = iter(tasks), 0
+
+    def serve() -> None:
+        while (some := waiting.get()) is not None:
+            done.put(outcome(*some))
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
     try:
         while True:
-            running |= {pool.submit(work, task): task for task in islice(source, 2 * count - len(running))}
-            if not running:
+            for task in islice(source, 2 * count - left):
+                waiting.put((task,))
+                left += 1
+            if not left:
                 return
-            done = next(as_completed(running))
-            yield running.pop(done), done.exception() or done.result()
+            yield done.get()
+            left -= 1
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        wait([future for future in running if not future.cancelled()], patience)
+        while not waiting.empty():
+            with suppress(queue.Empty):
+                waiting.get_nowait()
+        for _ in threads:
+            waiting.put(None)
+        until = time.monotonic() + patience
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 class Workers(AbstractContextManager["Workers"]):
