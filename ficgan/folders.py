@@ -117,15 +117,13 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
 def _empty(folder: Path, kind: Kind | None, removal: Removal, dry_run: bool, whole: bool = False) -> None:
     """Remove what ficgan made in a folder; or the whole of it. Links are never followed."""
     try:
-        inside = sorted(folder.iterdir())
+        inside = sorted(path for path in folder.iterdir() if whole or path.name != MARKER)
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from error
     for path in inside:
         is_folder = path.is_dir() and not path.is_symlink()
         # Made for one run of a program: faces, and what it wrote.
         exchanged = kind == "external" and path.name in ("input", "output")
-        if path.name == MARKER and not whole:
-            continue
         if is_folder and kind_of(path):  # of a film, in the folder of a review
             inner = remove_folder(path, dry_run=dry_run)
             removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes

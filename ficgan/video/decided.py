@@ -50,10 +50,7 @@ class Appearance:
 
 
 class FoundFaces:
-    """What a model found on the faces of a film, as rows of `FaceModel.row`, so that it looks for them once.
-
-    `file` holds the rows.
-    """
+    """What a model found on the faces of a film, as rows of `FaceModel.row` in a file: it looks for them once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._size = file, 0

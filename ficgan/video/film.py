@@ -152,9 +152,9 @@ def render_film(
         film.save_document(folder)
     settings = replace(settings, mode=film.decisions.default)
     tools.prepare(film.decisions.modes)
-    start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
-        source = stack.enter_context(open_video(path, start=start, end=end))
+        opened = open_video(path, start=film.settings.get("start"), end=film.settings.get("end"))
+        source = stack.enter_context(opened)
         if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
@@ -388,8 +388,6 @@ def check_frames(
 
 def _is_exempt(face: Face, kept: NDArray[np.floating]) -> bool:
     """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
-    if not len(kept):
-        return False
     centre, size = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
     sizes = (kept[:, 2:] - kept[:, :2]).max(1).clip(1e-6)
     inside = (kept[:, :2] <= centre).all(1) & (centre <= kept[:, 2:]).all(1)

@@ -383,7 +383,7 @@ class Identities:
                 theirs = [face for face in faces if face.person == person]
                 z_id = np.stack([face.reading.z_id for face in theirs]).mean(0, keepdims=True)
                 self.people[person] = self.identity(person, z_id, kind=self._kind(theirs))
-        pending: list[FilmFace] = list(faces)
+        pending = list(faces)
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.reading for face in pending]), strict=True):
@@ -401,10 +401,7 @@ class Identities:
         return {(face.track, face.frame.index): face for face in faces if face.paste is not None}
 
     def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[Floats] = ()) -> Paste:
-        """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
-
-        `kept` are boxes of faces that stay as they are.
-        """
+        """Put a face of `draw` into its frame, as others have changed it; `kept` are boxes of faces that stay."""
         paste = face.paste
         assert paste is not None
         if not np.array_equal(paste.region(out), paste.region(paste.photo)):
@@ -455,17 +452,15 @@ class Identities:
         return due
 
     def _watch(self, faces: Sequence[FilmFace], identity: FilmIdentity) -> None:
-        """Cover the faces of a track in a chunk where the gate takes one of them for its source.
-
-        A near reading is followed by one of every frame, until all of a chunk are far.
-        """
+        """Cover the faces of a track in a chunk where the gate takes one of them for its source. A near reading is
+        followed by one of every frame, until all of a chunk are far."""
         track = faces[0].track
         watched = track in identity.watched
-        readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
-        if readings and (watched or readings[0][1] < NEAR):
-            readings += [self._read(face, identity) for face in faces[1:]]
-        if not readings:
+        if not self._is_due(faces[0], identity) and not watched:
             return
+        readings = [self._read(faces[0], identity)]
+        if watched or readings[0][1] < NEAR:
+            readings += [self._read(face, identity) for face in faces[1:]]
         least = min(ratio for _, ratio in readings)
         (identity.watched.add if least < NEAR else identity.watched.discard)(track)
         if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):

@@ -1,7 +1,7 @@
-"""The third stage of a film, *rendered*: frames drawn in segments and put together with the sound; the account of it.
+"""The third stage of a film, *rendered*: faces covered, frames drawn in segments and put together with the sound.
 
-One `Renderer` serves files, cameras and streams. `JobState` is what a film leaves in its private work folder, so that
-the same job goes on where it stopped."""
+One `Renderer` serves files, cameras and streams. `JobState` is what a film leaves in its work folder, to go on from.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ class Covers:
         views: Callable[[], Iterable[tuple[Image, Face]]] = tuple,
     ) -> str:
         """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
-
-        `views` gives frames with the face, to find its colour in.
-        """
+        `views` gives frames with the face, to find its colour in."""
         if mode in HIDING:
             if mode == "plain" and track not in self.colours:
                 self.colours[track] = colour_beside(views() or [(out, face)])
@@ -129,13 +127,8 @@ def hides(mask: Floats, face: Face, coverage: float, outline: Floats | None = No
 
 def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
     """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
-    return [
-        (job.frame.image, appearance.face)
-        for job in jobs
-        if job.frame.index >= frame
-        for appearance in job.appearances
-        if appearance.track == track
-    ]
+    shown = [(job.frame.image, one) for job in jobs if job.frame.index >= frame for one in job.appearances]
+    return [(image, one.face) for image, one in shown if one.track == track]
 
 
 def without_landmarks(box: Floats) -> Face:
@@ -289,18 +282,17 @@ class JobState(BaseModel):
             state = cls(folder=folder, **json.loads((folder / _STATE).read_bytes()))
         except (OSError, ValueError, TypeError):
             state = None
-        if state is not None and state.identity == identity:
-            tools.methods.seed = state.methods_seed
-            if model is not None and state.seed is not None:
-                model.seed = state.seed
-            state.analysed &= (folder / PROJECT_FILE).is_file()
-            return state
-        for path in folder.iterdir():
-            if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
-                path.unlink()
-        seed = None if model is None else model.seed
-        state = cls(folder=folder, identity=identity, seed=seed, methods_seed=tools.methods.seed)
-        state.note()
+        if state is None or state.identity != identity:
+            for path in folder.iterdir():
+                if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
+                    path.unlink()
+            seed = None if model is None else model.seed
+            state = cls(folder=folder, identity=identity, seed=seed, methods_seed=tools.methods.seed)
+            state.note()
+        tools.methods.seed = state.methods_seed
+        if model is not None and state.seed is not None:
+            model.seed = state.seed
+        state.analysed &= (folder / PROJECT_FILE).is_file()
         return state
 
     def note(self, **facts: Any) -> None:
