@@ -21,7 +21,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
+# Names of temporary files.
+TEMPORARY = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 # Seconds within which a new temporary file is locked by the process that writes it.
 _NEW = 1.0
 _swept: set[Path] = set()  # folders whose leftovers this process has removed
@@ -73,7 +74,7 @@ def partial_file(path: str | os.PathLike[str], *, overwrite: bool = False, mode:
     """As `atomic_write`, for a library that opens files itself: the name of the temporary file, which is empty."""
     path = Path(path)
     if not overwrite and os.path.lexists(path):
-        raise _exists(path)
+        raise taken(path)
     if path.parent not in _swept:
         _swept.add(path.parent)
         remove_leftovers(path.parent)
@@ -104,7 +105,7 @@ def remove_leftovers(folder: Path) -> None:
     """Remove temporary files of processes that were killed. Those that a process still writes are locked, and stay."""
     with suppress(OSError):
         for entry in os.scandir(folder) if fcntl is not None else ():
-            if not _LEFTOVER.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+            if not TEMPORARY.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             with suppress(OSError), open(entry.path, "rb") as file:
                 if time.time() - entry.stat().st_mtime > _NEW and lock(file, wait=False):
@@ -125,14 +126,14 @@ def _rename(temporary: Path, path: Path, overwrite: bool) -> None:
             os.link(temporary, path)  # unlike a rename, fails when the name was taken meanwhile
             return
         except FileExistsError:
-            raise _exists(path) from None
+            raise taken(path) from None
         except OSError:  # no hard links here: check, then rename
             if os.path.lexists(path):
-                raise _exists(path) from None
+                raise taken(path) from None
     os.replace(temporary, path)
 
 
-def _exists(path: Place) -> TakenError:
+def taken(path: Place) -> TakenError:
     return TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
 
 
@@ -245,7 +246,6 @@ class StorePath:
         return bool(self.fs.isdir(str(self.pure)))
 
     def is_symlink(self) -> bool:
-        """Stores have no links."""
         return False
 
     def stat(self) -> SimpleNamespace:
@@ -286,7 +286,7 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
         with atomic_write(place, overwrite=overwrite) as file:
             file.write(data)
     elif not overwrite and place.exists():
-        raise _exists(place)
+        raise taken(place)
     else:
         try:
             place.write_bytes(data)
@@ -295,25 +295,18 @@ def write_file(place: Place, data: bytes, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def local_file(place: Place) -> Iterator[Path]:
-    """A file on this machine's disk; of a store's file a private copy, which goes again."""
+def local_file(place: Place, *, new: bool = False) -> Iterator[Path]:
+    """A file on this machine's disk; of a store's file a private copy, which goes again.
+
+    `new`: where a library shall write one; a store gets it when the block ends without an error.
+    """
     if isinstance(place, Path):
         yield place
         return
     with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:  # of mode 0700
         copy = Path(folder, place.name)
-        place.fs.get_file(str(place.pure), str(copy))
+        if not new:
+            place.fs.get_file(str(place.pure), str(copy))
         yield copy
-
-
-@contextmanager
-def new_local_file(place: Place) -> Iterator[Path]:
-    """Where a library shall write a new file; for a store it is sent there when the block ends without an error."""
-    if isinstance(place, Path):
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="ficgan-store-") as folder:
-        made = Path(folder, place.name)
-        yield made
-        if made.exists():
-            place.fs.put_file(str(made), str(place.pure))
+        if new and copy.exists():
+            place.fs.put_file(str(copy), str(place.pure))

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ficgan.config import check
 from ficgan.errors import FicganError, InputError
-from ficgan.files import alone_in, atomic_write
+from ficgan.files import TEMPORARY, alone_in, atomic_write
 
 Kind = Literal["project", "work", "external", "ui"]
 # File that says that a folder is ours, and of which kind.
@@ -31,10 +31,9 @@ _SCHEMA: dict[Kind, str] = {
     "external": "ficgan-external/1",
     "ui": "ficgan-ui-project/1",
 }
-_TEMPORARY = r"\.ficgan-[0-9a-f]{16}\.tmp"
 # Names of our files in a folder of ours.
 _OURS = (
-    rf"project\.json|tracks\.(safetensors|jsonl)|review\.html|ficgan-[\w.-]+|program\.log|{_TEMPORARY}"
+    rf"project\.json|tracks\.(safetensors|jsonl)|review\.html|ficgan-[\w.-]+|program\.log|{TEMPORARY.pattern}"
     r"|(ui|people)\.json|(item|source|before|after|result|draw|thumb|exemplar)-[0-9a-f]{10,}[\w.-]*"
     r"|track-\d{4,}(-after)?\.jpg"
 )
@@ -56,7 +55,7 @@ def make_private_folder(folder: Path, kind: Kind) -> bool:
             raise InputError(f"{folder}: exists and is no folder; choose another name")
         found = kind_of(folder)
         # A run that was killed while it marked the folder leaves a temporary file.
-        if found is None and any(not re.fullmatch(_TEMPORARY, path.name) for path in folder.iterdir()):
+        if found is None and any(not TEMPORARY.fullmatch(path.name) for path in folder.iterdir()):
             raise InputError(f"{folder}: exists and was not made by ficgan; choose another folder")
         if found not in (None, kind):
             raise InputError(f"{folder}: is a ficgan folder for something else ({found}); choose another folder")
@@ -118,22 +117,22 @@ def remove_folder(folder: Path, *, dry_run: bool = False) -> Removal:
 def _empty(folder: Path, kind: Kind | None, removal: Removal, dry_run: bool, whole: bool = False) -> None:
     """Remove what ficgan made in a folder; or the whole of it. Links are never followed."""
     try:
-        inside = sorted(folder.iterdir())
+        inside = sorted(path for path in folder.iterdir() if whole or path.name != MARKER)
     except OSError as error:
         raise InputError(f"{folder}: cannot be listed ({error.strerror})") from error
     for path in inside:
         is_folder = path.is_dir() and not path.is_symlink()
         # Made for one run of a program: faces, and what it wrote.
         exchanged = kind == "external" and path.name in ("input", "output")
-        if path.name == MARKER and not whole:
-            continue
         if is_folder and kind_of(path):  # of a film, in the folder of a review
             inner = remove_folder(path, dry_run=dry_run)
             removal.files, removal.bytes = removal.files + inner.files, removal.bytes + inner.bytes
             removal.left += inner.left
         elif is_folder and (whole or exchanged or path.name == "thumbs"):
             _empty(path, kind, removal, dry_run, whole or exchanged)
-            _remove(path, removal, dry_run)
+            with suppress(OSError):  # not empty: what is left in it is listed
+                if not dry_run:
+                    path.rmdir()
         elif whole or _is_ours(path):
             _remove(path, removal, dry_run)
         else:
@@ -159,18 +158,14 @@ def _schema_in(path: Path) -> str:
 def _remove(path: Path, removal: Removal, dry_run: bool) -> None:
     try:
         status = path.lstat()
-        if stat.S_ISDIR(status.st_mode):
-            if not dry_run:
-                with suppress(OSError):  # not empty: what is left in it is listed
-                    path.rmdir()
-            return
         if not dry_run:
             path.unlink()
-        if stat.S_ISREG(status.st_mode):
-            removal.files += 1
-            removal.bytes += status.st_size
     except OSError:
         removal.left.append(path)
+        return
+    if stat.S_ISREG(status.st_mode):
+        removal.files += 1
+        removal.bytes += status.st_size
 
 
 @contextmanager
@@ -178,7 +173,7 @@ def working(output: Path) -> Iterator[Path]:
     """The locked private folder of an unfinished film; it stays after an interrupt or a crash, to resume from."""
     work = work_folder(output)
     make_private_folder(work, "work")
-    failed: BaseException | None = None
+    failed: Exception | None = None
     with hold(work):
         try:
             yield work

@@ -6,9 +6,7 @@ import asyncio
 import base64
 import hmac
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +64,10 @@ def make_app(
     """The application: POST /photo and GET /health.
 
     Args:
-        change: does what the function of `photo_work` does, in a worker process; called by `limits.jobs` threads.
+        change: does what the function of `photo_work` does, in a worker process; called in `limits.jobs` threads.
         token: what `Authorization: Bearer …` must hold; None: nothing is asked.
     """
-    pool = ThreadPoolExecutor(limits.jobs, thread_name_prefix="photo")
+    places = asyncio.Semaphore(limits.jobs)
     inside = 0  # requests that are read, wait or are worked on
 
     async def photo(request: Request) -> Response:
@@ -80,16 +78,17 @@ def make_app(
         inside += 1
         try:
             data = await _body(request, limits)
-            made = await asyncio.get_running_loop().run_in_executor(pool, change, data)
+            async with places:
+                made = await asyncio.to_thread(change, data)
         finally:
             inside -= 1
         kind, record = TYPES[made["suffix"]], made["record"]
         if "application/json" in request.headers.get("accept", ""):
             text = as_json({"type": kind, "image": base64.b64encode(made["data"]).decode(), "record": record})
             return Response(text, media_type="application/json", headers=_HEADERS)
-        counts = {"Ficgan-Faces": len(made["actions"]), "Ficgan-Masked": made["actions"].count("masked")}
-        texts = {name: str(count) for name, count in counts.items()}
-        return Response(made["data"], media_type=kind, headers={**_HEADERS, **texts})
+        actions = made["actions"]
+        counts = {"Ficgan-Faces": str(len(actions)), "Ficgan-Masked": str(actions.count("masked"))}
+        return Response(made["data"], media_type=kind, headers={**_HEADERS, **counts})
 
     async def health(request: Request) -> Response:
         waiting = max(0, inside - limits.jobs)
@@ -107,15 +106,9 @@ def make_app(
             log.error("a request failed", exc_info=error)
         return JSONResponse({"error": message}, status, headers={**_HEADERS, **headers})
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        pool.shutdown(wait=True, cancel_futures=True)
-
     return Starlette(
         routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
         exception_handlers=dict.fromkeys((HTTPException, FicganError, Exception), refused),
-        lifespan=lifespan,
     )
 
 

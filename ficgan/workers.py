@@ -19,18 +19,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ficgan.errors import FicganError, InputError, TakenError, UsageError, memory_ran_out, reason
 
 Setup = Callable[[], Callable[[Any], Any]]
-# Whether this system can hold a worker to limits.
-SUPPORTED = sys.platform in ("linux", "darwin")
 # Beginnings of the variables that a worker with limits is given: no keys, no tokens.
 _KEPT: tuple[str, ...] = ("PATH", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "XDG_")
 _KEPT += ("FICGAN_MODELS", "INSIGHTFACE_HOME", "OMP_", "OPENBLAS_", "MKL_", "OPENCV_", "ORT_", "CUDA_", "NVIDIA_")
@@ -73,21 +74,21 @@ def in_threads(
         patience: seconds that closing the iterator waits for tasks at work; their threads die with the process.
     """
 
-    def outcome(task: Any) -> Any:
+    def outcome(task: Any) -> tuple[Any, Any]:
         try:
-            return work(task)
+            return task, work(task)
         except BaseException as error:
-            return error
+            return task, error
 
     if count <= 1:
-        yield from ((task, outcome(task)) for task in tasks)
+        yield from map(outcome, tasks)
         return
     waiting, done = queue.SimpleQueue[Any](), queue.SimpleQueue[Any]()
     source, left = iter(tasks), 0
 
     def serve() -> None:
         while (some := waiting.get()) is not None:
-            done.put((some[0], outcome(some[0])))
+            done.put(outcome(*some))
 
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
     for thread in threads:
@@ -102,8 +103,8 @@ def in_threads(
             yield done.get()
             left -= 1
     finally:
-        with suppress(queue.Empty):
-            while True:
+        while not waiting.empty():
+            with suppress(queue.Empty):
                 waiting.get_nowait()
         for _ in threads:
             waiting.put(None)
@@ -112,7 +113,7 @@ def in_threads(
             thread.join(max(0.0, until - time.monotonic()))
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """Worker processes for tasks on whole files.
 
     Args:
@@ -123,16 +124,13 @@ class Workers:
     """
 
     def __init__(self, setup: Setup, count: int = 1, limits: Limits | None = None) -> None:
-        if limits is not None and not SUPPORTED:
+        if limits is not None and sys.platform not in ("linux", "darwin"):
             raise UsageError("this system cannot limit a worker process; give --no-sandbox")
         self._setup, self._count, self._limits, self._closed = setup, count, limits, False
         self._free: queue.SimpleQueue[_Child] = queue.SimpleQueue()
         self._children = {_Child(setup, limits) for _ in range(count)}
         for child in self._children:
             self._free.put(child)
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -186,59 +184,55 @@ class _Child:
     """One worker process, seen from the process that started it."""
 
     def __init__(self, setup: Setup, limits: Limits | None) -> None:
-        self._limits, self._sending, self._starting = limits, threading.Lock(), threading.Lock()
-        self._ready = False
-        self._failed: Exception | None = None
+        self._limits, self._sending = limits, threading.Lock()
+        self._ready = Future[None]()
         self._answers: queue.Queue[Any] = queue.Queue(100)
+        self._pipe, theirs = Pipe()
         kept = ("",) if limits is None else _KEPT
-        environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
         # The modules of this process, but after Python's own: no file of the caller's may replace one of those.
-        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[1:]; "
-        begin += "from ficgan.workers import main; main()"
+        begin = f"import sys; sys.dont_write_bytecode = {sys.dont_write_bytecode}; sys.path += sys.argv[2:]; "
+        begin += "from ficgan.workers import main; main(int(sys.argv[1]))"
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", begin, *filter(None, sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-X", "utf8", "-c", begin, str(theirs.fileno()), *filter(None, sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2 if limits is None else subprocess.DEVNULL,
             stderr=None if limits is None else subprocess.DEVNULL,
-            env=environment,
+            pass_fds=[theirs.fileno()],
+            env={name: value for name, value in os.environ.items() if name.startswith(kept)},
             process_group=0,  # Ctrl-C is for this process alone
         )
+        theirs.close()
         threading.Thread(target=self._listen, daemon=True).start()
-        self.send(ForkingPickler.dumps(limits))
-        self.send(ForkingPickler.dumps(setup))
+        self.send(ForkingPickler.dumps((limits, bytes(ForkingPickler.dumps(setup)))))
 
     @property
     def is_lost(self) -> bool:
         """Whether it worked once and is gone."""
-        return self._ready and self._process.poll() is not None
+        return self._ready.done() and not self._ready.exception() and self._process.poll() is not None
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None and self._process.stdin is not None
         with suppress(Exception):  # it ended, or what it says is no answer
-            while line := self._process.stdout.readline(_MOST):
-                kind, value = json.loads(line, object_hook=_unpacked)
-                self._answers.put((kind, _error(*value) if kind == "error" else value))
+            while True:
+                kind, value = json.loads(self._pipe.recv_bytes(_MOST), object_hook=_unpacked)
+                value = _error(*value) if kind == "error" else value
+                if self._ready.done():
+                    self._answers.put((kind, value))
+                elif kind == "error":
+                    self._ready.set_exception(value)
+                else:
+                    self._ready.set_result(None)
         self.end()
-        for pipe in (self._process.stdout, self._process.stdin):
-            with suppress(OSError):
-                pipe.close()
+        self._pipe.close()
+        if not self._ready.done():
+            self._ready.set_exception(FicganError("the worker process ended before its engine was loaded"))
         self._answers.put(("gone", None))
 
     def send(self, message: Any) -> None:
-        with self._sending, suppress(OSError, ValueError):  # it has died: that is heard by who waits for its answer
-            self._process.stdin.write(base64.b64encode(message) + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+        with self._sending, suppress(OSError):  # it has died: that is heard by who waits for its answer
+            self._pipe.send_bytes(message)
 
     def wait(self) -> None:
-        with self._starting:
-            if not self._ready and self._failed is None:
-                kind, value = self._answers.get()
-                self._ready = kind == "ready"
-                if not self._ready:
-                    gone = FicganError("the worker process ended before its engine was loaded")
-                    self._failed = value if kind == "error" else gone
-            if self._failed is not None:
-                raise self._failed
+        self._ready.result()
 
     def do(self, task: Any, progress: Callable[..., object] | None) -> Any:
         self.wait()
@@ -276,13 +270,12 @@ def _error(name: str, text: str, number: int | None, trace: str) -> Exception:
 
 
 _cancelled = threading.Event()
-_answers: BinaryIO | None = None
+_answers: Connection | None = None
 
 
 def report(*values: Any) -> None:
     """Tell the process that waits for this task how far it is; nothing happens outside of a worker."""
-    if _answers is not None:
-        _answer("report", values)
+    _answer("report", values)
 
 
 def is_cancelled() -> bool:
@@ -291,9 +284,8 @@ def is_cancelled() -> bool:
 
 
 def _answer(kind: str, value: Any = None) -> None:
-    assert _answers is not None
-    _answers.write(json.dumps([kind, value], default=_packed).encode() + b"\n")
-    _answers.flush()
+    if _answers is not None:
+        _answers.send_bytes(json.dumps([kind, value], default=_packed).encode())
 
 
 def _packed(value: Any) -> Any:
@@ -306,44 +298,38 @@ def _unpacked(tree: dict[str, Any]) -> Any:
     return base64.b64decode(tree["base64"]) if [*tree] == ["base64"] else tree
 
 
-def main() -> None:
-    """Work until standard input ends."""
+def main(number: int) -> None:
+    """Work until the other end of a pipe is closed, of which this end has the number."""
     global _answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, _answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what libraries print is no answer
-    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    pipe = _answers = Connection(number)
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
-        for line in requests:
-            if request := base64.b64decode(line):
-                _cancelled.clear()
-                tasks.put(request)
-            else:
-                _cancelled.set()
+        with suppress(EOFError, OSError):
+            while True:
+                if request := pipe.recv_bytes():
+                    _cancelled.clear()
+                    tasks.put(request)
+                else:
+                    _cancelled.set()
         os._exit(0)  # the other process is done, or dead
 
-    if not (first := requests.readline()):
-        return
-    limits: Limits | None = ForkingPickler.loads(base64.b64decode(first))
+    limits, setup = ForkingPickler.loads(pipe.recv_bytes())
     try:
         if limits is not None:
             _fence(limits)  # before there is another thread, since it holds for this one and those that it starts
+        threading.Thread(target=listen, daemon=True).start()
+        work = ForkingPickler.loads(setup)()
+        if limits is not None:
+            _limit_size(limits)
     except Exception as error:
         return _answer("error", _about(error, limits))
-    threading.Thread(target=listen, daemon=True).start()
-    work: Callable[[Any], Any] | None = None
+    _answer("ready")
     while True:
         task = tasks.get()
         try:
-            if work is None:
-                work = ForkingPickler.loads(task)()
-                if limits is not None:
-                    _limit_size(limits)
-                _answer("ready")
-            else:
-                _answer("result", work(ForkingPickler.loads(task)))
+            _answer("result", work(ForkingPickler.loads(task)))
         except Exception as error:
             _answer("error", _about(error, limits))
 
@@ -405,14 +391,12 @@ def ray_cluster(address: str, count: int) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing of a run goes anywhere
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # a busy machine takes longer than the usual 60
     try:
-        import ray as ray_module
+        ray: Any = import_module("ray")
     except ImportError:
         raise FicganError("--cluster needs Ray: pip install 'ficgan[bulk]'; or use --jobs") from None
-    ray: Any = ray_module
     handler = signal.getsignal(signal.SIGTERM)
-    where: dict[str, Any] = {"address": address}
-    if address == "local":
-        where = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    local = {"num_cpus": count + 1, "object_store_memory": 512 << 20}
+    where = local if address == "local" else {"address": address}
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR", **where)
         signal.signal(signal.SIGTERM, handler)  # Ray puts its own there, which ends the process at once

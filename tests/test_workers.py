@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ficgan import workers
 from ficgan.errors import FicganError, InputError, TakenError, UsageError
 from ficgan.workers import Limits, Workers, is_cancelled, report
 
@@ -48,7 +49,7 @@ def work(task: Any) -> Any:
         print("what a library prints")
         os.system("echo what a program prints")
     if name == "nonsense":
-        os.write(max(int(n) for n in os.listdir("/proc/self/fd") if _is_pipe_out(n)), b"[\n")
+        workers._answers.send_bytes(b"[")
         time.sleep(60)
     if name == "environment":
         return sorted(os.environ)
@@ -78,13 +79,6 @@ def work(task: Any) -> Any:
             "connect": tried(lambda: socket.create_connection(("127.0.0.1", port), 2).close()),
         }
     return None
-
-
-def _is_pipe_out(number: str) -> bool:
-    try:
-        return int(number) > 2 and "pipe" in os.readlink(f"/proc/self/fd/{number}")
-    except OSError:
-        return False
 
 
 def setup() -> Callable[[Any], Any]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
-from ficgan.files import Place, StorePath, file_digest, is_store, local_file, new_local_file, place_of
+from ficgan.files import Place, StorePath, file_digest, is_store, local_file, place_of
 from ficgan.images import (
     CAMERA,
     FILM_SUFFIXES,
@@ -372,7 +372,7 @@ class FileSetup:
 
     def _film(self, engine: Any, job: FileJob, progress: Progress) -> NewFile:
         process = engine.process_video if self.project is None else partial(engine.render_video, self.project)
-        with _folder_for(job.output), new_local_file(job.output) as output, local_file(job.source) as source:
+        with _folder_for(job.output), local_file(job.output, new=True) as output, local_file(job.source) as source:
             digest = file_digest(source) if not job.address and source.is_file() else None
             result = process(job.address or source, output, progress=progress, **self.film)
             if self.credentials is not None and (result.tracks or result.objects):

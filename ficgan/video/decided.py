@@ -5,19 +5,18 @@ All decisions on whole tracks are made here. A plan is never changed: what the c
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import Any, Self
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.faces import Face
 from ficgan.faces.mesh import SmoothConfig
-from ficgan.video import HOLD, VideoSettings
+from ficgan.video import CHUNK, HOLD, VideoSettings
 from ficgan.video.decisions import Drawing
 from ficgan.video.project import Project
 from ficgan.video.source import Frame
@@ -27,8 +26,6 @@ from ficgan.video.tracks import SEEN, UNSURE, Track, TrackSet
 SMALL = 24.0
 # In the key of a person: what stands before the number of another draw.
 DRAW = "~"
-# Bytes of `FoundFaces` that lie in memory.
-FOUND = 1 << 25
 # Fewest and most frames on which a person's new face is tried.
 AUDITIONS = (3, 8)
 
@@ -53,36 +50,25 @@ class Appearance:
 
 
 class FoundFaces:
-    """What a model found on the faces of a film, as rows of `FaceModel.row`, so that it looks for them once.
+    """What a model found on the faces of a film, as rows of `FaceModel.row` in a file: it looks for them once."""
 
-    A context manager. The rows of a few minutes lie in memory; more of them in a file in `folder` that has no name.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._file = SpooledTemporaryFile(FOUND, dir=str(folder))  # noqa: SIM115
-        self._count, self._size = 0, 0
-        # Track → number of each of its rows in the file, −1 for none.
-        self._places: dict[int, NDArray[np.int32]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._size = file, 0
+        # Track → place of each of its rows in the file, −1 for none.
+        self._places: dict[int, NDArray[np.int64]] = {}
 
     def keep(self, track: Track, row: int, found: NDArray[np.float32]) -> None:
         """Take what was found in a row of a track: float32 [n], as many of each."""
-        places, self._size = self._places.setdefault(track.id, np.full(len(track), -1, np.int32)), found.nbytes
-        self._file.seek(self._count * self._size)
+        places = self._places.setdefault(track.id, np.full(len(track), -1))
+        places[row], self._size = self._file.seek(0, os.SEEK_END), found.nbytes
         self._file.write(found.tobytes())
-        places[row], self._count = self._count, self._count + 1
 
     def at(self, track: Track, row: int) -> NDArray[np.float32] | None:
         """What was found in a row of a track; None where nothing was, or nobody looked."""
         places = self._places.get(track.id)
         if places is None or places[row] < 0:
             return None
-        self._file.seek(int(places[row]) * self._size)
+        self._file.seek(int(places[row]))
         return np.frombuffer(self._file.read(self._size), np.float32)
 
 
@@ -176,9 +162,10 @@ class FilmPlan:
         ]
         return FrameJob(frame, faces, self.film.regions_at(frame.index))
 
-    def is_bridged(self, frame: int) -> bool:
-        """Whether a bridge lies across a frame, or in the reach before it: who begins here cannot know its face."""
-        return any(
+    def may_begin(self, frame: int) -> bool:
+        """Whether a segment may begin here: not within a chunk, nor in a bridge or the reach after one, whose face a
+        job that begins here cannot know."""
+        return frame % CHUNK == 0 and not any(
             row in self.bridged.get(track.id, ())
             for number in range(frame - self.reach, frame + 1)
             for track, row in self.tracks.at(number)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import av
 import numpy as np
@@ -18,11 +17,10 @@ from av.codec import find_best_pix_fmt_of_list
 from numpy.typing import NDArray
 
 from ficgan.errors import InputError, UsageError, reason
-from ficgan.files import partial_file
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE, make_xmp
-from ficgan.video import EncodeOptions
-from ficgan.video.read import MAX_ERRORS, VideoSource, open_input
-from ficgan.video.source import Frame, VideoInfo, exact_reformat, is_full_range, locator, matrix_of
+from ficgan.video import EncodeOptions, PathLike
+from ficgan.video.read import MAX_ERRORS
+from ficgan.video.source import Frame, VideoInfo, exact_reformat, locator, matrix_of
 
 # FFmpeg's name of the container by the suffix of a file.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".gif": "gif"}
@@ -69,7 +67,7 @@ class Encoding:
         context.color_primaries, context.color_trc = info.colour_primaries or 2, info.colour_transfer or 2
 
 
-def container_of(target: str | Path) -> str:
+def container_of(target: PathLike) -> str:
     """FFmpeg's name of the container to write, by suffix."""
     found = CONTAINERS.get(Path(target).suffix.lower())
     if found is None:
@@ -102,7 +100,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
         Fraction(1, 100) if container == ANIMATION else info.time_base,
         {**encoder.options, **({} if crf is None else {"crf": str(crf)}), **options.options},
         matrix,
-        rgb or is_full_range(pixel_format, 0) or (info.colour_range == 2 and not _format(info.pixel_format).is_rgb),
+        rgb or (info.colour_range == 2 and not av.VideoFormat(info.pixel_format).is_rgb),
         space,
     )
 
@@ -110,18 +108,7 @@ def plan_encoding(info: VideoInfo, options: EncodeOptions, container: str) -> En
 def holds(container: str, encoder: str) -> bool:
     """Whether a container holds what an encoder makes."""
     with av.open(f"file:{os.devnull}", "w", format=container) as file:  # opened only when something is written
-        try:
-            file.add_stream(encoder)
-        except ValueError:
-            return False
-    return True
-
-
-def _format(name: str) -> av.VideoFormat:
-    try:
-        return av.VideoFormat(name)
-    except ValueError:
-        return av.VideoFormat("yuv420p")
+        return av.Codec(encoder, "w").canonical_name in file.supported_codecs
 
 
 def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) -> str:
@@ -136,7 +123,7 @@ def _pixel_format(encoder: _FilmEncoder, info: VideoInfo, wanted: str | None) ->
         raise UsageError(f"{encoder.name} takes no {wanted!r} for {size}; use one of {', '.join(names)}")
     if wanted is not None or encoder.name == "gif":
         return wanted or "pal8"
-    source = _format(info.pixel_format.replace("yuvj", "yuv"))
+    source = av.VideoFormat(info.pixel_format.replace("yuvj", "yuv"))
     alike = [f.name for f in offered if f.is_rgb == source.is_rgb] or names
     best, _ = find_best_pix_fmt_of_list(alike, source.name)
     return names[0] if best is None else best.name
@@ -155,7 +142,7 @@ def muxer_options(container: str, time_base: Fraction) -> dict[str, str]:
 
 
 @contextmanager
-def reporting(name: str) -> Iterator[None]:
+def reporting(name: str | Path) -> Iterator[None]:
     """Report what FFmpeg or the system cannot write as an `InputError`."""
     try:
         yield
@@ -165,70 +152,39 @@ def reporting(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be written ({reason(error)}){remedy}") from error
 
 
-class VideoWriter:
-    """Encodes frames with their exact times into a file, which takes its name where the block ends well, and else goes.
+class VideoWriter(AbstractContextManager["VideoWriter"]):
+    """Encodes frames with their exact times into a file, whole when the block ends; its caller gives it a name then.
 
-    No tags, chapters or position of the source are written. `encoding` and `container` (FFmpeg's name) are given where
-    they are settled already; `origin` is the tick that becomes time 0.
+    No tags, chapters or position of the source are written. `origin` is the tick that becomes time 0.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        info: VideoInfo,
-        options: EncodeOptions | None = None,
-        *,
-        overwrite: bool = False,
-        container: str | None = None,
-        encoding: Encoding | None = None,
-        origin: int = 0,
-        mode: int = 0o666,
+        self, path: Path, info: VideoInfo, encoding: Encoding, container: str = "nut", *, origin: int = 0
     ) -> None:
-        options, target = options or EncodeOptions(), Path(path)
-        self.name, self._info, self._origin = os.fspath(path), info, origin
-        self.container = container or container_of(target)
-        self.encoding = encoding or plan_encoding(info, options, self.container)
+        self._path, self._info, self.encoding, self._origin = path, info, encoding, origin
         self.frames = 0
-        # Whether it is to be marked as made with a model, when it is closed; then, whether it is.
-        self.synthetic = False
         self._reformat = exact_reformat()
         self._last: int | None = None
-        self._scale = info.time_base / self.encoding.time_base
-        if not target.parent.is_dir():
-            raise InputError(f"{target}: its folder does not exist; make it first")
-        with ExitStack() as stack, reporting(self.name):
-            self._target = stack.enter_context(partial_file(target, overwrite=overwrite, mode=mode))
-            muxer = muxer_options(self.container, self.encoding.time_base)
-            self._file = av.open(locator(self._target), "w", format=self.container, container_options=muxer)
-            stack.callback(self._let_go)
-            try:
-                self._open_stream()
-            except (av.FFmpegError, ValueError) as error:
-                wrong = f"{self.encoding.encoder} refuses these settings ({reason(error)})"
-                raise UsageError(f"{wrong}; check crf, pixel format and options") from error
-            self._stack = stack.pop_all()
-
-    def _open_stream(self) -> None:
-        info, plan = self._info, self.encoding
-        stream: Any = self._file.add_stream(
-            plan.encoder, rate=info.rate or 30, width=info.width, height=info.height, time_base=plan.time_base
-        )
-        context = stream.codec_context
-        context.pix_fmt = plan.pixel_format
-        context.time_base = plan.time_base
-        context.sample_aspect_ratio = info.sample_aspect_ratio
-        plan.tag_colours(context, info)
-        context.options = dict(plan.options)
-        context.flags |= av.codec.context.Flags.frame_duration
-        context.open()
-        self._stream = stream
+        self._scale = info.time_base / encoding.time_base
+        with reporting(path):
+            muxer = muxer_options(container, encoding.time_base)
+            self._file = av.open(locator(path), "w", format=container, container_options=muxer)
+        try:
+            stream: Any = self._file.add_stream(encoding.encoder, rate=info.rate or 30, options=dict(encoding.options))
+            self._stream, context, stream.time_base = stream, stream.codec_context, encoding.time_base
+            context.width, context.height, context.pix_fmt = info.width, info.height, encoding.pixel_format
+            context.time_base, context.sample_aspect_ratio = encoding.time_base, info.sample_aspect_ratio
+            encoding.tag_colours(context, info)
+            context.flags |= av.codec.context.Flags.frame_duration
+            context.open()
+        except (av.FFmpegError, ValueError) as error:
+            self._file.close()
+            wrong = f"{encoding.encoder} refuses these settings ({reason(error)})"
+            raise UsageError(f"{wrong}; check crf, pixel format and options") from error
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` (uint8 [H,W,3] RGB) at its time."""
-        image = frame.image if image is None else image
-        if image.shape != (self._info.height, self._info.width, 3) or image.dtype != np.uint8:
-            raise ValueError(f"the image is {image.dtype} {image.shape}, the film uint8 of another size")
-        picture = self._picture(np.ascontiguousarray(image))
+        picture = self._picture(np.ascontiguousarray(frame.image if image is None else image))
         tick = round((frame.pts - self._origin) * self._scale)
         if self._last is not None and tick <= self._last:  # a coarser clock must not let two frames fall together
             tick = self._last + 1
@@ -236,7 +192,7 @@ class VideoWriter:
         picture.pts, picture.time_base, self._last = tick, self.encoding.time_base, tick
         if length:
             picture.duration = max(1, round(length * self._scale))
-        with reporting(self.name):
+        with reporting(self._path):
             self._file.mux(self._stream.encode(picture))
         self.frames += 1
 
@@ -253,28 +209,15 @@ class VideoWriter:
         made.colorspace = plan.colour_space
         return made
 
-    def close(self) -> None:
-        """Complete the file and give it its name; an error where no frame was written."""
-        with self._stack, reporting(self.name):
-            if not self.frames:
-                raise InputError(f"{self.name}: no frame was written, so there is no film")
-            self._file.mux(self._stream.encode(None))
-            self._file.close()
-            if self.synthetic:
-                self.synthetic = add_mark(self._target, self.container)
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._stack.__exit__(kind, error, trace)
-
-    def _let_go(self) -> None:
-        with suppress(Exception):
-            self._file.close()
+        try:
+            if error is None:
+                with reporting(self._path):
+                    self._file.mux(self._stream.encode(None))
+                    self._file.close()
+        finally:
+            with suppress(Exception):
+                self._file.close()
 
 
 def _with_palette(image: NDArray[np.uint8]) -> Any:
@@ -296,16 +239,16 @@ _UUID = bytes.fromhex("BE7ACFCB97A942E89C71999491E3AFAC")
 
 
 def tags(container: str) -> dict[str, str]:
-    """Tags to write into a container at its beginning; none where it takes XMP."""
+    """Tags that mark a file, to be written at its beginning; none where `add_mark` adds XMP at the end."""
     return {"DIGITAL_SOURCE_TYPE": DIGITAL_SOURCE_TYPE} if container in ("matroska", "webm") else {}
 
 
-def add_mark(path: str | os.PathLike[str], container: str) -> bool:
-    """Add XMP to a finished file, in place; False where the container has no place for it (see `tags`)."""
-    if container not in (*_FAST_START, ANIMATION):
-        return False
+def add_mark(path: Path, container: str) -> None:
+    """Mark a finished file with XMP, in place; nothing is done where `tags` mark it."""
+    if tags(container):
+        return
     xmp = make_xmp({}, synthetic=True)
-    with Path(path).open("r+b") as file:
+    with path.open("r+b") as file:
         if container == ANIMATION:
             # Before the trailer. Readers without XMP skip it: whatever byte they take for a length leads to its end.
             file.seek(-1, os.SEEK_END)
@@ -313,7 +256,6 @@ def add_mark(path: str | os.PathLike[str], container: str) -> bool:
         else:
             file.seek(0, os.SEEK_END)
             file.write(struct.pack(">I", 8 + len(_UUID) + len(xmp)) + b"uuid" + _UUID + xmp)
-    return True
 
 
 # For sound that a container cannot hold, best first, and their names.
@@ -326,64 +268,43 @@ Timed = tuple[float, Any]
 
 
 class Sound:
-    """The sound of a file on its way into PyAV's opened container `out`: copied, or recoded where it cannot be held."""
+    """The sound of PyAV's container `file` on its way into `out`, to be named `path`: copied, or else recoded.
 
-    def __init__(self, source: VideoSource, out: Any, container: str, path: Path) -> None:
-        self._name, self._container, self._path = source.name, container, path
-        self._recoded: dict[int, str] = {}
+    `notes` are worth knowing, each a sentence; `lost` counts what is damaged and left out, and is complete at the end.
+    """
+
+    def __init__(self, file: Any, out: Any, path: Path) -> None:
+        self._file, self._container, self._path, self.notes = file, out.format.name, path, list[str]()
         # Streams of AAC as broadcasts have it, each packet in a frame. FFmpeg takes them out if the first one is.
         self._framed: set[int] = set()
-        # Recoded stream → second up to which it was decoded.
-        self._heard: defaultdict[int, Fraction] = defaultdict(Fraction)
-        assert source.path is not None
-        self._file = open_input(source.path, source.name)
-        try:
-            streams = self._file.streams.audio
-            self._streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
-            self._lost = len(streams) - len(self._streams)  # nothing of them could be decoded
-            self._tracks = {stream.index: self._add(out, stream) for stream in self._streams}
-        except BaseException:
-            self.close()
-            raise
-
-    def __len__(self) -> int:
-        return len(self._tracks)
-
-    @property
-    def starts(self) -> list[Fraction]:
-        """When each stream begins, seconds."""
-        return [s.start_time * s.time_base for s in self._streams if s.start_time is not None]
-
-    @property
-    def notes(self) -> list[str]:
-        """What is worth knowing, each a sentence."""
-        return list(dict.fromkeys(self._recoded.values()))
-
-    @property
-    def damage(self) -> list[str]:
-        """What of the sound is lost, each a sentence; complete at the end."""
-        return [f"{self._name}: parts of its sound are damaged and left out."] if self._lost else []
+        self._foreign: set[int] = set()  # streams that are recoded
+        streams = file.streams.audio
+        self.streams = [s for s in streams if s.codec_context is None or s.codec_context.sample_rate]
+        self.lost = len(streams) - len(self.streams)  # nothing of them could be decoded
+        self.tracks = {stream.index: self._add(out, stream) for stream in self.streams}
 
     def _add(self, out: Any, stream: Any) -> Any:
+        source = stream.codec_context
+        codec = "unknown" if source is None else source.name
         if _copies(self._container, stream):
             track = out.add_stream_from_template(stream)
-            if _codec(stream) == "aac" and not stream.codec_context.extradata:
+            if codec == "aac" and not source.extradata:
                 self._framed.add(stream.index)
         else:
             encoder = next((name for name in _AUDIO_ENCODERS if holds(self._container, name)), None)
-            if encoder is None or stream.codec_context is None:
+            if encoder is None or source is None:
                 raise InputError(
-                    f"{self._path}: this kind of file cannot hold the source's sound ({_codec(stream)}); write .mov or "
-                    ".mkv, or leave the sound out with --audio drop"
+                    f"{self._path}: this kind of file cannot hold the source's sound ({codec}); write .mov or .mkv, or "
+                    "leave the sound out with --audio drop"
                 )
-            source, rates = stream.codec_context, av.Codec(encoder, "w").audio_rates or ()
+            rates, number = av.Codec(encoder, "w").audio_rates or (), source.layout.nb_channels
             track = out.add_stream(encoder, rate=source.sample_rate if source.sample_rate in rates else 48_000)
-            number = source.layout.nb_channels
-            plain = {1: "mono", 2: "stereo"}.get(number)  # a file may state their number alone
-            track.codec_context.layout = plain or source.layout
+            # A file may state the number of channels alone.
+            track.codec_context.layout = {1: "mono", 2: "stereo"}.get(number) or source.layout
             track.codec_context.bit_rate = _BIT_RATE * number
-            kind = f"{self._container} holds no {_codec(stream)}"
-            self._recoded[stream.index] = f"The sound is recoded to {_AUDIO_ENCODERS[encoder]}: {kind}."
+            self._foreign.add(stream.index)
+            kind = _AUDIO_ENCODERS[encoder]
+            self.notes.append(f"The sound is recoded to {kind}: {self._container} holds no {codec}.")
         if stream.language:
             track.metadata["language"] = stream.language
         track.disposition = stream.disposition & av.stream.Disposition.default
@@ -393,54 +314,37 @@ class Sound:
         """Packets less `shift` seconds; of a `window` in seconds those in it, whole."""
         last: dict[int, int] = {}
         errors = 0
-        while self._streams and errors <= MAX_ERRORS:
+        while self.streams and errors <= MAX_ERRORS:
             try:
-                for packet in self._file.demux(self._streams):
+                for packet in self._file.demux(self.streams):
                     errors = 0
-                    if packet.size and _place(packet, shift, window, last):
-                        index = packet.stream_index
-                        yield from self._recode(index, packet) if index in self._recoded else self._copied(packet)
+                    index = packet.stream_index
+                    if not packet.size or not _place(packet, shift, window, last):
+                        continue
+                    if index in self._foreign:
+                        yield from self._recoded(index, packet)
+                    elif index in self._framed and bytes(packet)[:1] != b"\xff":
+                        self.lost += 1
+                    else:
+                        packet.stream = self.tracks[index]
+                        yield float(packet.dts * packet.time_base), packet
                 break
             except (av.FFmpegError, OSError):
                 errors += 1
-        self._lost += errors
-        for index in self._recoded:
-            yield from self._recode(index, None)
-            yield from self._encoded(index, [None])
+        self.lost += errors
+        for index in self._foreign:
+            yield from self._recoded(index, None)
 
-    def _copied(self, packet: Any) -> Iterator[Timed]:
-        if packet.stream_index in self._framed and bytes(packet)[:1] != b"\xff":
-            self._lost += 1
-            return
-        packet.stream = self._tracks[packet.stream_index]
-        yield float(packet.dts * packet.time_base), packet
-
-    def _recode(self, index: int, packet: Any) -> Iterator[Timed]:
+    def _recoded(self, index: int, packet: Any) -> Iterator[Timed]:
+        """A packet recoded; None: what is left."""
+        frames: list[Any] = [None] if packet is None else []
         try:
-            frames = list(self._file.streams[index].codec_context.decode(packet))
+            frames[:0] = self._file.streams[index].codec_context.decode(packet)
         except (av.FFmpegError, ValueError):
-            self._lost += 1
-            return
-        for frame in frames:  # of several in one packet the first alone has a time
-            if frame.pts is None:
-                frame.pts = round(self._heard[index] / frame.time_base)
-            self._heard[index] = frame.pts * frame.time_base + Fraction(frame.samples, frame.sample_rate)
-        yield from self._encoded(index, frames)
-
-    def _encoded(self, index: int, frames: list[Any]) -> Iterator[Timed]:
+            self.lost += 1
         for frame in frames:
-            for packet in self._tracks[index].encode(frame):
-                yield float(packet.dts * packet.time_base), packet
-
-    def mux(self, out: Any, packet: Any) -> None:
-        """Write a packet of sound; one that is damaged is left out."""
-        try:
-            out.mux(packet)
-        except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
-            self._lost += 1
-
-    def close(self) -> None:
-        self._file.close()
+            for made in self.tracks[index].encode(frame):
+                yield float(made.dts * made.time_base), made
 
 
 def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | None, last: dict[int, int]) -> bool:
@@ -459,10 +363,6 @@ def _place(packet: Any, shift: Fraction, window: tuple[Fraction, Fraction] | Non
     last[index] = dts
     packet.pts, packet.dts = max(pts - ticks, dts), dts
     return True
-
-
-def _codec(stream: Any) -> str:
-    return "unknown" if stream.codec_context is None else str(stream.codec_context.name)
 
 
 def _copies(container: str, stream: Any) -> bool:

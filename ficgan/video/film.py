@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan import __version__
+from ficgan.anonymizers.modes import shown
 from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.face_model import read_kinds
 from ficgan.faces import Face, FaceDetector, Recognizer, matching, public_name
@@ -30,24 +33,18 @@ from ficgan.video.live import record_live
 from ficgan.video.people import People
 from ficgan.video.project import PROJECT_FILE, Project, fingerprint, save_thumbnails
 from ficgan.video.read import open_video
-from ficgan.video.rendered import (
-    JobState,
-    Renderer,
-    VideoResult,
-    choose_faces,
-    film_account,
-    film_notes,
-    render_segments,
-)
+from ficgan.video.rendered import JobState, Renderer, VideoResult, choose_faces, render_segments
 from ficgan.video.source import Frame
 from ficgan.video.tracks import TrackSet
-from ficgan.video.treatment import treated
-from ficgan.video.write import check_output
+from ficgan.video.treatment import treated_people
+from ficgan.video.write import Assembled, check_output
 
 # File of the detections in a work folder.
 _DETECTIONS = "ficgan-detections.jsonl"
 # Raised where analysis, drawing or the state of a job changes: an interrupted film is not mixed of two versions.
 JOB_VERSION = 4
+# Most dropped finds whose frames a note names.
+NAMED = 8
 
 
 def process_film(
@@ -85,8 +82,7 @@ def process_film(
         output = Path(output)
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
-        state = JobState(work, tools, _identity_of(task, rules, encode))
-        before = _file_state(path)
+        state, before = JobState.of(work, tools, _identity_of(task, rules, encode)), _state_of(path)
         if state.analysed:
             film = Project.load(work)
         else:
@@ -94,7 +90,8 @@ def process_film(
             film = Project.load(work)
             state.note(analysed=True)
         result, made = _redacted(task, film, state, output, encode)
-        return _published(result, made, task, before, overwrite=overwrite)
+        _publish(made, output, task, before, overwrite=overwrite)
+        return result
 
 
 def analyse_film(
@@ -155,42 +152,39 @@ def render_film(
         film.save_document(folder)
     settings = replace(settings, mode=film.decisions.default)
     tools.prepare(film.decisions.modes)
-    start, end = film.settings.get("start"), film.settings.get("end")
     with ExitStack() as stack:
-        source = stack.enter_context(open_video(path, start=start, end=end))
+        opened = open_video(path, start=film.settings.get("start"), end=film.settings.get("end"))
+        source = stack.enter_context(opened)
         if (film.source.width, film.source.height) != (source.info.width, source.info.height):
             raise InputError(f"{source.name}: its pictures have another size than when it was analysed; do that again")
         check_output(source, output, encode, overwrite=overwrite)
         work = stack.enter_context(working(output))
         document = Path(folder) / PROJECT_FILE if Path(folder).is_dir() else Path(folder)
-        task, before = FilmTask(tools, path, source, settings, progress or unheard), _file_state(path)
-        state = JobState(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
+        task, before = FilmTask(tools, path, source, settings, progress or unheard), _state_of(path)
+        state = JobState.of(work, tools, _identity_of(task, Rules(), encode, document.read_bytes()))
         result, made = _redacted(task, film, state, output, encode)
         with open_video(made) as rendered:
             save_thumbnails(document.parent, TrackSet(film.tracks), rendered, after=True)
         result.edits = edits_of(film.decisions, film.regions, film.tracks)
         if decisions is not None or result.edits:  # who has decided on the film has looked at it
             result.review = ()
-        return _published(result, made, task, before, overwrite=overwrite)
+        _publish(made, output, task, before, overwrite=overwrite)
+        return result
 
 
 def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: bytes = b"") -> str:
     """Hash of everything that shapes the result but a random seed: only the same job resumes an interrupted one."""
-    tools, path = task.tools, task.path
-
-    def photos(given: Mapping[str, NDArray[np.uint8]]) -> list[list[Any]]:
-        return [[name, photo.shape, hashlib.sha256(photo.tobytes()).hexdigest()] for name, photo in given.items()]
-
+    tools = task.tools
     model = tools.face_model
     facts = {
         "ficgan": [__version__, JOB_VERSION],
-        "film": [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else os.fspath(path),
+        "film": _state_of(task.path),
         "seed": model.seed if model is not None and model.seeded else None,
         "methods": tools.methods.identity(),
         "settings": asdict(task.settings),
         "encode": asdict(encode),
         "span": [task.source.start, task.source.end],
-        "rules": [photos(rules.keep), photos(rules.only), list(rules.boxes), list(rules.spans)],
+        "rules": [dict(rules.keep), dict(rules.only), rules.boxes, rules.spans],
         "detector": tools.detector.name,
         "objects": [[one.name, one.cover, file_digest(one.file)] for one in tools.objects],
         "gate": tools.gate.name if tools.gate else None,
@@ -199,7 +193,12 @@ def _identity_of(task: FilmTask, rules: Rules, encode: EncodeOptions, document: 
         "psi": tools.psi,
         "model": model and model.identity(),
     }
-    text = json.dumps(facts, sort_keys=True, default=str).encode()
+
+    def plain(value: Any) -> Any:
+        is_photo = isinstance(value, np.ndarray)
+        return [value.shape, hashlib.sha256(value.tobytes()).hexdigest()] if is_photo else str(value)
+
+    text = json.dumps(facts, sort_keys=True, default=plain).encode()
     return hashlib.sha256(text + b"\0" + document).hexdigest()
 
 
@@ -209,12 +208,15 @@ def _redacted(
     """The account of a film that was found, and its file, which has no name of its own yet."""
     settings = task.settings
     plan = decide(film, settings)
-    plan, repaired = cover_findings(plan, state.facts.findings, settings.fallback)
+    plan, repaired = cover_findings(plan, state.findings, settings.fallback)
     renderer = Renderer(task.tools, settings, plan.reach, plan.drawings)
     state.load(renderer)
     choose_faces(task, plan, renderer, state)
-    with FoundFaces(state.folder) as found:
-        plan = treated(task, replace(plan, found=found), renderer, state)
+    with TemporaryFile(dir=state.folder) as found:  # has no name
+        again = not state.chosen and settings.link != "job"
+        plan = treated_people(task, replace(plan, found=FoundFaces(found)), renderer.identities, again=again)
+        if again:
+            state.save(renderer, 0, chosen=True)
         while True:
             file = render_segments(task, plan, renderer, state, output, encode)
             report = _check_film(task, plan, file.path, generated=renderer.counts["generated"] > 0)
@@ -224,52 +226,83 @@ def _redacted(
             plan, repaired = cover_findings(plan, report.findings, settings.fallback)
             if not repaired:
                 break
-            state.note(findings=report.findings)
             renderer.restart()
-            state.save(renderer, 0)
+            state.save(renderer, 0, findings=report.findings)
             state.load(renderer)  # removes the segments
-    faces = [track for track in plan.tracks if not track.kind]
-    result = VideoResult(
+    return _account_of(output, plan, renderer, file, report), file.path
+
+
+def _publish(made: Path, output: Path, task: FilmTask, before: list[Any], *, overwrite: bool) -> None:
+    """Give a checked file its name, if the source is still the one of before."""
+    if _state_of(task.path) != before:
+        raise InputError(f"{task.source.name}: the film has changed while it was processed; process it again")
+    with partial_file(output, overwrite=overwrite) as temporary:
+        os.replace(made, temporary)
+
+
+def _state_of(path: PathLike) -> list[Any]:
+    """What tells a film from another one, and from itself after a change."""
+    return [fingerprint(path), Path(path).stat().st_mtime_ns] if Path(path).is_file() else [os.fspath(path)]
+
+
+# -- the account -----------------------------------------------------------------------------------------------------
+
+
+def _account_of(
+    output: Path, plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None
+) -> VideoResult:
+    """The account of a film that was drawn and checked."""
+    film, settings, people = plan.film, renderer.settings, renderer.identities.people
+    faces, causes = [track for track in plan.tracks if not track.kind], Counter(plan.fallbacks) + renderer.causes
+    dropped = film.settings.get("dropped", ())
+    notes, total = list(file.notes), len(film.pts)
+    if rows := causes.total() - causes["pad"]:
+        notes.append(f"{rows} sightings of faces got the fallback, {settings.fallback}: see `fallbacks`.")
+    if dropped:
+        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
+        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
+        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
+    if report is not None and report.unchecked:
+        notes.append(f"The result was not checked: {report.unchecked}.")
+    if file.frames != total:
+        notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
+    return VideoResult(
         output,
         frames=file.frames,
         seconds=file.duration,
         tracks=len(faces),
         people=len({plan.people[track.id] for track in faces}),
         faces=renderer.counts,
-        fallbacks={**plan.fallbacks, **renderer.causes},
-        masked_people=sum(person.styles is None for person in renderer.identities.people.values()),
+        fallbacks=causes,
+        masked_people=sum(person.styles is None for person in people.values()),
         exemptions=film.decider().exemptions(faces),
         check=report,
         review=film.settings.get("review", ()),
-        dropped=film.settings.get("dropped", ()),
+        dropped=dropped,
         objects=plan.objects(),
-        notes=film_notes(plan, renderer, file, report),
+        notes=tuple(dict.fromkeys(notes)),
         damage=file.damage,
         settings=settings.to_dict(),
-        account=film_account(plan, renderer),
+        account=_draws(plan, renderer),
         has_audio=bool(file.audio_streams),
         synthetic=file.synthetic,
     )
-    return result, file.path
 
 
-def _published(
-    result: VideoResult, made: Path, task: FilmTask, before: tuple[int, int, str] | None, *, overwrite: bool
-) -> VideoResult:
-    """Give a checked file its name, if the source is still the one of before."""
-    if _file_state(task.path) != before:
-        raise InputError(f"{task.source.name}: the film has changed while it was processed; process it again")
-    assert result.output is not None
-    with partial_file(result.output, overwrite=overwrite) as temporary:
-        os.replace(made, temporary)
-    return result
-
-
-def _file_state(path: PathLike) -> tuple[int, int, str] | None:
-    if not Path(path).is_file():
-        return None
-    status = Path(path).stat()
-    return status.st_size, status.st_mtime_ns, fingerprint(path)
+def _draws(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
+    """Who drew the new faces, and how."""
+    tools, people = renderer.tools, renderer.identities.people
+    account: dict[str, Any] = {
+        "mode": shown(renderer.settings.mode),
+        **tools.methods.accounts(plan.film.decisions.modes),
+        "detector": tools.detector.name,
+        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
+    }
+    if tools.face_model is not None and people:
+        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
+        account |= tools.face_model.account(layer=tools.layer, psi=psi)
+        account["draws"] = [{"person": key.rpartition("/")[2], **one.account()} for key, one in sorted(people.items())]
+    return account
 
 
 # -- the check ---------------------------------------------------------------------------------------------------------
@@ -345,7 +378,7 @@ def check_frames(
                 continue
             share = match_share(read_kinds([source.image], [at])[0] if keeps_kind else None)
             if names := matching(recognizer, a, b, share):
-                x0, y0, x1, y1 = (float(value) for value in face.box)
+                x0, y0, x1, y1 = face.box.tolist()
                 distance = float(recognizer.distance(a, b)) / share
                 report.findings.append(FilmFinding(source.index, source.time, (x0, y0, x1, y1), distance, tuple(names)))
     if not sighted:
@@ -355,8 +388,6 @@ def check_frames(
 
 def _is_exempt(face: Face, kept: NDArray[np.floating]) -> bool:
     """Whether a rule keeps a face: its centre lies in such a box, and the sizes agree within a factor of 2."""
-    if not len(kept):
-        return False
     centre, size = (face.box[:2] + face.box[2:]) / 2, float((face.box[2:] - face.box[:2]).max())
     sizes = (kept[:, 2:] - kept[:, :2]).max(1).clip(1e-6)
     inside = (kept[:, :2] <= centre).all(1) & (centre <= kept[:, 2:]).all(1)

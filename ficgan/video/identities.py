@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.face_model import FaceModel, read_kinds
+from ficgan.face_model import FaceModel, FaceReading, Floats, read_kinds
 from ficgan.faces import DlibRecognizer, Paste, matching
 from ficgan.identity.kind import Kind, match_share
 from ficgan.policy import Attempt
 from ficgan.video import HOLD, VideoTools
-from ficgan.video.decided import DRAW, FrameJob
+from ficgan.video.decided import DRAW, Appearance, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.film_faces import FaceKey, FaceReader, FilmFace
+from ficgan.video.source import Frame
 
 # Factor of the match threshold under which a generated face counts as still recognised; above 1, as frames between two
 # readings may come nearer to the source.
@@ -39,11 +39,102 @@ LEVEL = 0.1
 OFTEN = 0.25
 # Least diversity ψ of another draw: with the plain mean all draws are one face.
 APART = 0.6
-# Bytes of pictures on which faces are tried that are kept meanwhile.
-KEPT = 1 << 26
 # Numbers of the draws that films have beyond those of photos, and how many are tried at once: a face is seen on many
 # frames.
 DRAWS, AT_ONCE = range(8, 26), 6
+
+
+# Track and frame.
+FaceKey = tuple[int, int]
+
+
+@dataclass(eq=False)
+class FilmFace:
+    """A face that shall be generated.
+
+    Args:
+        paste, made: the new face on the source's frame, and as the model has drawn it.
+        known: what the gate reads of the source, at each of `landmarks`.
+    """
+
+    frame: Frame
+    appearance: Appearance
+    reading: FaceReading
+    paste: Paste | None = None
+    made: Any = None
+    known: Floats | None = None
+
+    @property
+    def track(self) -> int:
+        return self.appearance.track
+
+    @property
+    def person(self) -> str:
+        return self.appearance.person
+
+    @property
+    def landmarks(self) -> Floats:
+        """[1 or 2,5,2], where the gate reads: at the track's, which may lie beside a face that is tilted or moves fast,
+        and at those that the model found on it in this frame. Who looks at the film may place them as well or badly."""
+        own, found = self.appearance.face.landmarks, self.reading.landmarks
+        return own[None] if found is None else np.stack([own, found])
+
+
+class FaceReader:
+    """Source faces of a film as the model sees them, smoothed over `reach` frames on either side."""
+
+    def __init__(self, model: FaceModel, reach: int) -> None:
+        self.model, self.reach = model, reach
+        self._found: dict[FaceKey, Any] = {}
+        self._readings: dict[FaceKey, FaceReading] = {}
+        # Track → the last reading of the face itself, which stands in where the face cannot be read.
+        self._last: dict[int, FaceReading] = {}
+
+    def read(self, jobs: Sequence[FrameJob], around: Sequence[FrameJob] = ()) -> list[FilmFace]:
+        """The faces of the jobs that shall be generated."""
+        first, last, reach = jobs[0].frame.index, jobs[-1].frame.index, self.reach
+        shown = {
+            (appearance.track, job.frame.index): (job.frame, appearance)
+            for job in sorted([*jobs, *around], key=lambda job: job.frame.index)
+            for appearance in job.appearances
+            if appearance.mode == "ficgan"
+        }
+        faces = {key: (frame.image, appearance.face) for key, (frame, appearance) in shown.items()}
+        for key, (_, appearance) in shown.items():
+            if appearance.bridged is not None:
+                self._found[key] = appearance.bridged
+            elif appearance.found is not None:
+                self._found[key] = self.model.of_row(appearance.found)
+        new = [key for key in faces if key not in self._found]
+        self._found |= zip(new, self.model.find([faces[key] for key in new]), strict=True)
+        new = [key for key in faces if key not in self._readings and first - reach <= key[1] <= last + reach]
+        smoothed = [self.model.smoothed(*self._window(self._found, key)) for key in new]
+        readings = self.model.see([faces[key] for key in new], smoothed)
+        for key, reading, found in zip(new, readings, smoothed, strict=True):
+            known = self._last.get(key[0])
+            if known is not None and shown[key][1].bridged is not None:
+                reading = self.model.bridged(known, found)
+            elif not reading.problem:
+                self._last[key[0]] = reading
+            self._readings[key] = reading
+        wanted = [
+            FilmFace(frame, appearance, self.model.steadied(*self._window(self._readings, key)))
+            for key, (frame, appearance) in shown.items()
+            if first <= key[1] <= last
+        ]
+        self._found = {key: mesh for key, mesh in self._found.items() if last - 2 * reach < key[1]}
+        self._readings = {key: reading for key, reading in self._readings.items() if last - reach < key[1]}
+        return wanted
+
+    def _window(self, rows: dict[FaceKey, Any], key: FaceKey) -> tuple[list[Any], int]:
+        """What is known of a track without a gap around a frame, and the place of the frame in it."""
+        track, frame = key
+        first = last = frame
+        while frame - first < self.reach and (track, first - 1) in rows:
+            first -= 1
+        while last - frame < self.reach and (track, last + 1) in rows:
+            last += 1
+        return [rows[track, n] for n in range(first, last + 1)], frame - first
 
 
 @dataclass(eq=False)
@@ -58,13 +149,14 @@ class FilmIdentity:
         distance: smallest between source and result that the gate read and that is shown.
         matched_by: recognisers that took a face for the source; that face is not shown.
         settled: whether it was chosen for the whole film, and stays where it is recognised for a moment.
+        ratios: what `_read` gave on the frames that it was tried on, all identities of a person in the same order.
         hidden, watched: tracks that are covered; that the gate reads on every frame.
     """
 
-    styles: NDArray[np.float32] | None
-    z_id: NDArray[np.float32]
+    styles: Floats | None
+    z_id: Floats
     attempt: int = 0
-    kind: NDArray[np.float32] | None = None
+    kind: Floats | None = None
     draw: dict[str, Any] = field(default_factory=dict)
     checked: dict[int, float] = field(default_factory=dict)
     distance: float | None = None
@@ -72,67 +164,39 @@ class FilmIdentity:
     settled: bool = False
     hidden: set[int] = field(default_factory=set)
     watched: set[int] = field(default_factory=set)
+    ratios: list[float] = field(default_factory=list)
 
     def shown_at(self, distance: float) -> None:
         """Note a distance that the gate read of a face that is shown."""
         self.distance = min(distance, math.inf if self.distance is None else self.distance)
 
+    def account(self) -> dict[str, Any]:
+        """How it was drawn, for the side-car."""
+        distance = None if self.distance is None else round(self.distance, 4)
+        return {**self.draw, "distance": distance, **({"matched_by": self.matched_by} if self.matched_by else {})}
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; `Identities.restored` makes an identity of it."""
-        kind = None if self.kind is None else self.kind.tolist()
-        plain = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
-        tracks = {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
-        return {**plain, **tracks, "z_id": self.z_id.tolist(), "kind": kind}
+        tree = {name: getattr(self, name) for name in ("attempt", "distance", "matched_by", "settled")}
+        tree |= {"checked": list(self.checked.items()), "hidden": list(self.hidden), "watched": list(self.watched)}
+        return {**tree, "z_id": self.z_id.tolist(), "kind": None if self.kind is None else self.kind.tolist()}
 
 
-@dataclass(eq=False)
-class _FaceTrial:
-    """A new identity that is tried on single frames, all in the same order."""
-
-    identity: FilmIdentity
-    ratios: list[float] = field(default_factory=list)
-
-    @property
-    def near(self) -> int:
-        """How many of the ratios lie within the margin."""
-        return sum(ratio < MARGIN for ratio in self.ratios)
-
-    @property
-    def known(self) -> int:
-        """How many of the frames the gate takes it for the source on."""
-        return sum(ratio < 1 for ratio in self.ratios)
+def _near(tried: FilmIdentity) -> int:
+    """On how many of the frames that an identity was tried on it came near."""
+    return sum(ratio < MARGIN for ratio in tried.ratios)
 
 
-def _in_play(trials: Sequence[_FaceTrial]) -> list[_FaceTrial]:
+def _known(tried: FilmIdentity) -> int:
+    """On how many of these frames the gate took it for the source."""
+    return sum(ratio < 1 for ratio in tried.ratios)
+
+
+def _in_play(trials: Sequence[FilmIdentity]) -> list[FilmIdentity]:
     """The trials that can still be, or are, about as good as the best; the first has been read on all frames."""
     frames = len(trials[0].ratios)
-    worst = min(trial.near + frames - len(trial.ratios) for trial in trials)
-    return [trial for trial in trials if trial.near <= worst + LEVEL * frames]
-
-
-class _TrialFaces:
-    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
-
-    They are read once where the pictures of these frames are small enough to be kept.
-    """
-
-    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
-        self._model, self._jobs = model, jobs
-        self._kept: list[FilmFace] | None = None
-
-    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
-        if self._kept:
-            yield from (face for face in self._kept if face.person in people)
-            return
-        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
-        for job in self._jobs(people):
-            size += job.frame.image.nbytes
-            for face in reader.read([job]):
-                if not face.reading.problem:
-                    kept += [face] if size <= KEPT else []
-                    yield face
-        if self._kept is None:
-            self._kept = kept if size <= KEPT else []
+    worst = min(_near(trial) + frames - len(trial.ratios) for trial in trials)
+    return [trial for trial in trials if _near(trial) <= worst + LEVEL * frames]
 
 
 class _DrawPlan:
@@ -143,34 +207,27 @@ class _DrawPlan:
     """
 
     def __init__(self, tools: VideoTools) -> None:
-        self.tools, model = tools, tools.face_model
-        self.attempts: list[Attempt] = []
-        if model is None:
-            return
-        attempts = tools.policy.attempts(tools.layer, model.band, drawn=not model.swap)
-        self.attempts = [attempt for attempt in attempts if not model.is_loosest(attempt)]
-        of_photos = len(self.attempts)
-        if tools.policy.retries and not model.swap:
+        assert tools.face_model is not None
+        self.model, self.psi = tools.face_model, tools.psi
+        attempts = tools.policy.attempts(tools.layer, self.model.band, drawn=not self.model.swap)
+        loosest = [attempt for attempt in attempts if self.model.is_loosest(attempt)]
+        self.attempts = [attempt for attempt in attempts if attempt not in loosest]
+        ends = [1, len(self.attempts)]
+        if tools.policy.retries and not self.model.swap:
             self.attempts += [Attempt(0, draw=number, psi=1.0) for number in DRAWS]
-        of_kind = len(self.attempts)
-        self.attempts += [attempt for attempt in attempts if model.is_loosest(attempt)]
-        ends = (1, *range(of_photos, of_kind, AT_ONCE), of_kind, len(self.attempts))
-        self.stages = [range(begin, end) for begin, end in pairwise(ends)]
-
-    @property
-    def model(self) -> FaceModel:
-        assert self.tools.face_model is not None
-        return self.tools.face_model
+            ends += [*range(ends[-1] + AT_ONCE, len(self.attempts), AT_ONCE), len(self.attempts)]
+        self.attempts += loosest
+        self.stages = [range(begin, end) for begin, end in pairwise([*ends, len(self.attempts)])]
 
     def group_size(self, identity: FilmIdentity) -> int:
         """How many cells of kinds a person's new face is drawn for."""
         kind = self.model.kind_of(identity.kind, self.attempts[identity.attempt])
         return int((Kind.everybody() if kind is None else kind).cells.sum())
 
-    def same_group(self, a: NDArray[np.float32] | None, b: NDArray[np.float32] | None) -> bool:
-        """Whether two readings of a kind lead to the same group."""
-        kinds = [self.model.kind_of(reading) for reading in (a, b)]
-        return all(kind is None for kind in kinds) or len({kind.name for kind in kinds if kind is not None}) == 1
+    def group(self, reading: Floats | None) -> str:
+        """The name of the group of kinds that a reading leads to; "" where no kind is kept."""
+        kind = self.model.kind_of(reading)
+        return "" if kind is None else kind.name
 
 
 class Identities:
@@ -189,31 +246,29 @@ class Identities:
         self.unread: dict[int, float] = {}
         # Whether a survey has chosen the faces that can be read.
         self.surveyed = False
-        self._usual, self._drawings = _DrawPlan(tools), drawings or {}
-        self._plans: dict[Drawing, _DrawPlan] = {}
+        self._drawings = {} if drawings is None or tools.redrawn is None else drawings
+        self._plans: dict[Drawing | None, _DrawPlan] = {}
 
     @property
     def _model(self) -> FaceModel:
-        return self._usual.model
+        assert self.tools.face_model is not None
+        return self.tools.face_model
 
     def _plan_of(self, person: str) -> _DrawPlan:
         drawing, redrawn = self._drawings.get(person), self.tools.redrawn
-        if drawing is None or redrawn is None:
-            return self._usual
         if drawing not in self._plans:
-            self._plans[drawing] = _DrawPlan(redrawn(drawing))
+            tools = self.tools if drawing is None or redrawn is None else redrawn(drawing)
+            self._plans[drawing] = _DrawPlan(tools)
         return self._plans[drawing]
 
     # -- who becomes whom ---------------------------------------------------------------------------------------------
 
-    def identity(
-        self, person: str, z_id: NDArray[np.float32], attempt: int = 0, kind: NDArray[np.float32] | None = None
-    ) -> FilmIdentity:
+    def identity(self, person: str, z_id: Floats, attempt: int = 0, kind: Floats | None = None) -> FilmIdentity:
         """A new identity by an attempt; without styles where there are no more of them."""
         plan, made = self._plan_of(person), FilmIdentity(None, z_id, attempt, kind)
         if attempt >= len(plan.attempts):
             return made
-        how, model, psi = plan.attempts[attempt], plan.model, plan.tools.psi
+        how, model, psi = plan.attempts[attempt], plan.model, plan.psi
         draw = model.draw(person, how, max(psi, APART) if DRAW in person else psi, z_id[0], kind)
         made.styles = model.styles(z_id, [draw], how)
         made.draw = {"layer": None if how.band else how.layer, "attempts": attempt + 1}
@@ -230,19 +285,6 @@ class Identities:
         made.checked, made.hidden, made.watched = dict(tree["checked"]), set(tree["hidden"]), set(tree["watched"])
         return made
 
-    def replace(self, people: Iterable[str]) -> None:
-        """Give people who are still recognised another face."""
-        for person in people:
-            now = self.people[person]
-            self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
-            self.people[person].matched_by = now.matched_by
-
-    def restart(self) -> None:
-        """Forget what was drawn, but not who is whom: the film is drawn again from its beginning."""
-        self.unread.clear()
-        for one in self.people.values():
-            one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
-
     # -- chosen for a whole film --------------------------------------------------------------------------------------
 
     def choose(self, jobs: Callable[[Collection[str]], Iterable[FrameJob]], people: Collection[str]) -> None:
@@ -255,71 +297,63 @@ class Identities:
         one of the narrowest kind, and of these the farthest face. A person whom the gate knows on half of the frames or
         more always gets the fallback.
         """
-        model = self._model
-        tried: dict[str, list[_FaceTrial]] = {}
-        kinds: dict[str, list[NDArray[np.float32] | None]] = {}
-
-        faces = _TrialFaces(model, jobs)
+        tried: dict[str, list[FilmIdentity]] = {}
+        kinds: dict[str, list[Floats | None]] = {}
 
         def read(people: Collection[str], attempts: range) -> None:
-            for face in faces(people):
-                trials = tried.setdefault(face.person, [])
+            reader = FaceReader(self._model, 0)
+            for face in (face for job in jobs(people) for face in reader.read([job]) if not face.reading.problem):
                 if not attempts[0]:
                     kinds.setdefault(face.person, []).append(self._kind([face]))
-                self._try(face, trials, attempts, kinds[face.person])
-                face.paste = None
+                self._try(face, tried.setdefault(face.person, []), attempts, kinds[face.person])
 
         read(people, range(1))
+        plans = {person: self._plan_of(person) for person in tried}
         other = [
-            one
-            for one, trials in tried.items()
-            if not self._plan_of(one).same_group(trials[0].identity.kind, _mean(kinds[one]))
+            person
+            for person, plan in plans.items()
+            if plan.group(tried[person][0].kind) != plan.group(_mean(kinds[person]))
         ]
         for person in other:  # the first frame showed somebody of another kind than all of them do
             tried[person] = []
         if other:
             read(other, range(1))
-        plans = {person: self._plan_of(person) for person in tried}
         for stage in range(max((len(plan.stages) for plan in plans.values()), default=0)):
             near: dict[range, list[str]] = {}
             for person, trials in tried.items():
                 attempts, *later = plans[person].stages[stage:] or [range(0)]
                 share = 0.0 if later else OFTEN
-                if attempts and min(trial.near for trial in trials) > share * len(trials[0].ratios):
+                if attempts and min(map(_near, trials)) > share * len(trials[0].ratios):
                     near.setdefault(attempts, []).append(person)
             for attempts, group in near.items():
                 read(group, attempts)
         for person, trials in tried.items():
             self.people[person] = self._chosen(person, trials)
 
-    def _try(
-        self, face: FilmFace, trials: list[_FaceTrial], attempts: range, kinds: Sequence[NDArray[np.float32] | None]
-    ) -> None:
+    def _try(self, face: FilmFace, trials: list[FilmIdentity], attempts: range, kinds: Sequence[Floats | None]) -> None:
         """Read a face as each attempt would make it, those that cannot be chosen any more left out."""
         if len(trials) <= attempts[0]:
-            z_id = trials[0].identity.z_id if trials else face.reading.z_id[None]
+            z_id = trials[0].z_id if trials else face.reading.z_id[None]
             kind = _mean(kinds)  # of the first frame at first, then of all
-            trials += [_FaceTrial(self.identity(face.person, z_id, number, kind)) for number in attempts]
+            trials += [self.identity(face.person, z_id, number, kind) for number in attempts]
         for trial in _in_play(trials):
-            if trial.identity.attempt in attempts:
-                trial.ratios.append(self._ratio(face, trial.identity))
+            if trial.attempt in attempts:
+                trial.ratios.append(self._ratio(face, trial))
 
-    def _chosen(self, person: str, trials: Sequence[_FaceTrial]) -> FilmIdentity:
-        good = _in_play(trials)
-        plan = self._plan_of(person)
-        layer = plan.attempts[good[0].identity.attempt].layer
-        alike = [trial for trial in good if plan.attempts[trial.identity.attempt].layer == layer]
-        alike = [trial for trial in alike if trial.known == min(other.known for other in alike)]
-        groups = [plan.group_size(trial.identity) for trial in alike]
-        alike = [trial for trial, size in zip(alike, groups, strict=True) if size == min(groups)]
-        chosen = max(alike, key=lambda trial: np.mean(trial.ratios)).identity
-        if min(trial.known for trial in good) >= len(good[0].ratios) / 2:  # where it only comes near, it is watched
+    def _chosen(self, person: str, trials: Sequence[FilmIdentity]) -> FilmIdentity:
+        good, plan = _in_play(trials), self._plan_of(person)
+        alike = [one for one in good if plan.attempts[one.attempt].layer == plan.attempts[good[0].attempt].layer]
+        for rank in (_known, plan.group_size):
+            least = min(map(rank, alike))
+            alike = [one for one in alike if rank(one) == least]
+        chosen = max(alike, key=lambda one: np.mean(one.ratios))
+        if min(map(_known, good)) >= len(good[0].ratios) / 2:  # one that only comes near is watched
             chosen = self.identity(person, chosen.z_id, len(plan.attempts), chosen.kind)
-        chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.identity.matched_by))
+        chosen.matched_by = list(dict.fromkeys(name for trial in trials for name in trial.matched_by))
         chosen.settled, chosen.distance = True, None  # nothing of what was read is shown
         return chosen
 
-    def _kind(self, faces: Sequence[FilmFace]) -> NDArray[np.float32] | None:
+    def _kind(self, faces: Sequence[FilmFace]) -> Floats | None:
         """Mean of `read_kinds` of one person's faces; None where nothing of it is kept."""
         if not self._plan_of(faces[0].person).model.keeps_kind:
             return None
@@ -357,7 +391,7 @@ class Identities:
                 theirs = [face for face in faces if face.person == person]
                 z_id = np.stack([face.reading.z_id for face in theirs]).mean(0, keepdims=True)
                 self.people[person] = self.identity(person, z_id, kind=self._kind(theirs))
-        pending: list[FilmFace] = list(faces)
+        pending = list(faces)
         while pending := [face for face in pending if self.people[face.person].styles is not None]:
             styles = np.concatenate([self.people[face.person].styles for face in pending])
             for face, made in zip(pending, model.render(styles, [face.reading for face in pending]), strict=True):
@@ -365,17 +399,17 @@ class Identities:
                 face.paste = model.paste(face.frame.image, face.reading, made, mask_scale=self._mask_scale)
             # A person the gate still knows gets another face, and all their faces of this chunk are made again.
             known = self._recognised(faces)
-            self.replace(known)
+            for person in known:
+                now = self.people[person]
+                self.people[person] = self.identity(person, now.z_id, now.attempt + 1, now.kind)
+                self.people[person].matched_by = now.matched_by
             pending = [face for face in faces if face.person in known]
             for face in pending:
                 face.paste = None
-        return {face.key: face for face in faces if face.paste is not None}
+        return {(face.track, face.frame.index): face for face in faces if face.paste is not None}
 
-    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[NDArray[np.float32]] = ()) -> Paste:
-        """Put a face of `draw` into its frame, which others may have changed: what is there now surrounds it.
-
-        `kept` are boxes of faces that stay as they are.
-        """
+    def paste_onto(self, face: FilmFace, out: NDArray[np.uint8], kept: Sequence[Floats] = ()) -> Paste:
+        """Put a face of `draw` into its frame, as others have changed it; `kept` are boxes of faces that stay."""
         paste = face.paste
         assert paste is not None
         if not np.array_equal(paste.region(out), paste.region(paste.photo)):
@@ -384,20 +418,15 @@ class Identities:
         return paste
 
     def _steady(self, seen: Sequence[FilmFace]) -> list[FilmFace]:
-        """Faces that get a new one: not those that cannot be read, nor in streams what is within `HOLD` seconds of
-        them."""
-        unread = {track: [time] for track, time in self.unread.items()}
-        for face in () if self.surveyed else seen:
+        """Faces that get a new one: not those that cannot be read, nor in streams for `HOLD` seconds after them."""
+        kept = []
+        for face in seen:
             if face.reading.problem:
-                unread.setdefault(face.track, []).append(face.frame.time)
-
-        def steady(face: FilmFace) -> bool:
-            moments = unread.get(face.track, ())
-            return not face.reading.problem and all(abs(face.frame.time - time) > HOLD for time in moments)
-
-        kept = [face for face in seen if steady(face)]
-        self.causes += Counter(unread=len(seen) - len(kept))
-        self.unread = {track: times[-1] for track, times in unread.items()}
+                self.unread[face.track] = face.frame.time
+            if abs(face.frame.time - self.unread.get(face.track, -math.inf)) > (0 if self.surveyed else HOLD):
+                kept.append(face)
+            else:
+                self.causes["unread"] += 1
         return kept
 
     def _recognised(self, faces: Sequence[FilmFace]) -> set[str]:
@@ -431,17 +460,15 @@ class Identities:
         return due
 
     def _watch(self, faces: Sequence[FilmFace], identity: FilmIdentity) -> None:
-        """Cover the faces of a track in a chunk where the gate takes one of them for its source.
-
-        A near reading is followed by one of every frame, until all of a chunk are far.
-        """
+        """Cover the faces of a track in a chunk where the gate takes one of them for its source. A near reading is
+        followed by one of every frame, until all of a chunk are far."""
         track = faces[0].track
         watched = track in identity.watched
-        readings = [self._read(faces[0], identity)] if self._is_due(faces[0], identity) or watched else []
-        if readings and (watched or readings[0][1] < NEAR):
-            readings += [self._read(face, identity) for face in faces[1:]]
-        if not readings:
+        if not self._is_due(faces[0], identity) and not watched:
             return
+        readings = [self._read(faces[0], identity)]
+        if watched or readings[0][1] < NEAR:
+            readings += [self._read(face, identity) for face in faces[1:]]
         least = min(ratio for _, ratio in readings)
         (identity.watched.add if least < NEAR else identity.watched.discard)(track)
         if least < (1 + (MARGIN - 1) / 2 if track in identity.hidden else 1):
@@ -464,7 +491,7 @@ class Identities:
         identity.matched_by += [name for name in names if name not in identity.matched_by]
         return distance, 0.0 if names else distance / gate.match_threshold
 
-    def _known(self, face: FilmFace) -> NDArray[np.float32]:
+    def _known(self, face: FilmFace) -> Floats:
         """What the gate reads of a source, once."""
         if face.known is None:
             assert self.tools.gate is not None
@@ -472,6 +499,6 @@ class Identities:
         return face.known
 
 
-def _mean(readings: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+def _mean(readings: Sequence[Floats | None]) -> Floats | None:
     known = [reading for reading in readings if reading is not None]
     return np.mean(known, 0, dtype=np.float32) if known else None

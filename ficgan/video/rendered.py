@@ -1,50 +1,144 @@
-"""The third stage of a film, *rendered*: frames drawn in segments and put together with the sound; the account of it.
+"""The third stage of a film, *rendered*: faces covered, frames drawn in segments and put together with the sound.
 
-One `Renderer` serves files, cameras and streams. `JobState` is what a film leaves in its private work folder, so that
-the same job goes on where it stopped."""
+One `Renderer` serves files, cameras and streams. `JobState` is what a film leaves in its work folder, to go on from.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from ficgan.anonymizers.modes import shown
-from ficgan.errors import InputError
-from ficgan.faces import Face, Paste, public_name
+from ficgan.anonymizers.modes import Methods, aligned_crop, cover, paste_aligned, placement
+from ficgan.errors import InputError, UsageError
+from ficgan.face_model import Floats
+from ficgan.faces import Face, Paste, colour_beside, cover_face
+from ficgan.faces.covers import Colour
 from ficgan.faces.detection import overlaps
 from ficgan.files import atomic_write
+from ficgan.options import HIDING
+from ficgan.policy import covered
 from ficgan.video import CHUNK, EncodeOptions, FilmTask, VideoSettings, VideoTools
 from ficgan.video.decided import Appearance, CheckReport, FilmFinding, FilmPlan, FrameJob
 from ficgan.video.decisions import Drawing
-from ficgan.video.film_faces import (
-    Covers,
-    FaceKey,
-    FaceReader,
-    FilmFace,
-    bring_back,
-    colour_views,
-    face_area,
-    hides,
-    without_landmarks,
-)
-from ficgan.video.identities import Identities
+from ficgan.video.identities import FaceKey, FaceReader, FilmFace, Identities
 from ficgan.video.project import PROJECT_FILE, TRACKS_FILE
 from ficgan.video.source import Frame
 from ficgan.video.write import Assembled, SegmentWriter, assemble, finished_segments
 
+# Share of a track's box that is the face. It holds the smoothed and the seen place and a margin: in three films it was
+# 1.07 to 1.2 times the detector's own. Judged by its whole size, good faces turned black for a few frames.
+LEAST_FACE = 0.9
+# Standard deviation of the blur as a fraction of the face's longer side.
+BLUR = 0.15
+# Area of a detector's box over the square of its landmarks' larger extent.
+BOX_OVER_LANDMARKS = 5.0
+# Weight of a new face from which on nothing of the source is left.
+_WHOLE = 0.99
 # Overlap of a mesh with the box of its track from which on it is this face's.
 NEARBY = 0.3
 # Overlap of a new face with the box of its track from which on it is shown, with a cover below for what it leaves bare.
 THERE = 0.38
 Image = NDArray[np.uint8]
+
+
+class Covers:
+    """Covers faces of frames.
+
+    All that is drawn for a person is drawn once: fresh noise would average out over the film. A plain cover has one
+    colour in all of a track. `coverage` is the least weight of a method's mask at the landmarks and in the middle.
+    """
+
+    def __init__(self, methods: Methods, settings: VideoSettings, coverage: float) -> None:
+        self._methods, self._settings, self._coverage = methods, settings, coverage
+        self._scale = max(1.0, settings.mask_scale)
+        # Mode and person → the crop that stands for the person.
+        self.stills: dict[tuple[str, str], Image] = {}
+        # Track → colour of its plain covers; −1 − n for the n-th of the boxes that a person added.
+        self.colours: dict[int, Colour] = {}
+
+    def __call__(
+        self,
+        out: Image,
+        face: Face,
+        mode: str,
+        track: int,
+        person: str = "",
+        views: Callable[[], Iterable[tuple[Image, Face]]] = tuple,
+    ) -> str:
+        """Cover a face in a frame [H,W,3], in place, by any mode but "ficgan" and "keep"; returns the mode used.
+        `views` gives frames with the face, to find its colour in."""
+        if mode in HIDING:
+            if mode == "plain" and track not in self.colours:
+                self.colours[track] = colour_beside(views() or [(out, face)])
+            colour = self.colours.get(track)
+            cover_face(out, face, mode, colour=colour, blur=BLUR, mask_scale=self._scale).onto(out)
+            return mode
+        method, name = self._methods(mode), self._methods.name(person)
+        try:
+            if placement(method) != "aligned":
+                paste = cover(method, out, face, name=name, mask_scale=self._scale, stepped=True)
+            else:
+                if (mode, person) not in self.stills:
+                    self.stills[mode, person] = aligned_crop(method, out, face, name=name)
+                paste = paste_aligned(out, self.stills[mode, person], face, mask_scale=self._settings.mask_scale)
+        except (InputError, UsageError):
+            if method.traits.family == "external":
+                raise
+            return self(out, face, self._settings.fallback, track, views=views)
+        if not hides(paste.mask, face, self._coverage):
+            return self(out, face, self._settings.fallback, track, views=views)
+        paste.onto(out)
+        return method.name
+
+
+def bring_back(out: Image, paste: Paste, before: Image, other: Face | None) -> None:
+    """Take a cover off a new face that it was drawn over, in place, where the new face leaves nothing of the source.
+
+    Args:
+        before: [h,w,3] of the paste's region, without the cover.
+        other: the face that the cover hides; the ellipse of its box stays covered. None: nothing stays.
+    """
+    clear = paste.weight >= _WHOLE
+    if other is not None:
+        (x0, y0), (x1, y1) = other.box[:2], other.box[2:]
+        y, x = np.ogrid[: clear.shape[0], : clear.shape[1]]
+        across = (2 * (x + paste.x0) - x0 - x1) / (x1 - x0)
+        down = (2 * (y + paste.y0) - y0 - y1) / (y1 - y0)
+        clear &= across**2 + down**2 > 1
+    paste.region(out)[clear] = before[clear]
+
+
+def hides(mask: Floats, face: Face, coverage: float, outline: Floats | None = None) -> bool:
+    """Whether a mask [H,W] hides a face of a track; `outline` [n,2] is that of the face's mesh in this frame."""
+    centre = np.tile((face.box[:2] + face.box[2:]) / 2, 2)
+    box = centre + LEAST_FACE * (face.box - centre)
+    return covered(mask, face.landmarks, box, coverage, outline)
+
+
+def colour_views(jobs: Sequence[FrameJob], frame: int, track: int) -> list[tuple[Image, Face]]:
+    """A track's face in a frame and the later ones at hand; of earlier ones an interrupted film has others at hand."""
+    shown = [(job.frame.image, one) for job in jobs if job.frame.index >= frame for one in job.appearances]
+    return [(image, one.face) for image, one in shown if one.track == track]
+
+
+def without_landmarks(box: Floats) -> Face:
+    return Face(box, np.full((5, 2), np.nan, np.float32), 0.0)
+
+
+def face_area(face: Face) -> float:
+    """Of a face by its landmarks: a box between two finds is larger than the face. Of one without landmarks its box."""
+    extent = float(np.ptp(face.landmarks, axis=0).max())
+    return BOX_OVER_LANDMARKS * extent**2 if np.isfinite(extent) else float(np.prod(face.box[2:] - face.box[:2]))
 
 
 def hides_source(made: FilmFace, coverage: float) -> bool:
@@ -61,10 +155,20 @@ def hides_source(made: FilmFace, coverage: float) -> bool:
     return overlaps(own.box, face.box)[0, 0] >= NEARBY and hides(mask, own, coverage, outline)
 
 
+def _is_there(made: FilmFace) -> bool:
+    """Whether a new face lies where its own is, though it may leave a part of that bare."""
+    paste = made.paste
+    assert paste is not None
+    ys, xs = np.nonzero(paste.weight > 0.5)
+    if not len(ys):
+        return False
+    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
+    return bool(overlaps(box, made.appearance.face.box)[0, 0] >= THERE)
+
+
 def stands(made: FilmFace, coverage: float) -> bool:
     """Whether a new face that was drawn is shown, if need be with a cover below it."""
-    assert made.paste is not None
-    return hides_source(made, coverage) or _is_there(made.paste, made.appearance.face)
+    return hides_source(made, coverage) or _is_there(made)
 
 
 class Renderer:
@@ -101,46 +205,43 @@ class Renderer:
         self.counts.clear()
         self.causes.clear()
         if self._reader is not None:
-            self._reader.restart()
-        self.identities.restart()
+            self._reader = FaceReader(self._reader.model, self._reader.reach)
+        for one in self.identities.people.values():
+            one.checked, one.hidden, one.watched, one.distance = {}, set(), set(), None
 
     def _compose(self, job: FrameJob, new: Mapping[FaceKey, FilmFace], near: Sequence[FrameJob]) -> Image:
-        source = job.frame.image
-        if not job.regions and all(appearance.mode == "keep" for appearance in job.appearances):
-            for appearance in job.appearances:
-                if not appearance.kind:
-                    self.note(job.frame.index, appearance, "kept")
+        index, source, coverage = job.frame.index, job.frame.image, self.tools.policy.coverage
+        kept = [one for one in job.appearances if one.mode == "keep" and not one.kind]
+        for one in kept:
+            self.note(index, one, "kept")
+        changed = [one for one in job.appearances if one.mode != "keep"]
+        if not changed and not job.regions:
             return source
-        out, coverage = source.copy(), self.tools.policy.coverage
-        faces = [(appearance, new.get((appearance.track, job.frame.index))) for appearance in job.appearances]
-        kept = [one.face.box for one in job.appearances if one.mode == "keep" and not one.kind]
-        drawn: list[Paste] = []
+        out, drawn, boxes = source.copy(), list[Paste](), [one.face.box for one in kept]
         # Largest last: the nearer face hides the farther one. Covers yield to new faces, see `bring_back`.
-        for appearance, made in sorted(faces, key=lambda pair: face_area(pair[0].face)):
-            face, paste, track = appearance.face, made and made.paste, appearance.track
-            views, drawing = partial(colour_views, near, job.frame.index, track), self._drawings.get(appearance.person)
-            fallback = self.settings.fallback if drawing is None else drawing.fallback
-            if appearance.kind:
-                if appearance.mode != "keep":  # the cover is to hold the whole box, and not only its corners as seen
-                    self.covers(out, without_landmarks(face.box), appearance.mode, track, views=views)
-            elif appearance.mode == "keep":
-                self.note(job.frame.index, appearance, "kept")
-            elif made and paste and hides_source(made, coverage):
-                drawn.append(self.identities.paste_onto(made, out, kept))
-                self.note(job.frame.index, appearance, "generated", made)
-            else:
-                mode = fallback if appearance.mode == "ficgan" else appearance.mode
-                below = [(other, other.region(out).copy()) for other in drawn if _meet(other, face.box)]
-                done = self.covers(out, face, mode, track, appearance.person, views)
+        for one in sorted(changed, key=lambda one: face_area(one.face)):
+            face, made = one.face, new.get((one.track, index))
+            views = partial(colour_views, near, index, one.track)
+            if one.kind:  # the cover is to hold the whole box, and not only its corners as seen
+                self.covers(out, without_landmarks(face.box), one.mode, one.track, views=views)
+                continue
+            done = "generated"
+            if made is None or not hides_source(made, coverage):
+                drawing = self._drawings.get(one.person)
+                fallback = self.settings.fallback if drawing is None else drawing.fallback
+                mode = fallback if one.mode == "ficgan" else one.mode
+                below = [(other, other.region(out).copy()) for other in drawn]
+                done = self.covers(out, face, mode, one.track, one.person, views)
                 for other, before in below:
-                    bring_back(out, other, before, None if appearance.hidden else face)
-                if made and paste and _is_there(paste, face):  # what it leaves bare the cover hides
-                    drawn.append(self.identities.paste_onto(made, out, kept))
-                    self.note(job.frame.index, appearance, "generated", made)
-                    continue
-                if paste is not None:
+                    bring_back(out, other, before, None if one.hidden else face)
+                if made is not None and _is_there(made):  # what it leaves bare the cover hides
+                    done = "generated"
+                elif made is not None:
                     self.causes["beside its place"] += 1
-                self.note(job.frame.index, appearance, done)
+                    made = None
+            if made is not None:
+                drawn.append(self.identities.paste_onto(made, out, boxes))
+            self.note(index, one, done, made)
         for box, mode, number in job.regions:
             face = without_landmarks(box)
             self.covers(out, face, mode, -1 - number, views=partial(list, [(source, face)]))
@@ -152,34 +253,19 @@ class Renderer:
         self.counts[done] += 1
 
 
-def _is_there(paste: Paste, face: Face) -> bool:
-    """Whether a new face lies where its own is, though it may leave a part of that bare."""
-    ys, xs = np.nonzero(paste.weight > 0.5)
-    if not len(ys):
-        return False
-    box = np.array([paste.x0 + xs.min(), paste.y0 + ys.min(), paste.x0 + xs.max(), paste.y0 + ys.max()], np.float32)
-    return bool(overlaps(box, face.box)[0, 0] >= THERE)
-
-
-def _meet(paste: Paste, box: NDArray[np.float32]) -> bool:
-    """Whether a cover of a face may reach a new one's pixels."""
-    height, width = paste.weight.shape
-    reach = np.ptp(box.reshape(2, 2), axis=0)
-    corner = np.array([paste.x0, paste.y0])
-    return bool((box[2:] + reach > corner).all() and (box[:2] - reach < corner + np.array([width, height])).all())
-
-
 # -- what an interrupted film resumes from ----------------------------------------------------------------------------
 
 _STATE = "ficgan-state.json"
 
 
-class _Facts(BaseModel):
-    """ficgan-state.json: a hash of all that shapes the result, seeds, the check's findings, what the renderer knew.
+class JobState(BaseModel):
+    """What an interrupted film resumes from: ficgan-state.json in its private work folder.
 
-    `chosen`: no other new face is tried for anybody.
+    `identity` is a hash of all that shapes the result; `chosen`: no other new face is tried for anybody; `findings` are
+    the check's; `drawn` is what the renderer knew after the last finished segment.
     """
 
+    folder: Path = Field(exclude=True)
     identity: str
     seed: int | None = None
     methods_seed: int
@@ -188,58 +274,51 @@ class _Facts(BaseModel):
     findings: list[FilmFinding] = []
     drawn: dict[str, Any] | None = None
 
-
-class JobState:
-    """The state of a film in its private work folder: the seed of the job and the new identities settled so far."""
-
-    def __init__(self, folder: Path, tools: VideoTools, identity: str) -> None:
-        self.folder, model = folder, tools.face_model
+    @classmethod
+    def of(cls, folder: Path, tools: VideoTools, identity: str) -> JobState:
+        """The state of this job, whose seeds the tools get; the files of any other job are removed."""
+        model = tools.face_model
         try:
-            facts = _Facts.model_validate_json((folder / _STATE).read_bytes())
-        except (OSError, ValueError):
-            facts = None
-        if facts is not None and facts.identity == identity:
-            self.facts, tools.methods.seed = facts, facts.methods_seed
-            if model is not None and facts.seed is not None:
-                model.seed = facts.seed
-            return
-        for path in folder.iterdir():
-            if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
-                path.unlink()
-        seed = None if model is None else model.seed
-        self.facts = _Facts(identity=identity, seed=seed, methods_seed=tools.methods.seed)
-        self.note()
-
-    @property
-    def analysed(self) -> bool:
-        return self.facts.analysed and (self.folder / PROJECT_FILE).is_file()
+            state = cls(folder=folder, **json.loads((folder / _STATE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            state = None
+        if state is None or state.identity != identity:
+            for path in folder.iterdir():
+                if path.name.startswith("ficgan-") or path.name in (PROJECT_FILE, TRACKS_FILE):
+                    path.unlink()
+            seed = None if model is None else model.seed
+            state = cls(folder=folder, identity=identity, seed=seed, methods_seed=tools.methods.seed)
+            state.note()
+        tools.methods.seed = state.methods_seed
+        if model is not None and state.seed is not None:
+            model.seed = state.seed
+        state.analysed &= (folder / PROJECT_FILE).is_file()
+        return state
 
     def note(self, **facts: Any) -> None:
-        self.facts = self.facts.model_copy(update=facts)
+        for name, value in facts.items():
+            setattr(self, name, value)
         with atomic_write(self.folder / _STATE, overwrite=True, mode=0o600) as file:
-            file.write(self.facts.model_dump_json().encode())
+            file.write(self.model_dump_json().encode())
 
-    def save(self, renderer: Renderer, frames: int) -> None:
+    def save(self, renderer: Renderer, frames: int, **facts: Any) -> None:
         """Save what the renderer knows when it has drawn the first `frames` frames, those of all finished segments."""
-        people, covers = renderer.identities.people, renderer.covers
-        self.note(
-            drawn={
-                "frames": frames,
-                "people": {person: identity.to_dict() for person, identity in people.items()},
-                "unread": list(renderer.identities.unread.items()),
-                "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
-                "colours": list(covers.colours.items()),
-                "counts": dict(renderer.counts),
-                "causes": dict(renderer.causes),
-            }
-        )
+        covers = renderer.covers
+        drawn = {
+            "frames": frames,
+            "people": {person: identity.to_dict() for person, identity in renderer.identities.people.items()},
+            "stills": [(*key, still.tolist()) for key, still in covers.stills.items()],
+            "colours": list(covers.colours.items()),
+            "counts": dict(renderer.counts),
+            "causes": dict(renderer.causes),
+        }
+        self.note(drawn=drawn, **facts)
 
     def load(self, renderer: Renderer) -> None:
         """Restore what the renderer of the interrupted run knew; later segments are removed and rendered again."""
-        drawn, identities, covers = self.facts.drawn, renderer.identities, renderer.covers
+        drawn, identities, covers = self.drawn, renderer.identities, renderer.covers
         if drawn is not None:
             identities.people = {person: identities.restored(person, tree) for person, tree in drawn["people"].items()}
-            identities.unread = dict(drawn["unread"])
             covers.stills = {(mode, person): np.array(still, np.uint8) for mode, person, still in drawn["stills"]}
             covers.colours = {track: tuple(colour) for track, colour in drawn["colours"]}
             renderer.counts.update(drawn["counts"])
@@ -272,13 +351,7 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
 
     def jobs(people: Collection[str]) -> Iterator[FrameJob]:
         frames = {frame: wanted[frame] & set(people) for frame in wanted if wanted[frame] & set(people)}
-        step = task.step("choosing faces", len(plan.film.pts))
-
-        def is_wanted(frame: int) -> bool:
-            step(frame)
-            return frame in frames
-
-        for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if frames else ():
+        for frame in to_choose_on(task, plan, frames.__contains__) if frames else ():
             yield plan.job(frame, frames[frame.index])
             if frame.index == max(frames):
                 return
@@ -286,16 +359,20 @@ def audition(task: FilmTask, plan: FilmPlan, identities: Identities, wanted: Map
     identities.choose(jobs, set().union(*wanted.values()))
 
 
+def to_choose_on(task: FilmTask, plan: FilmPlan, wanted: Callable[[int], bool]) -> Iterator[Frame]:
+    """The frames that are wanted to choose faces on; progress counts all."""
+    step = task.step("choosing faces", len(plan.film.pts))
+    return as_analysed(task, plan, task.source.frames(wanted=lambda frame: step(frame) is None and wanted(frame)))
+
+
 def render_segments(
     task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState, output: Path, encode: EncodeOptions
 ) -> Assembled:
     """Draw what is in no finished segment yet, and put all segments together with the sound, in the work folder."""
 
-    def may_end(frame: int) -> bool:
-        return frame % CHUNK == 0 and not plan.is_bridged(frame)
-
-    length = task.settings.segment
-    writer = SegmentWriter(state.folder, task.source.info, encode, output=output, seconds=length, may_end=may_end)
+    writer = SegmentWriter(
+        state.folder, task.source.info, encode, output=output, seconds=task.settings.segment, may_end=plan.may_begin
+    )
     begin, step = writer.next_frame, task.step("rendering", len(plan.film.pts))
     with writer:
         frames = as_analysed(task, plan, task.source.frames(first=max(0, begin - 2 * plan.reach)))
@@ -321,19 +398,16 @@ def chunks(plan: FilmPlan, frames: Iterable[Frame], begin: int) -> Iterator[tupl
     ahead = 2 * plan.reach
     jobs: deque[FrameJob] = deque()
 
-    def chunk() -> tuple[list[FrameJob], list[FrameJob]]:
-        before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
-        now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
-        return now, [*before, *jobs]
-
-    for frame in frames:
-        jobs.append(plan.job(frame))
-        if frame.index >= begin + CHUNK + ahead - 1 and (frame.index + 1 - begin - ahead) % CHUNK == 0:
-            yield chunk()
-    while jobs:
-        now, around = chunk()
-        if now:
-            yield now, around
+    start = begin
+    for frame in chain(frames, [None]):
+        if frame is not None:
+            jobs.append(plan.job(frame))
+        while jobs and (frame is None or frame.index + 1 >= start + CHUNK + ahead):
+            before = [jobs.popleft() for _ in range(len(jobs)) if jobs[0].frame.index < begin]
+            now = [jobs.popleft() for _ in range(min(CHUNK, len(jobs)))]
+            start += CHUNK
+            if now:
+                yield now, [*before, *jobs]
 
 
 def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iterator[Frame]:
@@ -347,10 +421,6 @@ def as_analysed(task: FilmTask, plan: FilmPlan, frames: Iterable[Frame]) -> Iter
                 "written, or has `start` of the project been edited? Analyse it again"
             )
         yield frame
-
-
-# Most dropped finds whose frames a note names.
-NAMED = 8
 
 
 @dataclass
@@ -427,44 +497,3 @@ class VideoResult:
             "damage": list(self.damage),
             "settings": self.settings,
         }
-
-
-def film_notes(plan: FilmPlan, renderer: Renderer, file: Assembled, report: CheckReport | None) -> tuple[str, ...]:
-    """What is worth knowing of a film, each a sentence."""
-    notes, total = list(file.notes), len(plan.film.pts)
-    causes = Counter(plan.fallbacks) + renderer.causes
-    if rows := causes.total() - causes["pad"]:
-        notes.append(f"{rows} sightings of faces got the fallback, {renderer.settings.fallback}: see `fallbacks`.")
-    if dropped := plan.film.settings.get("dropped", ()):
-        frames = ", ".join(f"{find['first']}–{find['last']}" for find in dropped[:NAMED])
-        more = f" and {len(dropped) - NAMED} more" if len(dropped) > NAMED else ""
-        notes.append(f"{len(dropped)} finds that nothing confirmed were left as they are: frames {frames}{more}.")
-    if report is not None and report.unchecked:
-        notes.append(f"The result was not checked: {report.unchecked}.")
-    if file.frames != total:
-        notes.append(f"The film gave {file.frames} frames when rendered and {total} when analysed.")
-    return tuple(dict.fromkeys(notes))
-
-
-def film_account(plan: FilmPlan, renderer: Renderer) -> dict[str, Any]:
-    """Who drew the new faces, and how, for the side-car."""
-    tools, settings, people = renderer.tools, renderer.settings, renderer.identities.people
-    account: dict[str, Any] = {
-        "mode": shown(settings.mode),
-        **tools.methods.accounts(plan.film.decisions.modes),
-        "detector": tools.detector.name,
-        "gate": public_name(tools.gate) if tools.gate is not None and tools.verifies else None,
-    }
-    if tools.face_model is not None and people:
-        psi = [person.draw["psi"] for person in people.values() if "psi" in person.draw]
-        account |= tools.face_model.account(layer=tools.layer, psi=psi)
-        account["draws"] = [
-            {
-                "person": key.rpartition("/")[2],
-                **identity.draw,
-                "distance": None if identity.distance is None else round(identity.distance, 4),
-                **({"matched_by": identity.matched_by} if identity.matched_by else {}),
-            }
-            for key, identity in sorted(people.items())
-        ]
-    return account

@@ -8,8 +8,9 @@ many seconds of the worse one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,9 @@ from numpy.typing import NDArray
 
 from ficgan.face_model import FaceModel
 from ficgan.video import FilmTask
-from ficgan.video.decided import SMALL, FilmPlan
-from ficgan.video.film_faces import FilmFace
-from ficgan.video.identities import Identities
-from ficgan.video.rendered import JobState, Renderer, as_analysed, audition, stands
+from ficgan.video.decided import SMALL, FilmPlan, FoundFaces
+from ficgan.video.identities import FilmFace, Identities
+from ficgan.video.rendered import audition, stands, to_choose_on
 from ficgan.video.tracks import FILLED, PADDED, SEEN, UNSURE, Track, TrackSet, share_in
 
 # Seconds of a worse treatment that a change of treatment must spare.
@@ -49,53 +49,23 @@ class TrackSurvey:
     Args:
         readable: [n], whether the model can read the face.
         refused: [n], whether a new face that was tried would not hide the source, or the gate would know it.
-        found: row → what the model found, beside rows that cannot be read.
         known: frames on which the gate knew the face behind the new one.
+        due: the next row in which a new face shall be tried.
     """
 
     readable: Flags
     refused: Flags
-    found: dict[int, Any] = field(default_factory=dict)
     known: list[int] = field(default_factory=list)
-    _last: tuple[int, Any] | None = None
+    due: int = 0
     _tried: int | None = None
-    _due: int = 0
     _near: bool = False
-
-    @classmethod
-    def of(cls, track: Track) -> TrackSurvey:
-        return cls(np.zeros(len(track), bool), np.zeros(len(track), bool))
-
-    def see(self, row: int, found: Any, readable: bool) -> None:
-        """What the model found in the next row that was looked at."""
-        last, self.readable[row] = self._last, readable
-        if readable:
-            if last is None or last[0] != row - 1:
-                self.found[row] = found
-            self._last = row, found
-        elif last is not None and last[0] == row - 1:
-            self.found[last[0]] = last[1]
-
-    def for_other_faces(self) -> TrackSurvey:
-        """The same for another new face: what can be read stays."""
-        return TrackSurvey(self.readable, np.zeros(len(self.readable), bool), self.found)
-
-    def end(self) -> None:
-        """All rows were looked at."""
-        if self._last is not None:
-            self.found[self._last[0]] = self._last[1]
-            self._last = None
-
-    def is_due(self, row: int) -> bool:
-        """Whether a new face shall be tried in a row."""
-        return row >= self._due
 
     def tried(self, row: int, every: int, *, shown: bool, near: bool) -> None:
         """A new face was tried in a row; it speaks for those around. Where it comes near, the next is tried, too."""
         if not shown:
             before = row if self._tried is None else (self._tried + row) // 2 + 1
             self.refused[before : row + (0 if near else every // 2) + 1] = True
-        self._tried, self._due = row, row + (1 if not shown else OFTEN if self._near or near else every)
+        self._tried, self.due = row, row + (1 if not shown else OFTEN if self._near or near else every)
         self._near |= near
 
 
@@ -110,84 +80,70 @@ def survey(
 
     `before` are surveys of the same tracks, for other new faces: what can be read is known, and these are tried alone.
     """
-    model = task.tools.face_model
-    assert model is not None
-    surveys = {
-        track.id: TrackSurvey.of(track) if before is None else before[track.id].for_other_faces()
-        for track in plan.tracks
-        if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people)
-    }
+    model, kept = task.tools.face_model, plan.found
+    assert model is not None and kept is not None
+    surveys: dict[int, TrackSurvey] = {}
+    for track in plan.tracks:
+        if (plan.modes[track.id] == "ficgan").any() and (people is None or plan.people[track.id] in people):
+            readable = np.zeros(len(track), bool) if before is None else before[track.id].readable
+            surveys[track.id] = TrackSurvey(readable, np.zeros(len(track), bool))
     every = max(1, round(TRIED * plan.film.rate))
-    step = task.step("choosing faces", len(plan.film.pts))
-
-    def is_wanted(frame: int) -> bool:
-        step(frame)
-        return any(is_due(track, row) for track, row in plan.tracks.at(frame))
 
     def is_due(track: Track, row: int) -> bool:
         seen = surveys.get(track.id)
         if seen is None or plan.modes[track.id][row] != "ficgan":
             return False
-        return before is None or bool(seen.readable[row] and seen.is_due(row))
+        return before is None or bool(seen.readable[row] and row >= seen.due)
 
-    for frame in as_analysed(task, plan, task.source.frames(wanted=is_wanted)) if surveys else ():
+    def is_wanted(frame: int) -> bool:
+        return any(is_due(track, row) for track, row in plan.tracks.at(frame))
+
+    for frame in to_choose_on(task, plan, is_wanted) if surveys else ():
         due = {track.id: track for track, row in plan.tracks.at(frame.index) if is_due(track, row)}
         faces = [one for one in plan.job(frame).appearances if one.track in due]
-        found = {one.track: model.of_row(one.found) for one in faces if one.found is not None}
-        new = [one for one in faces if one.track not in found]
-        found |= zip((one.track for one in new), model.find([(frame.image, one.face) for one in new]), strict=True)
-        for one in faces:
-            track, mesh = due[one.track], found[one.track]
-            row, seen = frame.index - track.first, surveys[track.id]
+        pairs = [(frame.image, one.face) for one in faces]
+        known = [None if one.found is None else model.of_row(one.found) for one in faces]
+        for one, pair, mesh in zip(faces, pairs, model.find(pairs) if before is None else known, strict=True):
+            track, seen = due[one.track], surveys[one.track]
+            row = frame.index - track.first
             if before is None:
-                if plan.found is not None and one in new and (numbers := model.row(mesh)) is not None:
-                    plan.found.keep(track, row, numbers)
-                readable = not model.problem(one.face, mesh)
-                seen.see(row, mesh, readable and (track.origin[row] != PADDED or model.is_sure(mesh)))
-            if one.person in identities.people and seen.readable[row] and seen.is_due(row):
-                face = FilmFace(frame, one, model.see([(frame.image, one.face)], [mesh])[0])
+                if (numbers := model.row(mesh)) is not None:
+                    kept.keep(track, row, numbers)
+                is_face = track.origin[row] != PADDED or model.is_sure(mesh)
+                seen.readable[row] = is_face and not model.problem(one.face, mesh)
+            if one.person in identities.people and seen.readable[row] and row >= seen.due:
+                face = FilmFace(frame, one, model.see([pair], [mesh])[0])
                 passes, near = identities.tried(face)
                 seen.tried(row, every, shown=passes and stands(face, task.tools.policy.coverage), near=near)
                 if not passes:
                     seen.known.append(frame.index)
-    for seen in surveys.values():
-        seen.end()
     return surveys
-
-
-def treated(task: FilmTask, plan: FilmPlan, renderer: Renderer, state: JobState) -> FilmPlan:
-    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it."""
-    again = not state.facts.chosen and task.settings.link != "job"
-    plan = treated_people(task, plan, renderer.identities, again=again)
-    if again and task.tools.face_model is not None:
-        state.save(renderer, 0)
-        state.note(chosen=True)
-    return plan
 
 
 def treated_people(
     task: FilmTask, plan: FilmPlan, identities: Identities, people: Collection[str] | None = None, *, again: bool = True
 ) -> FilmPlan:
-    """As `treated`, of all `people` or of some; `again`: whether other new faces are tried, once.
+    """A plan in which each track keeps its treatment, as far as the new faces that were chosen can stand on it.
 
-    They are tried for people whom the gate knew on some frames, on these frames, too.
+    Args:
+        people: whose tracks are read; None: all.
+        again: whether people whom the gate knew on some frames try other new faces, once, on these frames, too.
     """
     model, fallback = task.tools.face_model, task.settings.fallback
     plan = _one_treatment(plan, fallback)
     if model is None:
         return plan
+    plan = replace(plan, found=plan.found or FoundFaces(BytesIO()))
     surveys, identities.surveyed = survey(task, plan, identities, people), True
-    if again:
-        wanted = _known_on(plan, surveys, identities)
-        known = set[str]().union(*wanted.values())
-        before = {person: identities.people[person] for person in known}
-        if known:
-            audition(task, plan, identities, wanted)
-            for person, one in before.items():
-                if identities.people[person].styles is None:  # on its worst frames alone nobody is judged
-                    identities.people[person] = one
-            changed = {person for person in known if identities.people[person] is not before[person]}
-            surveys |= survey(task, plan, identities, changed, surveys) if changed else {}
+    wanted = _known_on(plan, surveys, identities) if again else {}
+    if wanted:
+        before = {person: identities.people[person] for person in set[str]().union(*wanted.values())}
+        audition(task, plan, identities, wanted)
+        for person, one in before.items():
+            if identities.people[person].styles is None:  # on its worst frames alone nobody is judged
+                identities.people[person] = one
+        changed = {person for person, one in before.items() if identities.people[person] is not one}
+        surveys |= survey(task, plan, identities, changed, surveys) if changed else {}
     return _one_treatment(plan, fallback, model, surveys)
 
 
@@ -210,104 +166,70 @@ def _one_treatment(
     plan: FilmPlan, fallback: str, model: FaceModel | None = None, surveys: Mapping[int, TrackSurvey] | None = None
 ) -> FilmPlan:
     """Each track with the cheapest treatment; without surveys by what is known of its boxes alone."""
-    modes, bridged, reasons = dict(plan.modes), dict[int, dict[int, Any]](), Counter(plan.fallbacks)
-    hidden = dict(plan.hidden)
+    modes, bridged, hidden = dict(plan.modes), dict[int, dict[int, Any]](), dict(plan.hidden)
+    reasons = Counter(plan.fallbacks)
     for track in plan.tracks:
         wanted = modes[track.id] == "ficgan"
         if track.kind or not wanted.any():
             continue
         seen = None if surveys is None else surveys.get(track.id)
+        shown, held, behind, why = _treatment_of(track, wanted, seen, plan)
         drawing = plan.drawings.get(plan.people[track.id])
-        state = _TrackState.of(track, wanted, seen, plan.tracks, plan.film.rate)
-        shown = state.solved(plan.film.rate)
         covered = fallback if drawing is None else drawing.fallback
         modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
-        reasons.update(state.reasons(wanted & ~shown))
+        reasons.update(why)
         if seen is not None and model is not None:
-            bridged[track.id] = _bridges(track, shown & state.bridged, seen, model)
-        hidden[track.id] = frozenset(np.flatnonzero(state.hidden).tolist())
+            bridged[track.id] = _bridges(track, held, seen, plan, model)
+        hidden[track.id] = frozenset(np.flatnonzero(behind).tolist())
     return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
-@dataclass(eq=False)
-class _TrackState:
-    """Rows of a track [n] by what a new face would be there.
-
-    Args:
-        wanted: shall be new.
-        small: is smaller than `SMALL`.
-        bare: cannot be read, and nobody saw a face: most likely there is none, or another hides it.
-        bridged: cannot be read for a moment, and a face between those of before and after can stand there.
-        never: else.
-        hidden: another head lies before it.
-    """
-
-    wanted: Flags
-    small: Flags
-    bare: Flags
-    bridged: Flags
-    never: Flags
-    padded: Flags
-    hidden: Flags
-
-    @classmethod
-    def of(cls, track: Track, wanted: Flags, seen: TrackSurvey | None, tracks: TrackSet, rate: float) -> _TrackState:
-        small, padded = (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL, track.origin >= PADDED
-        never = wanted & (track.origin == UNSURE)
-        for row in np.flatnonzero(padded & wanted):
-            never[row] |= _is_behind(track, int(row), tracks, _may_be_here)
-        bare, bridged, crossed = np.zeros((3, len(track)), bool)
-        if seen is not None:
-            never |= wanted & seen.refused & (seen.readable | ~padded)
-            unread = wanted & ~seen.readable & ~never
-            for row in np.flatnonzero((unread | padded) & wanted):
-                crossed[row] = _is_behind(track, int(row), tracks, _is_found)
-            bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
-            for first, last in _runs(unread & ~bare):
-                known = [
-                    0 <= row < len(track) and wanted[row] and seen.readable[row] and not never[row]
-                    for row in (first - 1, last + 1)
-                ]
-                length = (last - first + 1) / rate
-                if any(known) and length <= (GAP if all(known) else GAP_AT_END):
-                    bridged[first : last + 1] = True
-                elif (track.origin[first : last + 1] == FILLED).all():
-                    bare[first : last + 1] = True
-                else:
-                    never[first : last + 1] = True
-        return cls(wanted, small, bare, bridged, never, padded, crossed & bare)
-
-    def solved(self, rate: float) -> Flags:
-        """[n], whether a new face is shown, with the least cost of covers, bridges and changes (Viterbi)."""
-        shown = np.zeros(len(self.wanted), bool)
-        free = ~self.wanted | self.bare
-        costs = np.zeros((len(shown), 2))  # of a cover, of a new face
-        bridge = np.where(self.bridged, BRIDGE_COST, 0.0)
-        costs[:, 0] = np.where(free | self.never | self.small, 0.0, np.where(self.bridged, BRIDGE_COST, COVER_COST))
-        costs[:, 1] = np.where(free, 0.0, np.where(self.small, COVER_COST, bridge))
-        costs /= rate
-        costs[self.never, 1] = _NEVER
-        for first, last in _runs(self.wanted):
-            shown[first : last + 1] = _cheapest(costs[first : last + 1])
-        shown &= ~free & ~self.never
-        inner = np.flatnonzero(~self.padded)
-        for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
-            shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
-        return shown
-
-    def reasons(self, covered: Flags) -> dict[str, int]:
-        """Why rows are covered."""
-        rows = {
-            "pad": self.padded & ~self.small,
-            "small": self.small,
-            "unread": (self.bare | self.never | self.bridged) & ~self.padded & ~self.small,
-        }
-        rows["with its track"] = ~(rows["pad"] | rows["small"] | rows["unread"])
-        return {reason: int((flags & covered).sum()) for reason, flags in rows.items() if (flags & covered).any()}
+def _treatment_of(
+    track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan
+) -> tuple[Flags, Flags, Flags, dict[str, int]]:
+    """Rows of a track that show a new face, that bridge with one, that another head hides, and why some are covered."""
+    rate, small = plan.film.rate, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL
+    padded, never = track.origin >= PADDED, wanted & (track.origin == UNSURE)
+    for row in np.flatnonzero(padded & wanted):
+        # Where a person who was surely here before may be here still.
+        others = _before(track, int(row), plan.tracks)
+        never[row] |= any(other.origin[there] == UNSURE and (other.origin == SEEN).any() for other, there in others)
+    # Cannot be read, and: `bare`, nobody saw a face (most likely there is none, or another hides it); `held`, for a
+    # moment only, so that a face between those of before and after can stand there.
+    bare, held, crossed = np.zeros((3, len(track)), bool)
+    if seen is not None:
+        never |= wanted & seen.refused & (seen.readable | ~padded)
+        unread = wanted & ~seen.readable & ~never
+        for row in np.flatnonzero((unread | padded) & wanted):
+            others = _before(track, int(row), plan.tracks)
+            crossed[row] = any(not other.kind and other.origin[there] <= FILLED for other, there in others)
+        bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
+        known = np.pad(wanted & seen.readable & ~never, 1)
+        for first, last in _runs(unread & ~bare):
+            sides, length = (known[first], known[last + 2]), (last - first + 1) / rate
+            if any(sides) and length <= (GAP if all(sides) else GAP_AT_END):
+                held[first : last + 1] = True
+            elif (track.origin[first : last + 1] == FILLED).all():
+                bare[first : last + 1] = True
+            else:
+                never[first : last + 1] = True
+    free = ~wanted | bare
+    cover = np.where(free | never | small, 0.0, np.where(held, BRIDGE_COST, COVER_COST)) / rate
+    new = np.where(free, 0.0, np.where(small, COVER_COST, np.where(held, BRIDGE_COST, 0.0))) / rate
+    costs, shown = np.stack([cover, np.where(never, _NEVER, new)], 1), np.zeros(len(track), bool)
+    for first, last in _runs(wanted):
+        shown[first : last + 1] = _cheapest(costs[first : last + 1])
+    shown &= ~free & ~never
+    inner = np.flatnonzero(~padded)
+    for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
+        shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
+    causes = [small, padded, bare | never | held]
+    why = np.select(causes, ["small", "pad", "unread"], "with its track")[wanted & ~shown]
+    return shown, shown & held, crossed & bare, Counter(why.tolist())
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:
-    """The cheapest path through two states [n,2] where a change costs `CHANGE`: [n], whether it is the second."""
+    """The cheapest path through two states [n,2] where a change costs `CHANGE` (Viterbi): [n], if it is the second."""
     total, back = costs[0].copy(), np.zeros((len(costs), 2), np.int8)
     for row in range(1, len(costs)):
         moved = total[::-1] + CHANGE
@@ -327,33 +249,35 @@ def _runs(flags: Flags) -> list[tuple[int, int]]:
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
 
 
-def _is_behind(track: Track, row: int, tracks: TrackSet, counts: Callable[[Track, int], bool]) -> bool:
-    """Whether another track that counts in this frame may hide a track."""
-    return any(
-        other.id != track.id and counts(other, there) and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+def _before(track: Track, row: int, tracks: TrackSet) -> list[tuple[Track, int]]:
+    """Other tracks, and their rows, that may hide a track in one of its frames."""
+    return [
+        (other, there)
         for other, there in tracks.at(track.first + row)
-    )
+        if other.id != track.id and share_in(track.boxes[row], other.boxes[there]) >= HIDDEN
+    ]
 
 
-def _is_found(track: Track, row: int) -> bool:
-    """Whether it is a face that was found, and so may lie before others."""
-    return not track.kind and track.origin[row] <= FILLED
-
-
-def _may_be_here(track: Track, row: int) -> bool:
-    """Whether a person who was surely here before may be here still."""
-    return bool(track.origin[row] == UNSURE and (track.origin == SEEN).any())
-
-
-def _bridges(track: Track, rows: Flags, seen: TrackSurvey, model: FaceModel) -> dict[int, Any]:
+def _bridges(track: Track, rows: Flags, seen: TrackSurvey, plan: FilmPlan, model: FaceModel) -> dict[int, Any]:
     """Row → what the model would have found, from before and after; both move with the track's box."""
     places: dict[int, Any] = {}
     middles = (track.boxes[:, :2] + track.boxes[:, 2:]) / 2
+
+    def found(row: int) -> Any:
+        readable = 0 <= row < len(track) and seen.readable[row]
+        numbers = plan.found.at(track, row) if readable and plan.found is not None else None
+        return None if numbers is None else model.of_row(numbers)
+
     for first, last in _runs(rows):
-        before, after = seen.found.get(first - 1), seen.found.get(last + 1)
-        ends = (first - 1 if before is not None else last + 1), (last + 1 if after is not None else first - 1)
-        start, end = before if before is not None else after, after if after is not None else before
+        before, after = found(first - 1), found(last + 1)
+        if before is None and after is None:
+            continue
+        ends = [first - 1, last + 1]
+        if before is None:
+            before, ends[0] = after, last + 1
+        elif after is None:
+            after, ends[1] = before, first - 1
         for row in range(first, last + 1):
-            share = (row - first + 1) / (last - first + 2) if before is not None and after is not None else 0.0
-            places[row] = model.between(start, end, share, middles[row] - middles[list(ends)])
+            share = 0.0 if ends[0] == ends[1] else (row - first + 1) / (last - first + 2)
+            places[row] = model.between(before, after, share, middles[row] - middles[ends])
     return places

@@ -5,21 +5,21 @@ from __future__ import annotations
 import heapq
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.errors import InputError, TakenError, UsageError
-from ficgan.files import partial_file
-from ficgan.video import EncodeOptions
+from ficgan.errors import InputError, UsageError
+from ficgan.files import partial_file, taken
+from ficgan.video import EncodeOptions, PathLike
 from ficgan.video.encode import (
     ANIMATION,
     Sound,
@@ -32,13 +32,11 @@ from ficgan.video.encode import (
     reporting,
     tags,
 )
-from ficgan.video.read import VideoSource
+from ficgan.video.read import VideoSource, open_input
 from ficgan.video.source import IDENTITY, Frame, VideoInfo, locator, rgb_reader
 
 _SEGMENT = "ficgan-segment-{:08d}-{:08d}.nut"
-_SEGMENT_NAME = re.compile(r"ficgan-segment-(\d{8,})-(\d{8,})\.nut")
 _UNFINISHED = "ficgan-unfinished.nut"
-_LEFTOVER = re.compile(r"\.ficgan-[0-9a-f]{16}\.tmp")
 
 
 class Segment(NamedTuple):
@@ -49,21 +47,17 @@ class Segment(NamedTuple):
     path: Path
 
 
-def finished_segments(folder: str | os.PathLike[str]) -> list[Segment]:
+def finished_segments(folder: PathLike) -> list[Segment]:
     """The finished segments in a folder that follow each other without a gap, from frame 0 on."""
-    found = [
-        Segment(int(match[1]), int(match[2]), path)
-        for path in Path(folder).iterdir()
-        if (match := _SEGMENT_NAME.fullmatch(path.name))
-    ]
     line: list[Segment] = []
-    for segment in sorted(found):
-        if segment.first == (line[-1].last + 1 if line else 0):
-            line.append(segment)
+    for path in sorted(Path(folder).glob("ficgan-segment-*.nut")):
+        first, last = (int(number) for number in path.stem.split("-")[2:])
+        if first == (line[-1].last + 1 if line else 0):
+            line.append(Segment(first, last, path))
     return line
 
 
-class SegmentWriter:
+class SegmentWriter(AbstractContextManager["SegmentWriter"]):
     """Encodes frames into segments that each stand alone, so that an interrupted job resumes after the last whole one.
 
     Each but the last is at least `seconds` long. `output` is the film to be assembled; `may_end` says whether a segment
@@ -72,26 +66,24 @@ class SegmentWriter:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: PathLike,
         info: VideoInfo,
         options: EncodeOptions,
         *,
-        output: str | os.PathLike[str],
+        output: PathLike,
         seconds: float = 10.0,
         may_end: Callable[[int], bool] = lambda frame: True,
     ) -> None:
-        self.folder, self._info, self._options, self._may_end = Path(folder), info, options, may_end
-        container = container_of(os.fspath(output))
+        self.folder, self._info, self._may_end = Path(folder), info, may_end
+        container = container_of(output)
         self.encoding = plan_encoding(info, options, container)
         if container == ANIMATION:  # a palette is chosen once, at the end; until then nothing is lost
             self.encoding = plan_encoding(info, EncodeOptions(codec="ffv1", pixel_format="bgr0"), "nut")
         self._length = max(1, round(seconds / info.time_base))
         self.segments = finished_segments(self.folder)
         self._part: VideoWriter | None = None
+        self._stack = ExitStack()  # of the part
         self._begin = 0
-        for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name) or path.name == _UNFINISHED:
-                path.unlink(missing_ok=True)
 
     @property
     def next_frame(self) -> int:
@@ -104,38 +96,28 @@ class SegmentWriter:
 
     def write(self, frame: Frame, image: NDArray[np.uint8] | None = None) -> None:
         """Encode a frame, or `image` at its time; frames come in order and none is left out."""
-        expected = self.next_frame + (self._part.frames if self._part else 0)
-        if frame.index != expected:
-            raise ValueError(f"frame {frame.index} was given, frame {expected} is the next")
         if self.ends_before(frame):
             self.close()
         if self._part is None:
-            path, plan = self.folder / _UNFINISHED, self.encoding
             self._begin = frame.pts
-            self._part = VideoWriter(
-                path, self._info, self._options, container="nut", encoding=plan, overwrite=True, mode=0o600
-            )
+            file = self._stack.enter_context(partial_file(self.folder / _UNFINISHED, overwrite=True, mode=0o600))
+            self._part = self._stack.enter_context(VideoWriter(file, self._info, self.encoding))
         self._part.write(frame, image)
 
-    def close(self) -> list[Segment]:
-        """Complete the last segment; returns all segments of the film, in order."""
+    def close(self) -> None:
         if self._part is not None:
-            part, self._part = self._part, None
-            part.close()
-            first, last = self.next_frame, self.next_frame + part.frames - 1
+            first, last = self.next_frame, self.next_frame + self._part.frames - 1
+            self._part = None
+            self._stack.close()
             path = self.folder / _SEGMENT.format(first, last)
             os.replace(self.folder / _UNFINISHED, path)
             self.segments.append(Segment(first, last, path))
-        return self.segments
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None:
             self.close()
-        elif self._part is not None:  # the finished segments stay
-            self._part.__exit__(kind, error, trace)
+        else:  # the finished segments stay
+            self._stack.__exit__(kind, error, trace)
 
 
 # -- the whole film ----------------------------------------------------------------------------------------------------
@@ -157,9 +139,7 @@ class Assembled:
     synthetic: bool = False
 
 
-def check_output(
-    source: VideoSource, output: str | os.PathLike[str], options: EncodeOptions, *, overwrite: bool = False
-) -> None:
+def check_output(source: VideoSource, output: PathLike, options: EncodeOptions, *, overwrite: bool = False) -> None:
     """Find out before hours of work whether the result could be written."""
     path = Path(output)
     container = container_of(path)
@@ -169,50 +149,53 @@ def check_output(
     if source.path is not None and path.exists() and path.samefile(source.path):
         raise InputError(f"{path}: is the input itself; choose another output")
     if os.path.lexists(path) and not overwrite:
-        raise TakenError(f"{path}: exists already; use --overwrite to replace it, or choose another output")
+        raise taken(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first")
-    if _takes_sound(source, options, container):
-        with av.open(f"file:{os.devnull}", "w", format=container) as trial:
-            Sound(source, trial, container, path).close()
+    if (file := _sound_of(source, options, container)) is not None:
+        with file, av.open(f"file:{os.devnull}", "w", format=container) as trial:
+            Sound(file, trial, path)
 
 
-def _takes_sound(source: VideoSource, options: EncodeOptions, container: str) -> bool:
-    silent = source.path is None or not source.info.audio_streams
-    return options.audio == "copy" and not silent and container != ANIMATION
+def _sound_of(source: VideoSource, options: EncodeOptions, container: str) -> Any:
+    """The source opened again, if its sound goes into the result."""
+    if source.path is None or not source.info.audio_streams or options.audio == "drop" or container == ANIMATION:
+        return None
+    return open_input(source.path, source.name)
 
 
 def assemble(
     segments: Sequence[Segment],
     source: VideoSource,
-    output: str | os.PathLike[str],
+    output: PathLike,
     options: EncodeOptions,
     *,
     overwrite: bool = False,
     synthetic: bool = False,
 ) -> Assembled:
-    """Join all segments of a film and the source's sound into one file.
+    """Join all segments of a film and the source's sound into one file; `synthetic`: it is marked as such.
 
     Times stay as they are in the source, less what the source begins later than 0; where a span was chosen, the film
     begins at 0 and the sound is cut to it, to whole packets.
     """
     path = Path(output)
-    check_output(source, path, options, overwrite=overwrite)
     film = _Film(segments, source, path, options)
-    notes, damage, streams, marked = list[str](), list[str](), 0, False
-    if source.info.audio_streams and options.audio == "copy" and not film.has_sound:
-        notes.append("The sound is dropped: an animation holds none, and that of a stream is not recorded.")
-    with reporting(str(path)):
+    notes, damage, streams = list[str](), list[str](), 0
+    with reporting(path), partial_file(path, overwrite=overwrite) as temporary:
+        sound = None
         if film.container == ANIMATION:
-            marked = film.animate(options, overwrite, synthetic)
+            film.animate(temporary)
         else:
-            with partial_file(path, overwrite=overwrite) as temporary:
-                sound = film.mux(temporary, synthetic)
-                marked = synthetic and (bool(tags(film.container)) or add_mark(temporary, film.container))
-            if sound is not None:
-                streams, notes, damage = len(sound), [*notes, *sound.notes], sound.damage
+            sound = film.mux(temporary, tags(film.container) if synthetic else {})
+        if synthetic:
+            add_mark(temporary, film.container)
+    if sound is not None:
+        streams, notes = len(sound.tracks), sound.notes
+        damage = [f"{source.name}: parts of its sound are damaged and left out."] if sound.lost else []
+    elif source.info.audio_streams and options.audio == "copy":
+        notes = ["The sound is dropped: an animation holds none, and that of a stream is not recorded."]
     duration = float((film.end - int(film.times[0])) * film.base)
-    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), marked)
+    return Assembled(path, len(film.times), duration, streams, tuple(notes), tuple(damage), synthetic)
 
 
 class _Film:
@@ -220,53 +203,50 @@ class _Film:
 
     def __init__(self, segments: Sequence[Segment], source: VideoSource, path: Path, options: EncodeOptions) -> None:
         info = self.info = source.info
-        self.source, self.path, self.container = source, path, container_of(path)
+        self.source, self.path, self.options, self.container = source, path, options, container_of(path)
         self.paths = [segment.path for segment in segments]
         self.plan = plan_encoding(info, options, self.container)
-        self.has_sound = _takes_sound(source, options, self.container)
-        self.base = info.time_base if self.container == ANIMATION else self.plan.time_base
+        self.base = info.time_base
         # Ticks of `base` of all frames, and the one at which the last frame ends.
         self.times, self.delay = _look_through(segments, self.base)
-        last = int(self.times[-1])
-        self.end = -1 if source.end_pts is None else round(source.end_pts * info.time_base / self.base)
+        last, self.end = int(self.times[-1]), -1 if source.end_pts is None else source.end_pts
         if self.end <= last:
             usual = round(1 / (info.rate * self.base)) if info.rate else last - int(self.times[-2:][0])
             self.end = last + max(1, usual)
         self.ends = np.append(self.times[1:], self.end)
 
-    def mux(self, temporary: Path, synthetic: bool) -> Sound | None:
+    def mux(self, temporary: Path, metadata: dict[str, str]) -> Sound | None:
         """Write picture and sound; returns the sound, if there is any, closed."""
-        base, source = self.base, self.source
-        begin, end = int(self.times[0]) * base, self.end * base
+        base, begin, end = self.base, int(self.times[0]) * self.base, self.end * self.base
         with ExitStack() as stack:
             muxer = muxer_options(self.container, base)
-            out = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
-            stack.enter_context(closing(out))
-            out.metadata.update(tags(self.container) if synthetic else {})
-            first = stack.enter_context(closing(av.open(locator(self.paths[0]))))
-            video = self._add_video(out, first.streams.video[0])
-            starts, sound, window = [begin], None, None
-            if self.has_sound:
-                sound = stack.enter_context(closing(Sound(source, out, self.container, self.path)))
-                if source.start or source.end is not None:
+            opened = av.open(locator(temporary), "w", format=self.container, container_options=muxer)
+            out = stack.enter_context(opened)
+            out.metadata.update(metadata)
+            video, sound, starts, window = self._add_video(out), None, [begin], None
+            if (file := _sound_of(self.source, self.options, self.container)) is not None:
+                sound = Sound(stack.enter_context(file), out, self.path)
+                if self.source.start or self.source.end is not None:
                     window = begin, end
                 else:
-                    starts += sound.starts
+                    starts += [one.start_time * one.time_base for one in sound.streams if one.start_time is not None]
             # Whole ticks of the picture, so that its times stay exact; a start before 0 is the container's matter.
             shift = max(0, math.floor(min(starts) / base))
-            parts = [self._video_packets(video, shift)]
-            if sound is not None:
-                parts.insert(0, sound.read(shift * base, window))
-            for _, packet in heapq.merge(*parts, key=lambda part: part[0]):
-                if sound is not None and packet.stream.type == "audio":
-                    sound.mux(out, packet)
-                else:
+            heard = () if sound is None else sound.read(shift * base, window)
+            for _, packet in heapq.merge(heard, self._video_packets(video, shift), key=lambda part: part[0]):
+                try:
                     out.mux(packet)
+                except av.InvalidDataError:  # the frame of a packet of a broadcast is damaged
+                    if sound is None or packet.stream.type != "audio":
+                        raise
+                    sound.lost += 1
             out.close()  # here, where an error is still reported
             return sound
 
-    def _add_video(self, out: Any, template: Any) -> Any:
-        stream, info = out.add_stream_from_template(template, opaque=True), self.info
+    def _add_video(self, out: Any) -> Any:
+        info = self.info
+        with av.open(locator(self.paths[0])) as first:
+            stream = out.add_stream_from_template(first.streams.video[0], opaque=True)
         stream.time_base = self.base
         context = stream.codec_context
         if info.rate:
@@ -279,63 +259,42 @@ class _Film:
 
     def _video_packets(self, stream: Any, shift: int) -> Iterator[Timed]:
         """The pictures' packets with new times of decoding: the encoder of a segment knew nothing of the one before."""
-        times, number, lead = self.times, 0, self._lead()
-        for path in self.paths:
-            with closing(av.open(locator(path))) as file:
-                piece: Any = file.streams.video[0]
-                scale = piece.time_base / self.base
-                for packet in file.demux(piece):
-                    if not packet.size:
-                        continue
-                    pts = round(packet.pts * scale)
-                    early = number - self.delay
-                    dts = int(times[early]) if early >= 0 else int(times[0]) + early * lead // self.delay
-                    packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
-                    if number == len(times) - 1 and self.container in ("mp4", "mov"):
-                        # The step of decoding that ends the film, see `_lead`, whichever picture comes last.
-                        packet.duration = self.end - int(times[-1])
-                    packet.pts, packet.dts = pts - shift, dts - shift
-                    packet.time_base, packet.stream = self.base, stream
-                    number += 1
-                    yield float((dts - shift) * self.base), packet
-
-    def _lead(self) -> int:
-        """Ticks by which decoding begins before showing.
-
-        MP4 takes the sum of the steps of decoding for the film's length: right if it begins as early as it ends.
-        """
         times, delay = self.times, self.delay
-        if not delay or len(times) <= delay:
-            return delay
-        return max(delay, min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base)))
+        # Decoding begins before showing. MP4 takes the sum of its steps for the film's length: right if it begins as
+        # early as it ends.
+        lead = min(int(times[-1] - times[-1 - delay]), int(_LONGEST_LEAD / self.base))
+        early = times[0] + np.arange(-delay, 0) * max(delay, lead) // max(delay, 1)
+        decoded = np.append(early, times)[: len(times)].tolist()
+        packets = chain.from_iterable(_packets(path, self.base) for path in self.paths)
+        for (packet, pts), dts in zip(packets, decoded, strict=True):
+            packet.duration = int(self.ends[np.searchsorted(times, pts)]) - pts
+            if dts == decoded[-1] and self.container in ("mp4", "mov"):
+                # The step of decoding that ends the film, whichever picture comes last.
+                packet.duration = self.end - int(times[-1])
+            packet.pts, packet.dts = pts - shift, dts - shift
+            packet.time_base, packet.stream = self.base, stream
+            yield float((dts - shift) * self.base), packet
 
-    def animate(self, options: EncodeOptions, overwrite: bool, synthetic: bool) -> bool:
-        """Write pictures without sound; returns whether they are marked as synthetic."""
+    def animate(self, temporary: Path) -> None:
         reader, number = rgb_reader(), 0
-        with VideoWriter(self.path, self.info, options, overwrite=overwrite, origin=int(self.times[0])) as writer:
-            writer.synthetic = synthetic
+        with VideoWriter(temporary, self.info, self.plan, self.container, origin=int(self.times[0])) as writer:
             for path in self.paths:
-                with closing(av.open(locator(path))) as file:
+                with av.open(locator(path)) as file:
                     for frame in file.decode(video=0):
                         pts = int(self.times[number])
                         writer.write(Frame(number, pts, 0.0, reader(frame, IDENTITY), int(self.ends[number]) - pts))
                         number += 1
-        return writer.synthetic
 
 
 def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[np.int64], int]:
     """Ticks of all frames in the order of showing, and frames by which packets come before their turn."""
     if not segments:
         raise InputError("no finished segment of the film was found, so there is nothing to assemble")
-    times: list[NDArray[np.int64]] = []
-    delay = 0
+    times, delay = list[NDArray[np.int64]](), 0
     for segment in segments:
         broken = InputError(f"{segment.path}: this segment of the film is damaged; remove it and go on with the job")
         try:
-            with av.open(locator(segment.path)) as file:
-                stream: Any = file.streams.video[0]
-                scale = stream.time_base / base
-                found = np.array([round(packet.pts * scale) for packet in file.demux(stream) if packet.size])
+            found = np.array([pts for _, pts in _packets(segment.path, base)])
         except (av.FFmpegError, OSError, IndexError, TypeError) as error:
             raise broken from error
         if len(found) != segment.last - segment.first + 1:
@@ -343,3 +302,12 @@ def _look_through(segments: Sequence[Segment], base: Fraction) -> tuple[NDArray[
         delay = max(delay, int((np.arange(len(found)) - np.argsort(np.argsort(found))).max()))
         times.append(np.sort(found))
     return np.concatenate(times).astype(np.int64), delay
+
+
+def _packets(path: Path, base: Fraction) -> Iterator[tuple[Any, int]]:
+    """The packets of a segment's pictures, as they are decoded, and their times in ticks of `base`."""
+    with av.open(locator(path)) as file:
+        stream: Any = file.streams.video[0]
+        for packet in file.demux(stream):
+            if packet.size:
+                yield packet, round(packet.pts * stream.time_base / base)

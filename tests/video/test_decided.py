@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -254,13 +257,11 @@ def test_what_is_still_recognised_is_covered_and_a_moment_around(
 # -- what was found ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("memory", [module.FOUND, 100])
-def test_what_was_found_is_given_back_from_memory_and_from_a_file(
-    memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "FOUND", memory)
+@pytest.mark.parametrize("memory", [True, False])
+def test_what_was_found_is_given_back_from_memory_and_from_a_file(memory: bool, tmp_path: Path) -> None:
     rng, tracks, kept = np.random.default_rng(3), [a_track(), a_track(id=4, first=9)], {}
-    with FoundFaces(tmp_path) as found:
+    with BytesIO() if memory else TemporaryFile(dir=tmp_path) as file:
+        found = FoundFaces(file)
         for track, row in [(tracks[number], row) for number in (0, 1, 0) for row in rng.permutation(5)]:
             kept[track.id, row] = rng.normal(size=30).astype(np.float32)
             found.keep(track, row, kept[track.id, row])
@@ -280,6 +281,9 @@ RATE = 20
 
 class ByRow:
     """A model whose findings are numbers."""
+
+    def of_row(self, row: NDArray[np.float32]) -> float:
+        return float(row[0])
 
     def between(self, before: float, after: float, share: float, moves: NDArray[Any]) -> tuple[float, float]:
         return (1 - share) * before + share * after, float(((1 - share) * moves[0] + share * moves[1])[0])
@@ -305,17 +309,18 @@ def track(rows: list[str], number: int = 1, x: float = 20, side: float = 60) -> 
 
 
 def planned(*tracks: Track) -> FilmPlan:
-    count = max(len(one) for one in tracks)
+    """A plan of tracks on whose rows their numbers were found."""
+    count, found = max(len(one) for one in tracks), FoundFaces(BytesIO())
     info = VideoInfo(2000, 160, Fraction(1, RATE), Fraction(RATE), count, count / RATE)
-    return decide(Project(Source.of("film.mp4", info), np.arange(count), list(tracks)), VideoSettings())
+    for one in tracks:
+        for row in range(len(one)):
+            found.keep(one, row, np.float32([row]))
+    plan = decide(Project(Source.of("film.mp4", info), np.arange(count), list(tracks)), VideoSettings())
+    return replace(plan, found=found)
 
 
 def surveyed(readable: list[bool], refused: list[bool] | None = None, number: int = 1) -> dict[int, TrackSurvey]:
-    seen = TrackSurvey(np.zeros(len(readable), bool), np.array(refused or [False] * len(readable)))
-    for row, can in enumerate(readable):
-        seen.see(row, float(row), can)
-    seen.end()
-    return {number: seen}
+    return {number: TrackSurvey(np.array(readable), np.array(refused or [False] * len(readable)))}
 
 
 def shown(rows: list[str], readable: list[bool], refused: list[bool] | None = None) -> tuple[str, FilmPlan]:
@@ -397,7 +402,7 @@ def test_refused_readings_are_followed_by_one_of_the_next_frame_and_near_ones_by
     def asked(known: int) -> tuple[list[int], list[int]]:
         seen, rows = TrackSurvey(np.ones(40, bool), np.zeros(40, bool)), []
         for row in range(40):
-            if seen.is_due(row):
+            if row >= seen.due:
                 rows.append(row)
                 seen.tried(row, 10, shown=row != known, near=row in (20, known))
         return rows, np.flatnonzero(seen.refused).tolist()

@@ -237,12 +237,16 @@ def test_damaged_segments_and_a_full_disk_leave_nothing(tmp_path: Path) -> None:
             assemble(segments, source, output, options)
         with pytest.raises(InputError, match="nothing to assemble"):
             assemble([], source, output, options)
+        output.write_bytes(b"mine")
+        with pytest.raises(InputError, match="exists already"):
+            assemble(segments, source, output, options)
+        assert output.read_bytes() == b"mine"
         whole = segments[0].path.read_bytes()
         for content in (whole[: len(whole) // 2], b"damaged"):
             segments[0].path.write_bytes(content)
             with pytest.raises(InputError, match="is damaged"):
                 assemble(segments, source, output, options)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "segments"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.mp4", "b.mp4", "segments"]
 
 
 def boxes(data: bytes) -> list[tuple[bytes, bytes]]:

@@ -134,7 +134,8 @@ def process(
 @pytest.fixture(autouse=True)
 def second_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another detector, and few frames at a time."""
-    monkeypatch.setattr("ficgan.video.rendered.CHUNK", 4)
+    for room in ("decided", "rendered"):
+        monkeypatch.setattr(f"ficgan.video.{room}.CHUNK", 4)
     monkeypatch.setattr(module, "independent_detector", lambda *_: Square("other"))
 
 

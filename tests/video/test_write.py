@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from clips import make_clip, number_of, picture, variable_times
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.video import EncodeOptions
-from ficgan.video.encode import VideoWriter
+from ficgan.video.encode import VideoWriter, container_of, plan_encoding
 from ficgan.video.read import open_video
 from ficgan.video.source import Frame, VideoInfo
 from ficgan.video.write import SegmentWriter, finished_segments
@@ -32,9 +32,16 @@ def frames(times: list[int], info: VideoInfo = INFO) -> Iterator[Frame]:
         yield Frame(number, pts, time, picture(number, info.width, info.height), 3000)
 
 
+def writer_of(
+    path: Path, info: VideoInfo = INFO, options: EncodeOptions | None = None, container: str | None = None
+) -> VideoWriter:
+    container = container or container_of(path)
+    return VideoWriter(path, info, plan_encoding(info, options or EncodeOptions(), container), container)
+
+
 def write(path: Path, times: list[int], info: VideoInfo = INFO, **options: object) -> VideoWriter:
     """Write a film of pictures with their numbers."""
-    with VideoWriter(path, info, EncodeOptions(**options)) as writer:  # type: ignore[arg-type]
+    with writer_of(path, info, EncodeOptions(**options)) as writer:  # type: ignore[arg-type]
         for frame in frames(times, info):
             writer.write(frame)
     return writer
@@ -61,7 +68,7 @@ def files_limited_to(size: int) -> Iterator[None]:
 def test_times_are_exact(tmp_path: Path, suffix: str, origin: int) -> None:
     path, times = tmp_path / f"a{suffix}", variable_times(40, origin=origin)
     container = "nut" if suffix == ".nut" else None
-    with VideoWriter(path, INFO, container=container) as writer:
+    with writer_of(path, container=container) as writer:
         for frame in frames(times):
             writer.write(frame)
     with av.open(str(path)) as file:
@@ -117,7 +124,7 @@ def test_colours_come_back(tmp_path: Path, space: int, full: bool, options: Enco
     path = tmp_path / "a.mkv"
     info = replace(INFO, pixel_format="yuv444p", colour_space=space, colour_range=2 if full else 1, colour_primaries=1)
     rgb = np.random.default_rng(5).integers(0, 256, (4, 6, 3), np.uint8).repeat(16, 0).repeat(16, 1)
-    with VideoWriter(path, info, options) as writer:
+    with writer_of(path, info, options) as writer:
         writer.write(Frame(0, 0, 0.0, rgb, 3000))
     found, pictures = read(path)
     error = np.abs(pictures[0].image.astype(int) - rgb)
@@ -135,7 +142,7 @@ def test_a_film_gets_no_darker(tmp_path: Path, pixel_format: str) -> None:
     ramp = np.linspace(20, 230, 96).astype(np.uint8)
     image = np.stack([np.tile(np.roll(ramp, 30 * n), (64, 1)) for n in range(3)], -1)
     make_clip(first, 2, codec="ffv1", pixel_format=pixel_format, pictures=[image, image[:, ::-1]])
-    with open_video(first) as source, VideoWriter(second, source.info, EncodeOptions(codec="ffv1")) as writer:
+    with open_video(first) as source, writer_of(second, source.info, EncodeOptions(codec="ffv1")) as writer:
         for frame in source.frames():
             writer.write(frame)
     planes = []
@@ -162,9 +169,9 @@ def test_a_film_gets_no_darker(tmp_path: Path, pixel_format: str) -> None:
 )
 def test_options_that_cannot_work(tmp_path: Path, name: str, options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
-        VideoWriter(tmp_path / name, INFO, EncodeOptions(**options))  # type: ignore[arg-type]
+        writer_of(tmp_path / name, INFO, EncodeOptions(**options))  # type: ignore[arg-type]
     with pytest.raises(UsageError):
-        VideoWriter(tmp_path / "b.mp4", replace(INFO, width=97), EncodeOptions(pixel_format="yuv420p"))
+        writer_of(tmp_path / "b.mp4", replace(INFO, width=97), EncodeOptions(pixel_format="yuv420p"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,24 +196,6 @@ def test_options_of_the_encoder_are_passed_through(tmp_path: Path) -> None:
         assert sum(packet.is_keyframe for packet in file.demux(video=0) if packet.size) == 15
 
 
-def test_nothing_is_overwritten_or_left(tmp_path: Path) -> None:
-    path = tmp_path / "a.mp4"
-    path.write_bytes(b"mine")
-    with pytest.raises(InputError, match="exists already"):
-        VideoWriter(path, INFO)
-    with pytest.raises(KeyboardInterrupt), VideoWriter(path, INFO, overwrite=True) as writer:
-        writer.write(next(frames([0])))
-        raise KeyboardInterrupt
-    with pytest.raises(InputError, match="no frame"), VideoWriter(path, INFO, overwrite=True):
-        pass
-    with pytest.raises(InputError, match="folder does not exist"):
-        VideoWriter(tmp_path / "none" / "a.mp4", INFO)
-    assert path.read_bytes() == b"mine" and list(tmp_path.iterdir()) == [path]
-    with VideoWriter(path, INFO, overwrite=True) as writer:
-        writer.write(next(frames([0])))
-    assert len(read(path)[1]) == 1
-
-
 def test_pieces_and_going_on(tmp_path: Path) -> None:
     times = variable_times(80)
     pictures = list(frames(times))
@@ -219,12 +208,9 @@ def test_pieces_and_going_on(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     kept = finished_segments(tmp_path)
     assert kept and kept == writer.segments and [path for _, _, path in kept] == sorted(tmp_path.iterdir())
-    (tmp_path / ".ficgan-0123456789abcdef.tmp").write_bytes(b"left by a crash")
     (tmp_path / "ficgan-segment-00000078-00000079.nut").write_bytes(b"no predecessor")
     writer = SegmentWriter(tmp_path, INFO, EncodeOptions(), output="a.mp4", seconds=1.0)
     assert writer.next_frame == kept[-1].last + 1 < 50
-    with pytest.raises(ValueError, match="is the next"):
-        writer.write(pictures[0])
     with writer:
         for frame in pictures[writer.next_frame :]:
             writer.write(frame)
