@@ -1,10 +1,7 @@
-"""The training loop: data, phases, optimisers, and the files of a run.
+"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md).
 
-Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
-averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
-snapshot's networks, for another run to begin from), `snapshots.jsonl` (figures of snapshots), `stats.jsonl`,
-`tensorboard/`, `reals.png` and `grid-NNNNNN.png`; what was read of the data is in `images-*.npy` (large sets of crops)
-or `faces/` (the frame). The same command again resumes the run.
+What was read of the data is in `images-*.npy` (large sets of crops) or `faces/` (the frame). The same command again
+resumes the run.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -99,9 +97,9 @@ class TrainingRun:
             )
         kind = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
         # Models before data, data before files: a mistake is found at once and leaves no file.
-        self.state: TrainingState[Any, Any] = TrainingState(config, team.device, kind.networks)
+        self.state = TrainingState(config, team.device, kind.networks)
         self.progress = progress if team.first else "none"
-        self.task: TrainingTask[Any, Any, Any] = kind(config, data, labels, split, team.device)
+        self.task: TrainingTask = kind(config, data, labels, split, team.device)
         self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -115,70 +113,75 @@ class TrainingRun:
         )
         self.total = round(config.schedule.total_kimg * 1000)
         self.means = Means()
+        self.reporter: Reporter | None = None  # of the first process alone, while it runs
         if config.compile:
             self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
         try:
-            with alone_in(self.out, wait=False) if self.team.first else nullcontext():
-                return self._run(max_seconds)
+            with alone_in(self.out, wait=False) if self.team.first else nullcontext(), stop_asked() as asked:
+                if self.team.first:
+                    self._begin()
+                self._steps(asked, max_seconds)
         except TakenError as error:
             raise FicganError(str(error)) from None
+        finally:
+            if self.reporter:
+                self.reporter.close()
+        return self.out / NETWORK
 
-    def _run(self, max_seconds: float | None) -> Path:
-        config, state, team = self.config, self.state, self.team
-        schedule, batch = config.schedule, config.optimizer.batch
+    def _begin(self) -> None:
+        config, state = self.config, self.state
+        self.reporter = Reporter(self.out, self.total, state.images, self.progress)
+        self.reporter.say(self._summary())
+        with atomic_write(self.out / CONFIG, overwrite=True) as file:
+            file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
+        if not (self.out / "reals.png").exists():
+            side = min(8, int(len(self.task) ** 0.5))
+            save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
+        if state.images >= self.total:  # an error or a kill may have left only the state
+            self._save_model(self.reporter, grid=True)
+
+    def _steps(self, asked: Event, max_seconds: float | None) -> None:
+        state, team, schedule, batch = self.state, self.team, self.config.schedule, self.config.optimizer.batch
         state.model.train()
         state.discriminator.train()
-        reporter = Reporter(self.out, self.total, state.images, self.progress) if team.first else None
-        if reporter:
-            reporter.say(self._summary())
-            with atomic_write(self.out / CONFIG, overwrite=True) as file:
-                file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
-            if not (self.out / "reals.png").exists():
-                side = min(8, int(len(self.task) ** 0.5))
-                save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
-            if state.images >= self.total:  # an error or a kill may have left only the state
-                self._save_model(reporter, grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
-        try:
-            with stop_asked() as asked:
-                while state.images < self.total:
-                    self._step()
-                    if reporter:
-                        reporter.advance(batch)
-                    now = time.monotonic()
-                    last = state.images >= self.total
-                    out_of_time = max_seconds is not None and now - began > max_seconds
-                    interrupted = team.any(asked.is_set())
-                    stop = interrupted or team.any(out_of_time)
-                    if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                        self._require_finite()
-                        numbers = self.means.take(team.average)
-                        seen = state.images - tick_images
-                        if config.augment.adaptive:
-                            numbers["augment_p"] = state.augment.p
-                        seconds, tick_began, tick_images = now - tick_began, now, state.images
-                        state.seconds += seconds
-                        if reporter:
-                            reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
-                        due = _crossed(state.images, seen, schedule.checkpoint_kimg)
-                        late = now - saved_at > schedule.checkpoint_minutes * 60
-                        grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
-                        if team.any(last or stop or due or late or grid):
-                            if reporter:
-                                state.save(self.out / STATE)
-                                self._save_model(reporter, grid=grid)
-                            saved_at = time.monotonic()
-                    if stop and not last:
-                        if interrupted:
-                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
-                        break
-        finally:
-            if reporter:
-                reporter.close()
-        return self.out / NETWORK
+        while state.images < self.total:
+            self._step()
+            if self.reporter:
+                self.reporter.advance(batch)
+            now, last = time.monotonic(), state.images >= self.total
+            interrupted = team.any(asked.is_set())
+            stop = interrupted or team.any(max_seconds is not None and now - began > max_seconds)
+            if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
+                seconds, seen = now - tick_began, state.images - tick_images
+                tick_began, tick_images = now, state.images
+                self._tick(seconds, seen)
+                due = _crossed(state.images, seen, schedule.checkpoint_kimg)
+                late = now - saved_at > schedule.checkpoint_minutes * 60
+                grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
+                if team.any(last or stop or due or late or grid):
+                    if self.reporter:
+                        state.save(self.out / STATE)
+                        self._save_model(self.reporter, grid=grid)
+                    saved_at = time.monotonic()
+            if interrupted and not last:
+                raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
+            if stop:
+                break
+
+    def _tick(self, seconds: float, seen: int) -> None:
+        """Report the means of the last `seen` images."""
+        state = self.state
+        self._require_finite()
+        numbers = self.means.take(self.team.average)
+        if self.config.augment.adaptive:
+            numbers["augment_p"] = state.augment.p
+        state.seconds += seconds
+        if self.reporter:
+            self.reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
 
     def _step(self) -> None:
         """One optimiser step of G, then one of D where it takes part."""
@@ -313,7 +316,7 @@ def _without_paths(config: Config) -> dict[str, object]:
     """The configuration for a checkpoint that goes to others: V by its file's name, without this machine's folders."""
     record = config.model_dump(mode="json")
     kind, colon, path = config.verifier.spec.partition(":")
-    record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}" if colon else kind
+    record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}"
     return record
 
 

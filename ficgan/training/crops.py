@@ -1,7 +1,4 @@
-"""The paper's task: aligned crops in, aligned crops out; its data, its losses and its pictures.
-
-The steps accumulate gradients and return numbers; optimisers, schedules and files belong to the loop.
-"""
+"""The paper's task: aligned crops in, aligned crops out; its data, its losses and its pictures."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import (
+    Paths,
     Swap,
     TrainingTask,
     Weights,
@@ -35,7 +33,6 @@ from ficgan.training.task import (
 )
 from ficgan.verification import Verifier
 
-_State = TrainingState[FICGAN, Discriminator]
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
 # Images decoded at a time for that file.
@@ -48,12 +45,12 @@ class CropsJudged(NamedTuple):
     mix: Tensor
 
 
-class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
-    """Data, V and pictures of a run on aligned crops."""
+class CropTask(TrainingTask):
+    """A run on aligned crops."""
 
     verify: Verifier
 
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         config = self.config
         self.alignment = Alignment(**config.alignment.model_dump())
         self.verify = make_verify(config, self.alignment, self.device, config.model.resolution)
@@ -74,7 +71,7 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             self.images = self.images.to(self.device)
 
     def generator_loss(
-        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[CropsJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
@@ -100,9 +97,8 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         if config.structure:
             terms["structure"] = losses.structure(x, x_mix, config.structure_size).mean()
             total = total + config.structure * terms["structure"]
-        needs_v = weights.verification > 0 and (config.positive > 0 or config.negative > 0)
-        if needs_v or config.perceptual:
-            factor = weights.verification if needs_v else 0.0
+        factor = weights.verification if config.positive > 0 or config.negative > 0 else 0.0
+        if factor > 0 or config.perceptual:
             total = total + self._verification(x, x_rec, x_mix, plan, factor, rng, terms)
         if weights.adversarial > 0:
             logits_rec, logits_mix = state.judge(state.augment(images), parts=2).split(len(x))
@@ -114,15 +110,9 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         return CropsJudged(x, x_rec.detach(), x_mix.detach()), terms
 
     def _verification(
-        self,
-        x: Tensor,
-        x_rec: Tensor,
-        x_mix: Tensor,
-        plan: Swap,
-        factor: float,
-        rng: Generator,
-        terms: dict[str, Tensor],
+        self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, rng: Generator, terms: dict[str, Any]
     ) -> Tensor:
+        """What V adds to the total; its terms are added to `terms`."""
         config, total = self.config.loss, x.new_zeros(())
         with torch.no_grad():
             v_source, maps = self.verify.read((x, None))
@@ -131,17 +121,17 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             v_mix = self.verify(x_mix, generator=rng if self.config.verifier.augment else None)
             v_target = v_source[plan.target.to(x.device)]
             # Layers that keep the source's code owe the target only what is left.
-            owed = 1 - plan.kept.to(x.device, torch.float32) / self.config.model.num_layers
+            owed, swapped = 1 - plan.kept.to(x.device, torch.float32) / self.config.model.num_layers, ~plan.to_mean
             if config.negative:
                 if config.negative_form == "hinge":
-                    swapped = (~plan.to_mean).to(x.device)
-                    negative = losses.negative_hinge(v_source, v_target, v_mix, config.negative_margin, swapped)
+                    margin = config.negative_margin
+                    negative = losses.negative_hinge(v_source, v_target, v_mix, margin, swapped.to(x.device))
                 else:
                     negative = losses.negative(v_source, v_mix)
                 terms["neg"] = (negative * owed).mean()
                 total = total + factor * config.negative * terms["neg"]
             if config.positive:
-                aimed = owed * (~plan.to_mean).to(x.device, torch.float32)
+                aimed = owed * swapped.to(x.device, torch.float32)
                 positive = losses.positive(v_target, v_mix)
                 if not bool(plan.to_mean.all()):  # known on the CPU: no wait for the GPU
                     terms["pos"] = (positive * aimed).sum() / aimed.sum()
@@ -151,16 +141,15 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
             total = total + config.perceptual * terms["perceptual"]
         return total
 
-    def discriminator_loss(self, state: _State, made: CropsJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: CropsJudged) -> dict[str, Tensor]:
         real, rec, mix = state.judge(state.augment(torch.cat(made)), parts=3).chunk(3)
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.sign()}
         loss = losses.adversarial_discriminator(real, rec, mix)
         return {"d": loss, **{name: value.detach().mean() for name, value in means.items()}}
 
-    def real_logits(self, state: _State, made: CropsJudged) -> tuple[Tensor, Tensor]:
+    def real_logits(self, state: TrainingState, made: CropsJudged) -> tuple[Tensor, Tensor]:
         real = state.augment(made.real).detach().requires_grad_(True)
-        logits: Tensor = state.discriminator(real)
-        return real, logits
+        return real, state.discriminator(real)
 
     def save(self, path: Path, model: FICGAN, training: dict[str, Any]) -> None:
         data = {"licence": self.config.data_licence, "fingerprint": self.faces.fingerprint, "images": len(self.faces)}
@@ -168,8 +157,23 @@ class CropTask(TrainingTask[FICGAN, Discriminator, CropsJudged]):
         header = CheckpointHeader(model=self.config.model, alignment=alignment, data=data, training=training)
         save_checkpoint(path, model, header)
 
+    @torch.no_grad()
     def snapshot(self, model: FICGAN, path: Path) -> None:
-        snapshot(model, self.first(min(12, len(self))), path)
+        """Write a sheet of faces, a column each.
+
+        Rows: source, reconstruction, swap with the next face, then the mean code from layer i + 1 on, for i of 0, ¼L,
+        ½L, ¾L and L − 1.
+        """
+        faces, num_layers = self.first(min(12, len(self))), model.num_layers
+        codes = model.encode(faces)
+        w = model.map(codes.z_id)
+        rows = [faces, model.generate(w, codes.z_non), model.generate(w.roll(-1, 0), codes.z_non)]
+        mean = model.mapping.w_mean.expand_as(w)
+        for kept in sorted({0, num_layers // 4, num_layers // 2, 3 * num_layers // 4, num_layers - 1}):
+            per_layer = mean[:, None].repeat(1, num_layers, 1)
+            per_layer[:, :kept] = w[:, None]
+            rows.append(model.generate(per_layer, codes.z_non))
+        save_grid(torch.stack(rows), path)
 
     def first(self, count: int) -> Tensor:
         return self._to_float(self._rows(torch.arange(count)))
@@ -199,22 +203,3 @@ def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) 
                     file.write(faces.subset(range(begin, end)).resident().numpy().data)
                     progress(end, len(faces), "decoding images")
     return np.load(path, mmap_mode="r")
-
-
-@torch.no_grad()
-def snapshot(model: FICGAN, faces: Tensor, path: Path) -> None:
-    """Write one picture of faces [B,3,R,R] in [−1, 1]; a column for each.
-
-    Rows: source, reconstruction, swap with the next face, then the mean code in layers from i = 0, ¼L, ½L, ¾L, L − 1
-    on.
-    """
-    num_layers = model.num_layers
-    codes = model.encode(faces)
-    w = model.map(codes.z_id)
-    rows = [faces, model.generate(w, codes.z_non), model.generate(w.roll(-1, 0), codes.z_non)]
-    mean = model.mapping.w_mean.expand_as(w)
-    for kept in sorted({0, num_layers // 4, num_layers // 2, 3 * num_layers // 4, num_layers - 1}):
-        per_layer = mean[:, None].repeat(1, num_layers, 1)
-        per_layer[:, :kept] = w[:, None]
-        rows.append(model.generate(per_layer, codes.z_non))
-    save_grid(torch.stack(rows), path)

@@ -32,10 +32,18 @@ from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
+from ficgan.training.task import (
+    Paths,
+    Swap,
+    TrainingTask,
+    Weights,
+    in_layers,
+    make_verify,
+    plan_swap,
+    with_reconstructions,
+)
 from ficgan.verification import Verifier
 
-_State = TrainingState[FrameFICGAN, FrameDiscriminator]
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 # Every so-many-th face is never trained on.
@@ -148,12 +156,12 @@ class FrameJudged(NamedTuple):
     mix: list[Tensor]
 
 
-class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
+class FrameTask(TrainingTask):
     """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     verify: Verifier
 
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         config = self.config
         assert config.model.frame is not None
         self.path = appearance_file(config.model.frame.appearance)
@@ -241,7 +249,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         self.memory.add(codes, self.set.cell[rows])
 
     def generator_loss(
-        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[FrameJudged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
@@ -274,7 +282,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
         return FrameJudged(maps_real, rec_maps, mix_maps), terms
 
-    def discriminator_loss(self, state: _State, made: FrameJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: FrameJudged) -> dict[str, Tensor]:
         real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
         loss = _adversarial(real, real=True)
         for fake in (mix, rec):

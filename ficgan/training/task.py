@@ -7,9 +7,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,30 +21,28 @@ from ficgan.data import FaceData
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
 from ficgan.files import atomic_write, lock
-from ficgan.training.state import D, M, TrainingState
+from ficgan.training.state import TrainingState
 from ficgan.verification import AlignedInput, Verifier
 from ficgan.verification.sphereface import load_verifier
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     reconstruction: float
     verification: float
     adversarial: float
 
 
 def weights_at(config: LossConfig, kimg: float) -> Weights:
-    start, end = config.verification_ramp_kimg
-    adversarial = 0.0
-    if kimg >= config.adversarial_start_kimg:
-        adversarial = config.adversarial * _ramp(
-            kimg, config.adversarial_start_kimg, config.adversarial_start_kimg + config.adversarial_ramp_kimg
-        )
-    return Weights(config.reconstruction, config.verification * _ramp(kimg, start, end), adversarial)
+    """λ1 to λ3 at a moment: each ramps from 0 to its value, D's from when it takes part."""
 
+    def ramp(start: float, end: float) -> float:
+        if kimg >= end:
+            return 1.0
+        return (kimg - start) / (end - start) if kimg > start else 0.0
 
-def _ramp(x: float, start: float, end: float) -> float:
-    return 1.0 if x >= end else max(0.0, (x - start) / (end - start))
+    start = config.adversarial_start_kimg
+    adversarial = config.adversarial * ramp(start, start + config.adversarial_ramp_kimg)
+    return Weights(config.reconstruction, config.verification * ramp(*config.verification_ramp_kimg), adversarial)
 
 
 class Swap(NamedTuple):
@@ -138,12 +135,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-J = TypeVar("J")
 Paths = Sequence[Path | str]
 
 
-class TrainingTask(ABC, Generic[M, D, J]):
-    """One kind of training: of networks M that a discriminator D judges by what J holds."""
+class TrainingTask(ABC):
+    """One kind of training: its networks, its data and V, its losses, and what it shows.
+
+    Its methods take its own networks (`model`, or those of a run's `state`), and what its generator step made for D.
+    """
 
     faces: FaceData
     verify: Verifier | None = None
@@ -160,45 +159,46 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @staticmethod
     @abstractmethod
-    def networks(config: Config) -> tuple[M, D]: ...
+    def networks(config: Config) -> tuple[nn.Module, nn.Module]:
+        """What is trained, and its discriminator."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def prepare(self, out: Path, models: Sequence[M], progress: Progress = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[Any], progress: Progress = unheard) -> None:
         """Read the faces, or take what an earlier run in `out` has read; `models` are trained and averaged one."""
 
     @abstractmethod
     def generator_loss(
-        self, state: TrainingState[M, D], indices: Tensor, weights: Weights, rng: Generator
-    ) -> tuple[J, dict[str, Tensor]]:
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
+    ) -> tuple[Any, dict[str, Tensor]]:
         """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
 
         `rng` is the CPU generator of all that is random here.
         """
 
     @abstractmethod
-    def discriminator_loss(self, state: TrainingState[M, D], made: J) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: Any) -> dict[str, Tensor]:
         """Batch means, of them the loss `d`, and r_t = mean sign of real."""
 
-    def real_logits(self, state: TrainingState[M, D], made: J) -> tuple[Tensor, Tensor] | None:
+    def real_logits(self, state: TrainingState, made: Any) -> tuple[Tensor, Tensor] | None:
         """What R1 is of: real pictures [B,…] that require gradients, and the plain D's logits [B] of them."""
         return None
 
     @abstractmethod
-    def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
+    def save(self, path: Path, model: Any, training: dict[str, Any]) -> None:
         """Write the averaged model for use, with its training record."""
 
     @abstractmethod
-    def snapshot(self, model: M, path: Path) -> None:
+    def snapshot(self, model: Any, path: Path) -> None:
         """Write a sheet of what the averaged model makes of some faces."""
 
     @abstractmethod
     def first(self, count: int) -> Tensor:
         """The first faces of the set, [B,3,S,S] in [−1, 1]."""
 
-    def judge(self, model: M) -> dict[str, float]:
+    def judge(self, model: Any) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, where there are some."""
         return {}
 
