@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from ficgan import losses
-from ficgan.arrays import ridge
+from ficgan.arrays import ridge, to_pixels
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
@@ -162,29 +162,23 @@ class FrameTask(TrainingTask):
     verify: Verifier
 
     def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
-        config = self.config
-        assert config.model.frame is not None
-        self.path = appearance_file(config.model.frame.appearance)
+        wanted, frame = self.config.model, self.config.model.frame
+        assert frame is not None
+        self.path = appearance_file(frame.appearance)
         model, self.frame, self.info, _ = load_appearance(self.path)
-        self.model = model.with_layers(config.model.num_layers)
-        self._check_sizes()
-        self.alignment = Alignment()
-        self.verify = make_verify(config, self.alignment, self.device, SIDE)
-        self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
-        check_alignment(self.faces, Alignment("canonical"))
-
-    def _check_sizes(self) -> None:
-        wanted, model = self.config.model, self.model
-        assert wanted.frame is not None
+        self.model = model.with_layers(wanted.num_layers)
         needed = {
             "resolution": (wanted.resolution, model.size),
-            "frame.code_dim": (wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
-            "frame.shape_dim": (wanted.frame.shape_dim, len(model.shape.basis)),
-            "frame.moment_dim": (wanted.frame.moment_dim, model.moment_size),
+            "frame.code_dim": (frame.code_dim, model.code_size - model.lights + len(model.names)),
+            "frame.shape_dim": (frame.shape_dim, len(model.shape.basis)),
+            "frame.moment_dim": (frame.moment_dim, model.moment_size),
         }
         for key, (asked, has) in needed.items():
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
+        self.verify = make_verify(self.config, Alignment(), self.device, SIDE)
+        self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
+        check_alignment(self.faces, Alignment("canonical"))
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
@@ -319,8 +313,7 @@ class FrameTask(TrainingTask):
             added = torch.cat([rec, coarse_mix + (mix - coarse_mix).detach()])
         textures = batch.linear + batch.contrast * added
         points = batch.points + torch.einsum("bi,binj->bnj", out.shape, batch.moves)
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        return self.composite(source, textures, points, upright), textures, out.shape, fine
+        return self._pasted(batch, textures, points), textures, out.shape, fine
 
     def _terms(
         self, rows: Rows, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, fakes: Tensor, rng: Generator
@@ -400,9 +393,7 @@ class FrameTask(TrainingTask):
         points = Alignment().points(SIDE).astype(np.float32)[None]
 
         def embedded(pictures: Tensor) -> Floats:
-            pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
-            found = [recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())]
-            return np.concatenate(found)
+            return np.concatenate([recogniser.embed(one, points) for one in to_pixels(pictures)])
 
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
@@ -413,8 +404,7 @@ class FrameTask(TrainingTask):
             _, *swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
             source = embedded(batch.source)
             for end, made, other in zip(("", "_linear"), drawn, swapped, strict=True):
-                rec, mix = np.split(embedded(made.pictures), 2)
-                swap = embedded(other.pictures.chunk(2)[1])
+                (rec, mix), swap = np.split(embedded(made.pictures), 2), embedded(other.pictures.chunk(2)[1])
                 rec_texture, mix_texture = made.textures.chunk(2)
                 apart = np.linalg.norm(mix - source, axis=1)
                 before, after = (kind_reader().read(one) for one in (source, mix))
@@ -446,13 +436,17 @@ class FrameTask(TrainingTask):
         batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
         w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
-        own = w[:, None].repeat(1, model.num_layers, 1)
-        mixed = torch.cat([own[:, :kept], given[:, None].repeat(1, model.num_layers - kept, 1)], 1)
+        own, mixed = (one[:, None].repeat(1, model.num_layers, 1) for one in (w, given))
+        mixed[:, :kept] = own[:, :kept]
         pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        plain = self.composite(source, batch.linear, batch.points, upright)
+        plain = self._pasted(batch, batch.linear, batch.points)
         network = _HeldOutFaces(pictures, textures, batch.shape + shape[len(rows) :])
         return batch, network, _HeldOutFaces(plain, batch.linear, batch.shape)
+
+    def _pasted(self, batch: FrameBatch, textures: Tensor, points: Tensor) -> Tensor:
+        """Textures [2B,3,R,R] with meshes [2B,468,2] in the place of the sources: [2B,3,S,S]."""
+        composite: Tensor = self.composite(batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1))
+        return composite
 
     def first(self, count: int) -> Tensor:
         return self.mixes.picture(np.array(self.set.images[:count]))

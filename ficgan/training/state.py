@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ficgan.arrays import to_pixels
 from ficgan.config import AugmentConfig, Config, EmaConfig, OptimizerConfig
 from ficgan.errors import FicganError, Progress, unheard
 from ficgan.files import atomic_write
@@ -334,7 +335,6 @@ def save_grid(images: Tensor, path: Path) -> None:
     from PIL import Image
 
     rows, columns, _, height, width = images.shape
-    pixels = ((images.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu()
-    sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, columns * width, 3)
+    sheet = to_pixels(images.flatten(0, 1)).reshape(rows, columns, height, width, 3).swapaxes(1, 2)
     with atomic_write(path, overwrite=True) as file:
-        Image.fromarray(sheet.numpy()).save(file, format="PNG")
+        Image.fromarray(sheet.reshape(rows * height, columns * width, 3)).save(file, format="PNG")
