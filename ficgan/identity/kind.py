@@ -104,8 +104,8 @@ class Kind:
             ethnicity[second] = True
         gender = np.array([male < 0.5 + _UNSURE_GENDER, male > 0.5 - _UNSURE_GENDER])
         age = np.arange(len(AGES)) == np.abs(YEARS - years).argmin()
-        masks = dict(zip(PARTS, (ethnicity, gender, age), strict=True))
-        return cls(**{part: mask if part in parts else np.ones_like(mask) for part, mask in masks.items()})
+        masks = zip(PARTS, (ethnicity, gender, age), strict=True)
+        return cls(*(mask if part in parts else np.ones_like(mask) for part, mask in masks))
 
     @classmethod
     def of_cell(cls, cell: int) -> Kind:
@@ -116,10 +116,13 @@ class Kind:
         return cls(*(np.ones(size, bool) for size in _SHAPE))
 
     @property
+    def masks(self) -> tuple[Mask, Mask, Mask]:
+        return self.ethnicity, self.gender, self.age
+
+    @property
     def cells(self) -> Mask:
         """bool [126], which cells belong to it."""
-        cells: Mask = (self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel()
-        return cells
+        return np.asarray((self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel())
 
     @property
     def reading(self) -> Floats:
@@ -130,14 +133,14 @@ class Kind:
     @property
     def name(self) -> str:
         """Tells one kind from another, for the key of a draw."""
-        return "/".join("".join(map(str, np.flatnonzero(part))) for part in (self.ethnicity, self.gender, self.age))
+        return "/".join("".join(map(str, np.flatnonzero(mask))) for mask in self.masks)
 
     def within(self, wanted: Mapping[str, bool]) -> Kind:
         """The kind with what attributes ask for (True) and exclude (False); what they name replaces the source's."""
         parts = []
-        for names, mask in zip((ETHNICITIES, GENDERS, AGES), (self.ethnicity, self.gender, self.age), strict=True):
-            asked = np.array([wanted.get(name, None) for name in names], object)
-            allowed = asked == True if (asked == True).any() else asked != False  # noqa: E712
+        for names, mask in zip((ETHNICITIES, GENDERS, AGES), self.masks, strict=True):
+            asked = np.array([wanted.get(name) is True for name in names])
+            allowed = asked if asked.any() else np.array([wanted.get(name) is not False for name in names])
             parts.append(mask & allowed if (mask & allowed).any() else allowed)
         return Kind(*parts)
 
@@ -169,10 +172,7 @@ class Kind:
     @cached_property
     def moves(self) -> Floats:
         """float32 [126,126], to which cells of the kind, in equal shares, a person of each cell is moved."""
-        parts = [
-            np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum())
-            for mask in (self.ethnicity, self.gender, self.age)
-        ]
+        parts = [np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum()) for mask in self.masks]
         return np.asarray(np.kron(np.kron(parts[0], parts[1]), parts[2]), np.float32)
 
 
@@ -228,8 +228,7 @@ class KindCodes:
         """Mean codes [126,D] of the cells, smoothed: ethnic group × gender, and age by each of the two."""
         sums, people = self.sums
         features = _features()
-        penalty = _RIDGE * np.eye(features.shape[1])
-        penalty[0, 0] = 1e-9
+        penalty = np.diag([1e-9, *[_RIDGE] * (features.shape[1] - 1)])
         square = features.T @ (people[:, None] * features) + penalty
         return np.asarray(features @ np.linalg.solve(square, features.T @ sums))
 
@@ -321,11 +320,9 @@ class KindReader:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight + bias
             x = x / (1 + np.exp(-np.clip(x, -30, 30)))
-        x = x @ self.weights[-1] + self.biases[-1]
-        groups = len(ETHNICITIES)
-        shares, age = _softmax(x[:, :groups]), _softmax(x[:, groups + 1 :]) @ YEARS
-        male = 1 / (1 + np.exp(-np.clip(x[:, groups], -30, 30)))
-        return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
+        shares, male, age = np.split(x @ self.weights[-1] + self.biases[-1], [MALE, AGE], 1)
+        male = 1 / (1 + np.exp(-np.clip(male, -30, 30)))
+        return np.concatenate([_softmax(shares), male, _softmax(age) @ YEARS[:, None]], 1).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
         arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
@@ -383,7 +380,7 @@ class Showing:
         reading = kind.reading
         missing = self.wanted @ _terms(reading[None])[0] - w @ self.reads.T
         missing[..., AGE] += np.interp(reading[AGE], *_AGED)
-        kept = [not part.all() for part in (kind.ethnicity, kind.gender, kind.age)]
+        kept = [not mask.all() for mask in kind.masks]
         missing = missing * np.repeat(kept, (len(ETHNICITIES), 1, 1))
         male, grown = float(reading[MALE]), float(reading[AGE]) >= _GROWN
         gain = np.tensordot((0.0, 1 - male, male) if grown else (1.0, 0.0, 0.0), self.gains, 1)
@@ -424,17 +421,16 @@ class Showing:
 
 def logits(readings: Array) -> NDArray[np.float64]:
     """Readings [N,9] as numbers that add up: log shares less their mean, logit of P(male), age in years."""
-    groups = len(ETHNICITIES)
-    shares = np.log(np.clip(readings[:, :groups].astype(np.float64), 1e-6, 1))
-    male = np.clip(readings[:, groups : groups + 1].astype(np.float64), 1e-6, 1 - 1e-6)
-    return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), readings[:, -1:]], 1)
+    shares, male, age = np.split(readings.astype(np.float64), [MALE, AGE], 1)
+    shares, male = np.log(np.clip(shares, 1e-6, 1)), np.clip(male, 1e-6, 1 - 1e-6)
+    return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), age], 1)
 
 
 def _terms(kinds: Array) -> NDArray[np.float64]:
     """[N,TERMS] of kinds in the form of readings [N,9]; a boy is read as a man less clearly than his father."""
-    groups = len(ETHNICITIES)
-    shares, male = kinds[:, :groups] - 1 / groups, kinds[:, groups : groups + 1] - 0.5
-    years, young = (kinds[:, -1:] - 35) / 20, np.clip(_GROWN - kinds[:, -1:], 0, _GROWN) / _GROWN
+    shares, male, age = np.split(kinds, [MALE, AGE], 1)
+    shares, male = shares - 1 / len(ETHNICITIES), male - 0.5
+    years, young = (age - 35) / 20, np.clip(_GROWN - age, 0, _GROWN) / _GROWN
     parts = [np.ones((len(kinds), 1)), shares, male, years, young, male * years, male * young]
     return np.concatenate(parts, 1).astype(np.float64)
 
