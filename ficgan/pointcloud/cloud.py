@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError, reason
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, unreadable
 
 Floats = NDArray[np.float64]
 Points = Floats
@@ -111,10 +111,6 @@ def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
     return cKDTree(points).query(queries)
 
 
-def search(points: NDArray[np.floating], queries: NDArray[np.floating], k: int) -> tuple[Floats, Rows]:
-    """As `closest`, of the `k` nearest points, in order: [M,k] and [M,k]."""
-    return cKDTree(points).query(queries, np.arange(1, k + 1))
-
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
     """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
@@ -187,12 +183,8 @@ def farthest_point_sample(points: Points, count: int) -> Rows:
 
 def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
     """The cloud with each place once, and how many points were left out: of exactly equal ones the first stays."""
-    x, y, z = cloud.points.T
-    order = np.lexsort((z, y, x))  # stable: equal points stay in their order
-    again = np.zeros(len(cloud), bool)
-    again[order[1:]] = (cloud.points[order[1:]] == cloud.points[order[:-1]]).all(axis=1)
-    count = int(again.sum())
-    return (cloud.take(~again), count) if count else (cloud, 0)
+    first = np.sort(np.unique(cloud.points, axis=0, return_index=True)[1])
+    return (cloud.take(first) if len(first) < len(cloud) else cloud), len(cloud) - len(first)
 
 
 def thinned(points: Floats, cell: float) -> Floats:
@@ -248,7 +240,11 @@ def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str
     if path.suffix.lower() not in READERS:
         raise InputError(f"{path}: its ending is of no known point cloud; known are {', '.join(READERS)}")
     try:
-        points, colors = READERS[path.suffix.lower()](_bytes(path), path, notes)
+        if problem := unreadable(path):
+            raise InputError(problem)
+        if not 0 < path.stat().st_size <= MAX_BYTES:
+            raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
+        points, colors = READERS[path.suffix.lower()](path.read_bytes(), path, notes)
         _need_count(len(points))
         known: NDArray[np.bool_] = np.asarray(~np.isnan(points.astype(np.float64)).any(axis=1))
         _need_count(int(known.sum()))
@@ -291,17 +287,14 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
     points: Numbers = cloud.points / UNITS[unit]
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
-    points = points.astype("<f4" if lost <= LOSS else "<f8")
-    row: list[tuple[Any, ...]] = [("points", points.dtype, (3,))]
+    kind, name_of_kind = ("<f4", "float") if lost <= LOSS else ("<f8", "double")
+    columns = {"points": points.astype(kind)} | ({} if cloud.colors is None else {"colors": cloud.colors})
+    rows = np.empty(len(points), [(name, column.dtype, (3,)) for name, column in columns.items()])
+    for name, column in columns.items():
+        rows[name] = column
     lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
-    lines += [f"property {'float' if points.dtype.itemsize == 4 else 'double'} {axis}" for axis in "xyz"]
-    if cloud.colors is not None:
-        row.append(("colors", np.uint8, (3,)))
-        lines += [f"property uchar {name}" for name in ("red", "green", "blue")]
-    rows = np.empty(len(points), row)
-    rows["points"] = points
-    if cloud.colors is not None:
-        rows["colors"] = cloud.colors
+    lines += [f"property {name_of_kind} {axis}" for axis in "xyz"]
+    lines += [f"property uchar {name}" for name in ("red", "green", "blue") if cloud.colors is not None]
     with atomic_write(path, overwrite=overwrite) as file:
         file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
 
@@ -310,16 +303,6 @@ def _need_unit(unit: str) -> None:
     if unit not in UNITS:
         raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
 
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            raise InputError("it is no regular file; name one" if path.exists() else "there is no such file")
-        if not 0 < path.stat().st_size <= MAX_BYTES:
-            raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"it cannot be read ({error.strerror})") from error
 
 
 def _need_count(says: int, holds: int | None = None) -> None:
