@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -105,36 +105,27 @@ class Labels:
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
         index = np.asarray(rows, dtype=np.int64)
-
-        def taken(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if texts is None else tuple(texts[i] for i in index)
-
-        return replace(
-            self,
-            files=tuple(self.files[i] for i in index),
-            people=None if self.people is None else self.people[index],
-            attributes=self.attributes[index],
-            splits=taken(self.splits),
-            alignments=taken(self.alignments),
-        )
+        texts = {name: getattr(self, name) for name in ("files", "splits", "alignments")}
+        taken: dict[str, Any] = {
+            name: None if of is None else tuple(of[i] for i in index) for name, of in texts.items()
+        }
+        people = None if self.people is None else self.people[index]
+        return replace(self, people=people, attributes=self.attributes[index], **taken)
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
         """The labels of the images called `names`, in that order: by full name, else by a single base name."""
+        bases = [PurePosixPath(file).name for file in self.files]
+        count = Counter(bases)
+        row_of = {base: row for row, base in enumerate(bases) if count[base] == 1}
         full = {file: row for row, file in enumerate(self.files)}
-        base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
-        repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}
-        rows, missing = [], []
-        for name in names:
-            row = full.get(name)
-            if row is None and (stem := PurePosixPath(name).name) not in repeated:
-                row = base.get(stem)
-            missing.append(name) if row is None else rows.append(row)
+        rows = [full.get(name, row_of.get(PurePosixPath(name).name)) for name in names]
+        missing = [name for name, row in zip(names, rows, strict=True) if row is None]
         if missing:
             raise InputError(
                 f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
                 "add rows, or name only the data it describes."
             )
-        return self.take(rows)
+        return self.take(np.array(rows, np.int64))
 
 
 def _named(header: list[str]) -> list[str]:
@@ -184,7 +175,6 @@ def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell of a table holds a number."""
     try:
         float(text)
     except ValueError:
@@ -258,21 +248,20 @@ class Blob:
 
     def read(self) -> bytes:
         """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
+        in_tar, least = self.offset is not None, _LARGEST + 1
         try:
             if self.member is not None:
-                archive = _opened(self.source, os.getpid())
-                size = archive.getinfo(self.member).file_size
-                data = b"" if size > _LARGEST else archive.read(self.member)
+                with _opened(self.source, os.getpid()).open(self.member) as packed:
+                    data = packed.read(least)
             else:
                 with self.source.open("rb") as file:
                     file.seek(self.offset or 0)
-                    size = self.size if self.archived else os.fstat(file.fileno()).st_size
-                    data = b"" if size > _LARGEST else file.read(size)
+                    data = file.read(min(self.size, least) if in_tar else least)
         except _DAMAGED as error:
             raise InputError(f"{self.where} cannot be read ({error}); check that it was copied whole.") from error
-        if size > _LARGEST:
+        if len(data) > _LARGEST:
             raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
-        if len(data) != size:
+        if in_tar and len(data) != self.size:
             raise InputError(f"{self.where} ends early: it is truncated; copy it again.")
         return data
 
