@@ -111,7 +111,6 @@ def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
     return cKDTree(points).query(queries)
 
 
-
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
     """For each point [N,3], the mean of `values` [N,C] or [N] over its k nearest points, of which it is one."""
     values = np.asarray(values, np.float64)
@@ -302,7 +301,6 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
 def _need_unit(unit: str) -> None:
     if unit not in UNITS:
         raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
-
 
 
 def _need_count(says: int, holds: int | None = None) -> None:

@@ -445,7 +445,9 @@ class FrameTask(TrainingTask):
 
     def _pasted(self, batch: FrameBatch, textures: Tensor, points: Tensor) -> Tensor:
         """Textures [2B,3,R,R] with meshes [2B,468,2] in the place of the sources: [2B,3,S,S]."""
-        composite: Tensor = self.composite(batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1))
+        composite: Tensor = self.composite(
+            batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1)
+        )
         return composite
 
     def first(self, count: int) -> Tensor:

@@ -6,6 +6,7 @@ And what kinds show; and identity banks, the people of a set as a model reads th
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,14 +73,12 @@ class FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"2/{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
         found = read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
-        labels = None if data.labels is None else data.labels.take(found.pop("rows"))
-        cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
-        read = model.shape.read(found["points"])
-        moment = Moment(read, read.numbers, found["light"], found["kept"], found["grey"])
-        own = {name: found[name] for name in ("images", "textures", "codes", "sharpness", "identity")}
-        return cls(
-            model, read=read, moment=moment, cell=np.full(len(found["codes"]), -1) if cell is None else cell, **own
-        )
+        rows, labels, cell = found.pop("rows"), data.labels, None
+        if labels is not None:
+            cell = cells_of(labels.attributes[rows], labels.attribute_names)
+        read = model.shape.read(found.pop("points"))
+        moment = Moment(read, read.numbers, *(found.pop(name) for name in ("light", "kept", "grey")))
+        return cls(model, read=read, moment=moment, cell=np.full(len(rows), -1) if cell is None else cell, **found)
 
     def bank_codes(self, rows: NDArray[np.int64]) -> Floats:
         return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
@@ -93,27 +92,25 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
     images = pictures(folder / "images.npy", (count, side, side, 3))
     textures = pictures(folder / "textures.npy", (count, model.size, model.size, 3))
-    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "sharpness")}
+    kept: dict[str, list[NDArray[Any]]] = defaultdict(list)
     for row, image in enumerate(images_of(data.subset(clear))):
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, moment = model.encode(texture[None], read)
-        sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), model.mask)
-        values = (points[clear[row]][None, :468], code, moment.light, moment.kept, moment.grey, [sharpness])
-        for name, value in zip(kept, values, strict=True):
-            kept[name].append(np.asarray(value, np.float32))
+        sharpness = [sharpness_of(texture.astype(np.float32) / np.float32(255), model.mask)]
+        values = {"light": moment.light, "kept": moment.kept, "grey": moment.grey, "codes": code}
+        values |= {"points": points[clear[row]][None, :468], "sharpness": np.array(sharpness)}
+        for name, value in values.items():
+            kept[name].append(value.astype(np.float32))
         images[row], textures[row] = image, texture
-        if row % 100 == 99 or row == count - 1:
-            progress(row + 1, count, "reading faces")
-    for name, parts in kept.items():
-        np.save(folder / f"{name}.npy", np.concatenate(parts))
-    identity = []
+        progress(row + 1, count, "reading faces")
     with torch.no_grad():
         for begin in range(0, count, 64):
             x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
-            identity.append(verify(x.float() / 127.5 - 1).numpy())
+            kept["identity"].append(verify(x.float() / 127.5 - 1).numpy().astype(np.float32))
             progress(min(begin + 64, count), count, "reading identities")
-    np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
+    for name, parts in kept.items():
+        np.save(folder / f"{name}.npy", np.concatenate(parts))
     np.save(folder / "rows.npy", clear)
     images.flush()
     textures.flush()
@@ -298,8 +295,7 @@ def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unhear
         return None
     free = np.ones(model.code_size, bool)
     free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
-    parts = [np.stack(part) for part in (codes, kinds, found, own_kinds, own)]
-    return Showing.fit(parts[0], parts[1], parts[2], parts[3], parts[4], known, free)
+    return Showing.fit(*map(np.stack, (codes, kinds, found, own_kinds, own)), known, free)
 
 
 # -- the warp, with gradients ------------------------------------------------------------------------------------------
@@ -470,24 +466,17 @@ def save_bank(
         rows: which of the set's images were read; None: all.
     """
     info, marks = ModelInfo.of(checkpoint), faces.labels
-    if marks is not None and rows is not None:
-        marks = marks.take(rows)
     if not licence and faces.fingerprint == info.data.get("fingerprint"):
         licence = info.data.get("licence", "")
-    made = IdentityBank.from_codes(
-        codes,
-        None if marks is None else marks.people,
-        None if marks is None else marks.attributes,
-        () if marks is None else marks.attribute_names,
-        {
-            "checkpoint": file_digest(checkpoint),
-            "data": {"licence": licence, "fingerprint": faces.fingerprint},
-            "alignment": info.alignment,
-        },
-        columns=() if marks is None else marks.attribute_columns,
-    )
-    made.save(out)
-    return made
+    data = {"licence": licence, "fingerprint": faces.fingerprint}
+    provenance = {"checkpoint": file_digest(checkpoint), "data": data, "alignment": info.alignment}
+    if marks is None:
+        made = IdentityBank.from_codes(codes, None, provenance=provenance)
+    else:
+        marks = marks if rows is None else marks.take(rows)
+        names, columns = marks.attribute_names, marks.attribute_columns
+        made = IdentityBank.from_codes(codes, marks.people, marks.attributes, names, provenance, columns=columns)
+    return made.save(out)
 
 
 def with_showing(
