@@ -91,8 +91,9 @@ class Labels:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"Labels {path} cannot be read ({error}); name a CSV with a file column.") from error
         if path.suffix.lower() == ".txt":
-            return _celeba_text(text, path)
-        return _csv(text, path)
+            return _table(*_celeba_text(text, path), path)
+        header, *body = [row for row in csv.reader(text.splitlines()) if row] or [[]]
+        return _table(_named(header), body, path)
 
     @classmethod
     def from_folders(cls, names: Sequence[str]) -> Labels:
@@ -136,11 +137,9 @@ def _named(header: list[str]) -> list[str]:
     return names
 
 
-def _csv(text: str, path: Path) -> Labels:
-    rows = [row for row in csv.reader(text.splitlines()) if row]
-    if not rows or "file" not in rows[0]:
+def _table(header: list[str], body: list[list[str]], path: Path) -> Labels:
+    if "file" not in header:
         raise InputError(f"Labels {path} has no file column; its first line must name the columns.")
-    header, body = _named(rows[0]), rows[1:]
     bad = next((number for number, row in enumerate(body, 2) if len(row) != len(header)), None)
     if not body or bad is not None:
         raise InputError(f"Labels {path} line {bad or 2} has not the {len(header)} columns of its first line; mend it.")
@@ -153,22 +152,23 @@ def _csv(text: str, path: Path) -> Labels:
         if name not in _NOT_ATTRIBUTES:
             table += _attributes_of(name, cells)
     count = Counter(value for _, value, _ in table)
-    names = tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table)
-    matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
-    people = None if person is None else _numbered(columns[person])
-    splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
-    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
     return Labels(
-        tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
+        files=tuple(columns["file"]),
+        people=None if person is None else _numbered(columns[person]),
+        attributes=np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8),
+        attribute_names=tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table),
+        splits=tuple(columns[_SPLIT]) if _SPLIT in columns else None,
+        attribute_columns=tuple(column for column, *_ in table),
+        alignments=tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None,
     )
 
 
 def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
     """(column, attribute name, uint8 [N]) for each attribute a column holds: one, several or none."""
+    if set(cells) - {""} and set(cells) <= {"", "-1", "0", "1", "-1.0", "0.0", "1.0"}:
+        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
     cells = [_OVER.sub(r"\1+", cell) for cell in cells]
     values = sorted(set(cells) - {""})
-    if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
-        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
     if not values or len(values) > _MOST_CATEGORIES or all(map(is_number, values)):
         return []
     return [(column, value, np.array([cell == value for cell in cells], np.uint8)) for value in values]
@@ -191,22 +191,16 @@ def _numbered(cells: Iterable[str]) -> np.ndarray:
         return np.array([number.get(cell, -1) for cell in cells], np.int64)
 
 
-def _celeba_text(text: str, path: Path) -> Labels:
+def _celeba_text(text: str, path: Path) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of a file of attributes, of people, or of splits."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
-    try:
-        if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
-            names, body = tuple(rows[1]), rows[2:]
-            matrix = np.array([[int(v) > 0 for v in row[1:]] for row in body], np.uint8)
-            if matrix.shape != (len(body), len(names)):
-                raise ValueError(f"{matrix.shape[-1]} values for {len(names)} names")
-            return Labels(tuple(row[0] for row in body), None, matrix, names)
-        numbers = np.array([int(value) for _, value in rows], np.int64)
-    except ValueError as error:
-        raise InputError(f"Labels {path} is not one of CelebA's text files ({error}); give a CSV instead.") from error
-    files, none = tuple(row[0] for row in rows), np.zeros((len(rows), 0), np.uint8)
+    if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
+        return ["file", *rows[1]], rows[2:]
+    if any(len(row) != 2 or not row[1].isdecimal() for row in rows):
+        raise InputError(f"Labels {path} is not one of CelebA's text files; give a CSV instead.")
     if "partition" in path.name:
-        return Labels(files, None, none, (), tuple(("train", "val", "test")[n] for n in numbers))
-    return Labels(files, numbers, none, ())
+        return ["file", _SPLIT], [[file, ("train", "val", "test")[int(number)]] for file, number in rows]
+    return ["file", "identity"], rows
 
 
 def _celeba_folder(folder: Path) -> Labels:
@@ -277,34 +271,26 @@ def list_blobs(path: Path) -> list[Blob]:
         raise InputError(f"{path} cannot be opened; name a folder, zip or tar of images.")
     try:
         if path.is_dir():
-            blobs = [
-                Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size)
-                for file in path.rglob("*")
-                if _is_image(file.relative_to(path).as_posix()) and file.is_file()
-            ]
+            files = [file for file in path.rglob("*") if file.is_file()]
+            blobs = [Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size) for file in files]
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
                 blobs = [
                     Blob(_clean(info.filename), path, info.compress_size, member=info.filename, crc=info.CRC)
                     for info in packed.infolist()
-                    if _is_image(info.filename)
                 ]
         else:
             if path.stat().st_size % tarfile.BLOCKSIZE:  # half a header would be taken for the end
                 raise tarfile.ReadError("unexpected end of data")
             with tarfile.open(path, "r:") as archive:
-                blobs = [
-                    Blob(_clean(member.name), path, member.size, offset=member.offset_data)
-                    for member in archive
-                    if member.isreg() and _is_image(member.name)
-                ]
+                members = [member for member in archive if member.isreg()]
+            blobs = [Blob(_clean(member.name), path, member.size, offset=member.offset_data) for member in members]
     except _DAMAGED as error:
         raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
-    if not blobs:
-        raise InputError(
-            f"{path} holds no image; it needs files that end in one of {' '.join(sorted(IMAGE_SUFFIXES))}."
-        )
-    return blobs
+    images = [blob for blob in blobs if _is_image(blob.name)]
+    if not images:
+        raise InputError(f"{path} holds no image; it needs files that end in {' '.join(sorted(IMAGE_SUFFIXES))}.")
+    return images
 
 
 def _is_image(name: str) -> bool:
