@@ -65,12 +65,11 @@ def train(
 
     Raises Interrupted at Ctrl-C or SIGTERM, after saving.
     """
-    out = Path(out)
     team = Team(device)
     if team.device.type == "cpu":
         keep_freed_memory()
     try:
-        return TrainingRun(config, data, out, team, start, split, labels, progress).run(max_seconds)
+        return TrainingRun(config, data, Path(out), team, start, split, labels, progress).run(max_seconds)
     finally:
         team.leave()
 
@@ -209,11 +208,12 @@ class TrainingRun:
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
-            judged = []
+            signs = []
             for made in kept:
                 with self._autocast():
                     terms = self.task.discriminator_loss(state, made)
-                    judged.append(self._backward(terms["d"] / len(rounds), terms))
+                    self._backward(terms["d"] / len(rounds), terms)
+                signs.append(terms["r_t"].detach())
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval / len(rounds)
@@ -226,20 +226,17 @@ class TrainingRun:
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
             if config.augment.adaptive:
-                r_t = team.average(torch.stack([terms["r_t"] for terms in judged]).mean())
-                state.augment.observe(r_t, config.optimizer.batch, state.kimg)
+                state.augment.observe(team.average(torch.stack(signs).mean()), config.optimizer.batch, state.kimg)
 
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
             self._require_finite()
 
-    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Accumulate the gradients of a loss; its terms join the statistics, and come back without graphs."""
+    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> None:
+        """Accumulate the gradients of a loss; its terms join the statistics."""
         loss.backward()
-        plain = {name: term.detach() for name, term in terms.items()}
-        self.means.add(plain)
-        return plain
+        self.means.add({name: term.detach() for name, term in terms.items()})
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
         """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""
@@ -332,23 +329,19 @@ class Team:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.first = self.rank == 0
         name = resolve_device(device)
         cuda = name != "cpu"
-        if self.world > 1 and cuda:
+        if cuda and self.world > 1:
             name = f"cuda:{local}"
+        elif name == "cuda":  # set_device wants a number
+            name = f"cuda:{torch.cuda.current_device()}"
         self.device = torch.device(name)
         if cuda:
-            if self.device.index is None:  # set_device wants a number
-                self.device = torch.device("cuda", torch.cuda.current_device())
             torch.cuda.set_device(self.device)
-        self._own_group = False
-        if self.world > 1 and not dist.is_initialized():
+        self._own_group = self.world > 1 and not dist.is_initialized()
+        if self._own_group:
             dist.init_process_group("nccl" if cuda else "gloo")
-            self._own_group = True
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
         if self.world > 1:
@@ -360,13 +353,10 @@ class Team:
         """Replace each gradient by its mean over all processes, in one reduction."""
         if self.world == 1:
             return
-        with_gradient = [p for p in parameters if p.grad is not None]
-        flat = torch.cat([p.grad.flatten() for p in with_gradient if p.grad is not None])
-        dist.all_reduce(flat)
-        flat /= self.world
-        for parameter, mean in zip(with_gradient, flat.split([p.numel() for p in with_gradient]), strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(mean.view_as(parameter))
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = self.average(torch.cat([gradient.flatten() for gradient in gradients]))
+        for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def average(self, tensor: Tensor) -> Tensor:
         if self.world > 1:
@@ -378,10 +368,8 @@ class Team:
         """Whether the flag is set in any process; all must ask at the same step."""
         if self.world == 1:
             return flag
-        votes = torch.tensor([float(flag)], device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
-        return bool(votes.item())
+        return bool(self.average(torch.tensor([float(flag)], device=self.device)).item())
 
     def leave(self) -> None:
-        if self._own_group and dist.is_initialized():
+        if self._own_group:
             dist.destroy_process_group()

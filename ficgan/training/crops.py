@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from ficgan.files import atomic_write
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import (
+    Judged,
     Paths,
     Swap,
     TrainingTask,
@@ -37,12 +38,6 @@ from ficgan.verification import Verifier
 RESIDENT = 2**28
 # Images decoded at a time for that file.
 CHUNK = 256
-
-
-class CropsJudged(NamedTuple):
-    real: Tensor
-    rec: Tensor
-    mix: Tensor
 
 
 class CropTask(TrainingTask):
@@ -72,7 +67,7 @@ class CropTask(TrainingTask):
 
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
-    ) -> tuple[CropsJudged, dict[str, Tensor]]:
+    ) -> tuple[Judged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
         x = self._to_float(self._rows(indices))
@@ -107,7 +102,7 @@ class CropTask(TrainingTask):
             adversarial = config.adversarial_rec * terms["adv_rec"] + config.adversarial_mix * terms["adv_mix"]
             total = total + weights.adversarial * adversarial
         terms["total"] = total
-        return CropsJudged(x, x_rec.detach(), x_mix.detach()), terms
+        return Judged(x, x_rec.detach(), x_mix.detach()), terms
 
     def _verification(
         self, x: Tensor, x_rec: Tensor, x_mix: Tensor, plan: Swap, factor: float, rng: Generator, terms: dict[str, Any]
@@ -141,13 +136,13 @@ class CropTask(TrainingTask):
             total = total + config.perceptual * terms["perceptual"]
         return total
 
-    def discriminator_loss(self, state: TrainingState, made: CropsJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: Judged) -> dict[str, Tensor]:
         real, rec, mix = state.judge(state.augment(torch.cat(made)), parts=3).chunk(3)
         means = {"d_real": real, "d_rec": rec, "d_mix": mix, "r_t": real.sign()}
         loss = losses.adversarial_discriminator(real, rec, mix)
         return {"d": loss, **{name: value.detach().mean() for name, value in means.items()}}
 
-    def real_logits(self, state: TrainingState, made: CropsJudged) -> tuple[Tensor, Tensor]:
+    def real_logits(self, state: TrainingState, made: Judged) -> tuple[Tensor, Tensor]:
         real = state.augment(made.real).detach().requires_grad_(True)
         return real, state.discriminator(real)
 

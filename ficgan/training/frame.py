@@ -33,6 +33,7 @@ from ficgan.models.onnx import frame_to_onnx
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import (
+    Judged,
     Paths,
     Swap,
     TrainingTask,
@@ -53,7 +54,19 @@ JUDGED = 192
 # Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
 _RIDGE = 0.01
 # Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
-_FACTORS = ("perceptual", "structure", "keep", "kind", "shape", "colour", "anchor", "manifold", "beside", "excess")
+_FACTORS = (
+    "perceptual",
+    "structure",
+    "keep",
+    "kind",
+    "shape",
+    "colour",
+    "anchor",
+    "manifold",
+    "beside",
+    "excess",
+    "code",
+)
 # Side of the grid of places whose fine detail is compared.
 _PLACES = 16
 
@@ -145,19 +158,12 @@ def _cell_signs() -> NDArray[np.float64]:
     return np.asarray(signs)
 
 
-class FrameJudged(NamedTuple):
-    """V's maps of what is published, finest first and without graphs.
-
-    V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
-    """
-
-    real: list[Tensor]
-    rec: list[Tensor]
-    mix: list[Tensor]
-
-
 class FrameTask(TrainingTask):
-    """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
+    """A run in the canonical frame, on the linear model that `config.model.frame` names.
+
+    D judges V's maps of what is published, finest first. V reads mixes with small changes of the picture,
+    reconstructions without, and sources both ways: they stand twice.
+    """
 
     verify: Verifier
 
@@ -244,7 +250,7 @@ class FrameTask(TrainingTask):
 
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
-    ) -> tuple[FrameJudged, dict[str, Tensor]]:
+    ) -> tuple[Judged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
         plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
@@ -264,7 +270,7 @@ class FrameTask(TrainingTask):
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         factors = config.loss
         total = weights.reconstruction * terms["rec"]
-        for name in (*_FACTORS, "code"):
+        for name in _FACTORS:
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
@@ -274,9 +280,9 @@ class FrameTask(TrainingTask):
             total = total + weights.adversarial * adversarial
         terms["total"] = total
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
-        return FrameJudged(maps_real, rec_maps, mix_maps), terms
+        return Judged(maps_real, rec_maps, mix_maps), terms
 
-    def discriminator_loss(self, state: TrainingState, made: FrameJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: Judged) -> dict[str, Tensor]:
         real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
         loss = _adversarial(real, real=True)
         for fake in (mix, rec):

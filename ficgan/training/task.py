@@ -138,6 +138,14 @@ def locked(path: Path) -> Iterator[None]:
 Paths = Sequence[Path | str]
 
 
+class Judged(NamedTuple):
+    """What D judges, without graphs: pictures [B,3,R,R], or lists of V's maps of them."""
+
+    real: Any
+    rec: Any
+    mix: Any
+
+
 class TrainingTask(ABC):
     """One kind of training: its networks, its data and V, its losses, and what it shows.
 
