@@ -231,12 +231,11 @@ class StyleLayer(nn.Module):
         self.bias = nn.Parameter(self.bias.to(dtype), requires_grad=False)
         self.folded = True
 
-    def style(self, w: Tensor) -> Tensor:
-        """Per-channel style of this layer: [B,w_dim] → [B,2·out] (adain) or [B,in] (demodulate)."""
-        return self.affine(w)
-
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and the output of `style`."""
+        """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and a style.
+
+        The style, `affine` of w [B,w_dim], is [B,2·out] for `adain` and [B,in] for `demodulate`.
+        """
         weight = self.weight if self.folded else (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
@@ -283,7 +282,7 @@ class Generator(nn.Module):
     def styles(self, w: Tensor) -> list[Tensor]:
         """Styles of all layers, each [B, …], from w [B,w_dim] or [B,L,w_dim]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
-        return [layer.style(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
+        return [layer.affine(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
 
     def synthesise(self, styles: list[Tensor], z_non: Tensor) -> Tensor:
         """Image [B,3,R,R] from the styles of `styles` and the spatial code [B,C,4,4]."""
@@ -383,5 +382,4 @@ class Discriminator(nn.Module):
             x = block(x)
         if self.group:
             x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
-        logits: Tensor = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
-        return logits
+        return self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)

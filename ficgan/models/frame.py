@@ -57,7 +57,7 @@ class FrameEncoder(nn.Module):
 
     def forward(self, texture: Tensor) -> Tensor:  # [B,3,R,R] → [B,id_dim]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
-        learned: Tensor = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
+        learned = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
         return learned + self.reader(even_look(texture).to(learned.dtype))
 
 
@@ -105,7 +105,7 @@ class FrameGenerator(nn.Module):
             x = x + given(smaller[-1 - index].to(x.dtype))
             for number in (2 * index, 2 * index + 1):
                 layer = self.layers[number]
-                x = layer(x, layer.style(moments[number]))  # type: ignore[operator]
+                x = layer(x, layer.affine(moments[number]))  # type: ignore[operator]
             rgb = to_rgb(x)
             image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
         assert image is not None
@@ -140,13 +140,11 @@ class FrameFICGAN(nn.Module):
 
     def map(self, z_id: Tensor) -> Tensor:
         """Intermediate latent w [B,w_dim] of identity codes."""
-        w: Tensor = self.mapping(z_id)
-        return w
+        return self.mapping(z_id)
 
     def generate(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model; see `FrameGenerator.forward`."""
-        out: FrameOutput = self.generator(w, moment, linear)
-        return out
+        return self.generator(w, moment, linear)
 
 
 # What a texture has above its mean over 5×5 pixels, and lent detail, are multiplied by for the detail network.
