@@ -255,16 +255,13 @@ class KindCodes:
 
 @dataclass(frozen=True, eq=False)
 class KindGroup:
-    """The people (index [M]) that a new identity of a kind is drawn from, each moved to the kind.
-
-    `people` of them belong to the kind itself; `widened` is the part that was widened last, see `Kind.widenings`.
-    """
+    """The people that a new identity of a kind is drawn from, each moved to the kind."""
 
     known: KindCodes
     kind: Kind
-    index: NDArray[np.int64]
-    people: int
-    widened: str
+    index: NDArray[np.int64]  # [M], ascending
+    people: int  # of them that belong to the kind itself
+    widened: str  # the part that was widened last, see `Kind.widenings`
 
     @property
     def record(self) -> dict[str, Any]:
@@ -356,17 +353,11 @@ def match_share(reading: Floats | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Showing:
-    """Moves a code [D] towards one whose face shows its kind.
+    """Moves a code [D] towards one whose face shows its kind."""
 
-    Args:
-        reads: float32 [9,D], what a code adds to a reading, see `logits`.
-        wanted: float32 [9,TERMS], how people of a kind read, less what the kind of a source alone makes of it.
-        gains: float32 [3,D,9], what a code must be moved by to raise each reading by one: for children, women, men.
-    """
-
-    reads: Floats
-    wanted: Floats
-    gains: Floats
+    reads: Floats  # [9,D], what a code adds to a reading, see `logits`
+    wanted: Floats  # [9,TERMS], how people of a kind read, less what the kind of a source alone makes of it
+    gains: Floats  # [3,D,9], what a code must be moved by to raise each reading by one: for children, women, men
 
     def check(self, size: int) -> None:
         """A ValueError where it is not for codes of this size."""

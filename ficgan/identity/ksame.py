@@ -34,22 +34,15 @@ CHUNK = 512
 
 @dataclass(frozen=True, eq=False)
 class KSameCode:
-    """One k-same draw and what an audit needs to know of it.
+    """One k-same draw and what an audit needs to know of it."""
 
-    Args:
-        w: [D] the code w_m, or the one with its variance restored to the share `psi`.
-        commitment: hash that binds the seed, see `commitment`; None for a short seed.
-        members_digest: sha256 of the bank's digest and the members' indices.
-        kind: record of the source's kind, see `KindGroup.record`; None where nothing of it was kept.
-    """
-
-    w: NDArray[np.float32]
+    w: NDArray[np.float32]  # [D], the code w_m, or the one with its variance restored to the share `psi`
     k: int
     psi: float
-    commitment: str | None
-    members_digest: str
+    commitment: str | None  # hash that binds the seed, see `commitment`; None for a short seed
+    members_digest: str  # sha256 of the bank's digest and the members' indices
     attributes: str | None
-    kind: dict[str, Any] | None = None
+    kind: dict[str, Any] | None = None  # of the source's, see `KindGroup.record`; None where nothing of it was kept
 
 
 def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.float32]]:

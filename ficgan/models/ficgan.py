@@ -303,10 +303,8 @@ class Generator(nn.Module):
 class Codes(NamedTuple):
     """What the encoder reads from an image."""
 
-    # Identity code [B,id_dim].
-    z_id: Tensor
-    # Spatial code [B,C,4,4]: pose, background, light.
-    z_non: Tensor
+    z_id: Tensor  # identity code [B,id_dim]
+    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
 
 
 class FICGAN(nn.Module):

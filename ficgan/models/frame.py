@@ -30,10 +30,8 @@ Layer = TypeVar("Layer", Conv2d, Linear)
 class FrameOutput(NamedTuple):
     """What the generator adds to the linear model."""
 
-    # [B,3,R,R], in units of the texture's contrast.
-    texture: Tensor
-    # [B,I], standard deviations of the shape's identity coefficients.
-    shape: Tensor
+    texture: Tensor  # [B,3,R,R], in units of the texture's contrast
+    shape: Tensor  # [B,I], standard deviations of the shape's identity coefficients
 
 
 class FrameEncoder(nn.Module):

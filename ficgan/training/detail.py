@@ -45,22 +45,14 @@ COVERED = 24
 
 
 class DetailFaces(NamedTuple):
-    """A training set; pictures stay on disk, in the order of the set. `rows` [M] are its clear faces.
+    """A training set of N faces; pictures stay on disk."""
 
-    Args:
-        photos: rows uint8 [2R,2R,3], the faces in the frame.
-        made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
-        lenders: rows int16 [1+D], who lends each of them detail.
-        seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
-        kinds: float32 [N,9], readings of `KindReader`.
-    """
-
-    rows: NDArray[np.int64]
-    photos: NDArray[np.uint8]
-    made: NDArray[np.uint8]
-    lenders: NDArray[np.int16]
-    seen: NDArray[np.uint8]
-    kinds: Floats
+    rows: NDArray[np.int64]  # those that are clear
+    photos: NDArray[np.uint8]  # [N,2R,2R,3], the faces in the frame
+    made: NDArray[np.uint8]  # [N,1+D,R,R,3], its reconstruction, and D drawn faces in its place
+    lenders: NDArray[np.int16]  # [N,1+D], who lends each of them detail
+    seen: NDArray[np.uint8]  # [N,R,R], 255 where a new face may have what is there; not hair, nor what covers the face
+    kinds: Floats  # [N,9], readings of `KindReader`
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, progress: Progress) -> None:
@@ -122,28 +114,18 @@ K = 3000
 
 
 class _DetailBatch(NamedTuple):
-    """Faces [B] as the product has them before detail is added, and what is to be learnt from; images are 2R wide.
+    """B faces as the product has them before detail is added, and what is to be learnt from."""
 
-    Args:
-        texture: [B,3,R,R] in [−1, 1]; light: [B,3,2R,2R] in [0, 1], of it what D sees.
-        lent: [B,1,2R,2R], luminances of the detail that is lent to it.
-        before, detail: [B,1,2R,2R], what its luminance has above its tone without it, and what the photo's has.
-        most: [B,1,2R,2R], the most that a network may add, see `most_fitted`.
-        condition: [B,10], see `detail_conditions`.
-        mask: [B,1,2R,2R], what counts.
-        unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
-    """
-
-    texture: Tensor
-    light: Tensor
-    lent: Tensor
-    before: Tensor
-    detail: Tensor
-    most: Tensor
-    condition: Tensor
-    mask: Tensor
-    unsharp: Tensor
-    own: Tensor
+    texture: Tensor  # [B,3,R,R] in [−1, 1]
+    light: Tensor  # [B,3,2R,2R] in [0, 1], what D sees of the texture
+    lent: Tensor  # [B,1,2R,2R], luminances of the detail that is lent to it
+    before: Tensor  # [B,1,2R,2R], what its luminance has above its tone without that
+    detail: Tensor  # [B,1,2R,2R], the same of the photo
+    most: Tensor  # [B,1,2R,2R], the most that a network may add, see `most_fitted`
+    condition: Tensor  # [B,10], see `detail_conditions`
+    mask: Tensor  # [B,1,2R,2R], what counts
+    unsharp: Tensor  # [B], 1 where `texture` is an unsharp copy of the photo
+    own: Tensor  # [B], 1 where it is the photo's reconstruction
 
 
 class _DetailJudged(NamedTuple):

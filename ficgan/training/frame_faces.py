@@ -44,24 +44,17 @@ PRESENCE = 8.0
 
 @dataclass(frozen=True, eq=False)
 class FrameFaces:
-    """A training set as the frame sees it; images and textures stay on disk.
-
-    Args:
-        images, textures: rows uint8 [S,S,3] of aligned crops, and [R,R,3].
-        codes, sharpness: float32 [N,D] of the linear model, [N] of `sharpness_of`.
-        identity: float32 [N,E], embeddings of V.
-        cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
-    """
+    """A training set of N faces as the frame sees it; images and textures stay on disk."""
 
     model: AppearanceModel
-    images: NDArray[np.uint8]
-    textures: NDArray[np.uint8]
+    images: NDArray[np.uint8]  # [N,S,S,3], aligned crops
+    textures: NDArray[np.uint8]  # [N,R,R,3]
     read: Readings
-    codes: Floats
+    codes: Floats  # [N,D] of the linear model
     moment: Moment
-    sharpness: Floats
-    identity: Floats
-    cell: NDArray[np.int64]
+    sharpness: Floats  # [N] of `sharpness_of`
+    identity: Floats  # [N,E], embeddings of V
+    cell: NDArray[np.int64]  # [N] of `cells_of`, the kinds by the labels; −1 where they are unknown
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -118,34 +111,21 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
 
 @dataclass(frozen=True, eq=False)
 class FrameBatch:
-    """One batch on the device; rec and mix are what the linear model makes of it.
+    """One batch of B sources on the device; where there are 2B, reconstructions come first, then mixes."""
 
-    Args:
-        source, texture: crops [B,3,S,S], and their textures [B,3,R,R], in [−1, 1].
-        identity, code: V of the sources [B,E], and the linear model's identity code [B,C].
-        upright: [B,2,3], crop → upright.
-        linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
-        contrast, grey: [2B,1,1,1], what a unit of the network's texture is worth; 1 where the photo has no colours.
-        moment: [2B,M].
-        points: [2B,468,2], meshes that the linear model publishes.
-        moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.
-        wanted: [B,6+A], numbers of expression and attributes that the mixes shall show.
-        shape: [B,I], coefficients of the mixes' shape.
-    """
-
-    source: Tensor
-    texture: Tensor
-    identity: Tensor
-    code: Tensor
-    upright: Tensor
-    linear: Tensor
-    contrast: Tensor
-    grey: Tensor
-    moment: Tensor
-    points: Tensor
-    moves: Tensor
-    wanted: Tensor
-    shape: Tensor
+    source: Tensor  # crops [B,3,S,S] in [−1, 1]
+    texture: Tensor  # [B,3,R,R] in [−1, 1]
+    identity: Tensor  # V of the sources [B,E]
+    code: Tensor  # the linear model's identity code [B,C]
+    upright: Tensor  # [B,2,3], crop → upright
+    linear: Tensor  # textures of the linear model [2B,3,R,R] in [−1, 1]
+    contrast: Tensor  # [2B,1,1,1], what a unit of the network's texture is worth
+    grey: Tensor  # [2B,1,1,1], 1 where the photo has no colours
+    moment: Tensor  # [2B,M]
+    points: Tensor  # [2B,468,2], meshes that the linear model publishes
+    moves: Tensor  # [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them
+    wanted: Tensor  # [B,6+A], numbers of expression and attributes that the mixes shall show
+    shape: Tensor  # [B,I], coefficients of the mixes' shape
 
 
 class Mixes:

@@ -48,16 +48,11 @@ def weights_at(config: LossConfig, kimg: float) -> Weights:
 class Swap(NamedTuple):
     """Plan for one batch of B images; all tensors on the CPU."""
 
-    # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself.
-    target: Tensor
-    # bool [B]: towards a mean of codes instead of the target.
-    to_mean: Tensor
-    # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0).
-    members: Tensor
-    # float [B]: share of the way from the running mean of all codes to that small mean.
-    pull: Tensor
-    # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers).
-    kept: Tensor
+    target: Tensor  # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself
+    to_mean: Tensor  # bool [B]: towards a mean of codes instead of the target
+    members: Tensor  # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1)
+    pull: Tensor  # float [B]: share of the way from the running mean of all codes to that small mean
+    kept: Tensor  # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers)
 
 
 def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: Generator) -> Swap:
