@@ -53,8 +53,7 @@ _CELEBA = (
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
 _NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
-# One age under two names: "more than 70" is "70+".
-_OVER = re.compile(r"^(?:more than|over) (\d+)$")
+_OVER = re.compile(r"^(?:more than|over) (\d+)$")  # one age under two names: "more than 70" is "70+"
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -216,8 +215,7 @@ def _celeba_folder(folder: Path) -> Labels:
 
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
-# Bytes that one image may have, unpacked: a set that holds more is no set of faces.
-_LARGEST = 128 << 20
+_LARGEST = 128 << 20  # bytes that one image may have, unpacked: a set that holds more is no set of faces
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("file", "source", "face", "box", "score", ALIGNMENT)
 TABLE = "faces.csv"
-# Of Pillow, by format.
-_QUALITY: dict[str, dict[str, int]] = {"webp": {"quality": 95, "method": 4}}
+_QUALITY: dict[str, dict[str, int]] = {"webp": {"quality": 95, "method": 4}}  # of Pillow, by format
 
 
 @dataclass

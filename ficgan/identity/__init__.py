@@ -23,10 +23,8 @@ from ficgan.identity.ksame import CAP_PERCENTILE, KSameCode, exemplar, mean_of, 
 __all__ = ["IdentityBank", "KSameCode", "audit", "exemplar", "mix_layers", "parse_band", "parse_direction"]
 
 
-# Version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`.
-SCHEMA = 3
-# Attribute groups remembered at once.
-GROUPS = 32
+SCHEMA = 3  # version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`
+GROUPS = 32  # attribute groups remembered at once
 # Numbers of a bank that is kept as float32 (32 MiB): half of a draw's time would go into widening them.
 _SMALL = 1 << 23
 # Pictures from which on a person may be a chain of look-alikes, and the share of them that must agree on who it is.

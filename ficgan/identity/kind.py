@@ -35,28 +35,21 @@ Mask = NDArray[np.bool_]
 ETHNICITIES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
 GENDERS = ("Female", "Male")
 AGES = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70+")
-# Parts of a kind that can be kept; in this order a kind's cells are counted.
-PARTS = ("ethnicity", "gender", "age")
-# Middle of each age band.
-YEARS = np.array([1, 6, 15, 25, 35, 45, 55, 65, 75], np.float32)
+PARTS = ("ethnicity", "gender", "age")  # parts of a kind that can be kept; in this order a kind's cells are counted
+YEARS = np.array([1, 6, 15, 25, 35, 45, 55, 65, 75], np.float32)  # middle of each age band
 _SHAPE = (len(ETHNICITIES), len(GENDERS), len(AGES))
 CELLS = int(np.prod(_SHAPE))
-# Numbers of a reading: the share of each ethnic group, P(male), age in years.
-READING = len(ETHNICITIES) + 2
-# Columns of a reading that are no ethnic group's.
-MALE, AGE = READING - 2, READING - 1
+READING = len(ETHNICITIES) + 2  # numbers of a reading: the share of each ethnic group, P(male), age in years
+MALE, AGE = READING - 2, READING - 1  # columns of a reading that are no ethnic group's
 # The reading of somebody of no known kind.
 UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
-# Numbers by which a kind predicts how its people are read.
-TERMS = len(ETHNICITIES) + 6
+TERMS = len(ETHNICITIES) + 6  # numbers by which a kind predicts how its people are read
 # Ages, years, and the shares of recognisers' thresholds that count there. Of strangers .55 are one person to dlib below
 # 4 years, .45 below 7, .21 below 12, .13 below 18, and .06 to .07 of grown-ups of one gender. With .67 of the threshold
 # it would be about as few of babies; .75 is stricter.
 _ALIKE = (6.0, 10.0, 15.0, 20.0), (0.75, 0.87, 0.92, 1.0)
-# How many of the AGES are small children's.
-_CHILDHOOD = 2
-# Years from which on people count as grown up.
-_GROWN = 18.0
+_CHILDHOOD = 2  # how many of the AGES are small children's
+_GROWN = 18.0  # years from which on people count as grown up
 # Ethnic groups by how often FairFace's labels and readers take one for the other: the order of widening.
 _NEIGHBOURS = {
     "Black": ("Latino_Hispanic", "Indian", "Middle Eastern", "Southeast Asian", "White", "East Asian"),
@@ -73,14 +66,11 @@ _NEAR = np.array([[ETHNICITIES.index(name) for name in _NEIGHBOURS[group]] for g
 # Share of the first ethnic group below which the second one counts, too, and how far P(male) may lie from one half for
 # the person to be of both genders.
 _UNSURE_ETHNICITY, _UNSURE_GENDER = 0.5, 0.1
-# How clearly a new face shows its kind, in differences of the mean codes.
-CLEAR = 2.0
-# How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
-_SHOWN = (1.0, 1.3, 1.4)
+CLEAR = 2.0  # how clearly a new face shows its kind, in differences of the mean codes
+_SHOWN = (1.0, 1.3, 1.4)  # how clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people
 # Ages, and how much older they are shown than the reader asks for: it learnt from small faces, which have no wrinkles.
 _AGED = (35.0, 60.0), (0.0, 18.0)
-# Penalty of the map from cells to mean codes, people.
-_RIDGE = 20.0
+_RIDGE = 20.0  # penalty of the map from cells to mean codes, people
 # Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
 # 80 portraits: gains .1, from means shown once as clearly, keeps looks for .857 and not .818; gloom is larger by .07.
 _READS, _WANTED, _GAINS = 400.0, 2.0, 1.5

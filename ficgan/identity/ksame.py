@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# No restored code lies farther from the centre than this percentage of the real ones.
-CAP_PERCENTILE = 95.0
+CAP_PERCENTILE = 95.0  # no restored code lies farther from the centre than this percentage of the real ones
 
 # Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache.
 CHUNK = 512
@@ -143,8 +142,7 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
     return hashlib.scrypt(seed.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
 
 
-# Bits of a seed that could be guessed.
-SHORT_SEED = 56
+SHORT_SEED = 56  # bits of a seed that could be guessed
 
 
 def commitment(seed: int | str, bank_digest: str) -> str | None:

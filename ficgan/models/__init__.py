@@ -41,8 +41,7 @@ __all__ = [
 ]
 
 
-# Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
-SCHEMA = 1
+SCHEMA = 1  # version of the checkpoint layout; raised when a reader of the old one would misread the new one
 
 
 class CheckpointHeader(BaseModel):

@@ -14,10 +14,8 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, ModelConfig
 
 SQRT_HALF = math.sqrt(0.5)
-# Of leaky ReLUs below 0.
-SLOPE = 0.2
-# Of the running mean of w, a batch.
-_MEAN_MOMENTUM = 0.995
+SLOPE = 0.2  # of leaky ReLUs below 0
+_MEAN_MOMENTUM = 0.995  # of the running mean of w, a batch
 
 
 def normalise_rms(x: Tensor) -> Tensor:
@@ -86,8 +84,7 @@ class Conv2d(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
-        # Of the output.
-        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain
+        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain  # of the output
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
 
     def fold(self, dtype: torch.dtype) -> None:

@@ -18,11 +18,9 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import Conv2d, Linear, MappingNetwork, StyleLayer, down_blocks
 
-# Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
-LOOK = 32
+LOOK = 32  # side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch
 
-# Conditions of a detail network: the kind, and how much detail the photo has.
-CONDITIONS = 10
+CONDITIONS = 10  # conditions of a detail network: the kind, and how much detail the photo has
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -217,8 +215,7 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
-# Of the logits of what is held by its spectral norm.
-_GAIN = 4.0
+_GAIN = 4.0  # of the logits of what is held by its spectral norm
 
 
 class FrameDiscriminator(nn.Module):

@@ -218,8 +218,7 @@ MAX_POINTS, MAX_BYTES = 50_000_000, 4 << 30
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}  # metres in one
 # Metres across: a part of a face, and a person with surroundings, among which the face is searched for.
 SMALLEST, LARGEST = 0.05, 4.0
-# Metres across, from a cropped face to a bust: only a unit by which a cloud is such is advised.
-HEAD = (0.15, 0.6)
+HEAD = (0.15, 0.6)  # metres across, from a cropped face to a bust: only a unit by which a cloud is such is advised
 # Metres that single precision may cost before coordinates are written in double; scanners resolve 100 times less.
 LOSS = 1e-7
 

@@ -36,8 +36,7 @@ from ficgan.verification import Verifier
 
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
 RESIDENT = 2**28
-# Images decoded at a time for that file.
-CHUNK = 256
+CHUNK = 256  # images decoded at a time for that file
 
 
 class CropTask(TrainingTask):

@@ -38,10 +38,8 @@ from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import Paths, TrainingTask, Weights, pictures, read_once
 
 Floats = NDArray[np.float32]
-# Least score of a mesh that is learnt from, and its most turn, radians.
-PRESENCE, MOST_YAW = 8.0, 0.3
-# Difference in a texture, of 255, from which on something lies over the face that no new face has.
-COVERED = 24
+PRESENCE, MOST_YAW = 8.0, 0.3  # least score of a mesh that is learnt from, and its most turn, radians
+COVERED = 24  # difference in a texture, of 255, from which on something lies over the face that no new face has
 
 
 class DetailFaces(NamedTuple):
@@ -97,20 +95,14 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         array.flush()
 
 
-# Without labels every so-many-th face is never trained on.
-HELD_OUT = 8
-# Held-out faces that a snapshot is judged on, and that its sheet shows.
-JUDGED, SHOWN = 48, 12
-# Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
-TONE = 17
+HELD_OUT = 8  # without labels every so-many-th face is never trained on
+JUDGED, SHOWN = 48, 12  # held-out faces that a snapshot is judged on, and that its sheet shows
+TONE = 17  # side in pixels of the mean that is the tone of a doubled texture; what is above it is detail
 # The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
-# How much more than others places around the eyes count: everybody looks there first.
-EYES = 2.0
-# Sides in pixels of the means between which bands of detail lie.
-BANDS = (3, 5, 9, 17)
-# Identities of which each drawn face is a mean.
-K = 3000
+EYES = 2.0  # how much more than others places around the eyes count: everybody looks there first
+BANDS = (3, 5, 9, 17)  # sides in pixels of the means between which bands of detail lie
+K = 3000  # identities of which each drawn face is a mean
 
 
 class _DetailBatch(NamedTuple):

@@ -47,12 +47,9 @@ from ficgan.verification import Verifier
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
-# Every so-many-th face is never trained on.
-HELD_OUT = 32
-# Of them a snapshot is judged on so many.
-JUDGED = 192
-# Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
-_RIDGE = 0.01
+HELD_OUT = 32  # every so-many-th face is never trained on
+JUDGED = 192  # of them a snapshot is judged on so many
+_RIDGE = 0.01  # penalty of regressions on embeddings and on small textures, of the mean square of what they read
 # Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
 _FACTORS = (
     "perceptual",
@@ -67,8 +64,7 @@ _FACTORS = (
     "excess",
     "code",
 )
-# Side of the grid of places whose fine detail is compared.
-_PLACES = 16
+_PLACES = 16  # side of the grid of places whose fine detail is compared
 
 
 class FrameLosses(nn.Module):

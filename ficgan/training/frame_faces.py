@@ -38,8 +38,7 @@ from ficgan.policy import Attempt
 from ficgan.training.task import pictures, read_once
 
 Floats = NDArray[np.float32]
-# Least score of a mesh that is learnt from.
-PRESENCE = 8.0
+PRESENCE = 8.0  # least score of a mesh that is learnt from
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,12 +231,9 @@ class CodeMemory:
         return restore_variance(mean, group.spread[0], k, psi, group.spread[1], len(group.index))
 
 
-# Faces of a set in whose place new ones are made, and new ones without which nothing is learnt.
-FACES, LEAST = 600, 500
-# k of the draws, at most an eighth of the bank's people.
-MOST_K = 3000
-# Faces that are made in, and for each of them the draws of its own kind, and of any.
-OWN, OTHERS = 3, 2
+FACES, LEAST = 600, 500  # faces of a set in whose place new ones are made, and new ones without which nothing is learnt
+MOST_K = 3000  # k of the draws, at most an eighth of the bank's people
+OWN, OTHERS = 3, 2  # faces that are made in, and for each of them the draws of its own kind, and of any
 
 
 def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unheard) -> Showing | None:
@@ -275,15 +271,13 @@ def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unhear
         return None
     free = np.ones(model.code_size, bool)
     free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
-    return Showing.fit(*map(np.stack, (codes, kinds, found, own_kinds, own)), known, free)
+    return Showing.fit(*map(np.stack, (codes, kinds, found, own_kinds, own)), people=known, free=free)
 
 
 # -- the warp, with gradients ------------------------------------------------------------------------------------------
 
-# Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
-_LEAST = 0.15
-# Distance in upright units beyond which the frame has no pixel for a place.
-_MISS = 0.5
+_LEAST = 0.15  # least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with
+_MISS = 0.5  # distance in upright units beyond which the frame has no pixel for a place
 
 
 class TorchWarp(nn.Module):
@@ -396,8 +390,7 @@ class Composite(nn.Module):
 
 # -- identity banks ----------------------------------------------------------------------------------------------------
 
-# Decoded pictures in memory: 200 MB at 256².
-_AT_ONCE = 1024
+_AT_ONCE = 1024  # decoded pictures in memory: 200 MB at 256²
 
 
 def build_bank(

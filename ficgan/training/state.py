@@ -37,8 +37,7 @@ class TrainingState:
             module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model: Any = model  # of the task's own kind
         self.discriminator: Any = discriminator
-        # D as losses call it; a run may compile it.
-        self.judge: Callable[..., Any] = discriminator
+        self.judge: Callable[..., Any] = discriminator  # D as losses call it; a run may compile it
         self.ema = Ema(model, config.ema)
         self.augment = Augment(config.augment)
         rates, own = config.optimizer, config.loss.r1_interval / (config.loss.r1_interval + 1)

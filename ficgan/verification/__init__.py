@@ -21,8 +21,7 @@ from ficgan.device import first_line
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, similarity
 
-# Height and width.
-Size = tuple[int, int]
+Size = tuple[int, int]  # height and width
 
 
 # How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern: shift (of the
