@@ -44,12 +44,10 @@ class Cloud:
     colors: Colors | None = None
 
     def __post_init__(self) -> None:
-        points = np.asarray(self.points)
-        if points.ndim != 2 or points.shape[1] != 3 or not np.issubdtype(points.dtype, np.number):
-            raise InputError(f"a cloud's points must be numbers [N,3], not {points.dtype} {list(points.shape)}")
-        points = np.ascontiguousarray(points, np.float64)
-        if not np.isfinite(points).all():
-            bad = int((~np.isfinite(points).all(axis=1)).sum())
+        points = np.ascontiguousarray(self.points, np.float64)
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise InputError(f"a cloud's points must be numbers [N,3], not {list(points.shape)}")
+        if bad := int((~np.isfinite(points).all(axis=1)).sum()):
             raise InputError(f"{bad} of {len(points)} points have coordinates that are not finite; remove them")
         object.__setattr__(self, "points", points)
         if self.colors is not None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from ficgan import losses
 from ficgan.arrays import ridge, to_pixels
@@ -67,7 +67,7 @@ _FACTORS = (
 _PLACES = 16  # side of the grid of places whose fine detail is compared
 
 
-class FrameLosses(nn.Module):
+class FrameLosses:
     """Losses from fixed linear probes (expression, attributes, kind, V's principal axes), fitted once.
 
     What must stay of a source is read from the mix. Gender and age are read twice: from the texture, which can be
@@ -75,16 +75,10 @@ class FrameLosses(nn.Module):
     which V's embeddings differ most.
     """
 
-    readers: Tensor
-    looks: Tensor
-    trust: Tensor
-    sides: Tensor
-    middle: Tensor
-    kinds: Tensor
-    axes: Tensor
+    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0, device: Any = "cpu") -> None:
+        def tensor(value: NDArray[Any]) -> Tensor:
+            return torch.tensor(value, dtype=torch.float32, device=device)
 
-    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0) -> None:
-        super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(6000, len(faces))).astype(int)
         textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
@@ -108,11 +102,10 @@ class FrameLosses(nn.Module):
             sides = ridge_map(known[labelled], _cell_signs()[faces.cell[labelled]], _RIDGE)
         shown = KindCodes(known @ sides, faces.cell).means
         kinds = shown.mean(0) + gain * (shown - shown.mean(0))
-        readers, kinds = np.vstack([maps[1].T, looks[:, :pixels]]), np.vstack([kinds, np.zeros_like(kinds[:1])])
-        buffers = {"axes": axes, "kinds": kinds, "sides": sides, "middle": middle, "readers": readers}
-        buffers |= {"looks": looks[:, pixels:], "trust": np.r_[trust, np.ones(len(looks))]}
-        for name, value in buffers.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        self.axes, self.sides, self.middle = tensor(axes), tensor(sides), tensor(middle)
+        self.kinds = tensor(np.vstack([kinds, np.zeros_like(kinds[:1])]))  # the last of an unknown cell
+        self.readers, self.looks = tensor(np.vstack([maps[1].T, looks[:, :pixels]])), tensor(looks[:, pixels:])
+        self.trust = tensor(np.r_[trust, np.ones(len(looks))])
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
         """Squared error [B] of expression and attributes, `wanted` [B,6+A], as textures [B,3,R,R] in [−1, 1] show them.
@@ -204,9 +197,8 @@ class FrameTask(TrainingTask):
             free = np.s_[shapes : shapes + self.model.lights]
             self.model = replace(self.model, telling=telling_map(codes, identity, free, gain))
         self.mixes = Mixes(self.set, self.frame, self.device)
-        size = self.config.model.id_dim
-        self.losses = FrameLosses(self.set, size, self.config.loss.kind_gain).to(self.device)
-        self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
+        self.losses = FrameLosses(self.set, self.config.model.id_dim, self.config.loss.kind_gain, self.device)
+        self.composite = Composite(self.model.warp, self.model.mask, SIDE, self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
         self.coefficients = torch.linalg.pinv(self.components)
@@ -241,8 +233,8 @@ class FrameTask(TrainingTask):
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
     def _remember(self, rows: Rows, w: Tensor) -> None:
-        codes = np.concatenate([self.set.bank_codes(rows), w.float().cpu().numpy()], 1)
-        self.memory.add(codes, self.set.cell[rows])
+        codes = [self.set.model.bank_codes(self.set.codes[rows]), self.set.moment.kept[rows], w.float().cpu().numpy()]
+        self.memory.add(np.concatenate(codes, 1), self.set.cell[rows])
 
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
@@ -447,10 +439,7 @@ class FrameTask(TrainingTask):
 
     def _pasted(self, batch: FrameBatch, textures: Tensor, points: Tensor) -> Tensor:
         """Textures [2B,3,R,R] with meshes [2B,468,2] in the place of the sources: [2B,3,S,S]."""
-        composite: Tensor = self.composite(
-            batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1)
-        )
-        return composite
+        return self.composite(batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1))
 
     def first(self, count: int) -> Tensor:
         return self.mixes.picture(np.array(self.set.images[:count]))

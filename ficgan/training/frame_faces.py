@@ -72,9 +72,6 @@ class FrameFaces:
         moment = Moment(read, read.numbers, *(found.pop(name) for name in ("light", "kept", "grey")))
         return cls(model, read=read, moment=moment, cell=np.full(len(rows), -1) if cell is None else cell, **found)
 
-    def bank_codes(self, rows: NDArray[np.int64]) -> Floats:
-        return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
-
 
 def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, progress: Progress) -> None:
     points, presence = meshes_of(data, MediaPipeMesh(), progress)
@@ -280,23 +277,14 @@ _LEAST = 0.15  # least area of a frame pixel, of its area in the mean face, that
 _MISS = 0.5  # distance in upright units beyond which the frame has no pixel for a place
 
 
-class TorchWarp(nn.Module):
+class TorchWarp:
     """The warp between frame and upright coordinates, batched and differentiable."""
 
-    matrix: Tensor
-    grid: Tensor
-    front: Tensor
-    rows: Tensor
-    low: Tensor
-    step: Tensor
-
-    def __init__(self, warp: Warp) -> None:
-        super().__init__()
-        self.size = warp.size
-        arrays = {"matrix": warp.matrix, "grid": warp.grid, "front": warp.front, "low": LO, "step": warp.step}
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.as_tensor(array, dtype=torch.float32), persistent=False)
-        self.register_buffer("rows", torch.as_tensor(warp.rows), persistent=False)
+    def __init__(self, warp: Warp, device: Any = "cpu") -> None:
+        arrays = (warp.matrix, warp.grid, warp.front, LO, warp.step)
+        tensors = [torch.as_tensor(array, dtype=torch.float32, device=device) for array in arrays]
+        self.matrix, self.grid, self.front, self.low, self.step = tensors
+        self.size, self.rows = warp.size, torch.as_tensor(warp.rows, device=device)
 
     def to_upright(self, points: Tensor) -> Tensor:
         """Positions [B,R,R,2] of the frame's pixels for meshes [B,468,≥2], upright units; as exact under autocast."""
@@ -351,24 +339,19 @@ class TorchWarp(nn.Module):
         return across.movedim(1, 3), down.movedim(1, 3)
 
 
-class Composite(nn.Module):
+class Composite:
     """Textures laid onto aligned crops of side S, differentiable in texture and shape.
 
     The warp is inverted on every second pixel, since it is smooth; `mask` [R,R] weighs the texture.
     """
 
-    mask: Tensor
-    places: Tensor
-
-    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int) -> None:
-        super().__init__()
-        self.warp, self.side = TorchWarp(warp), side
+    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int, device: Any) -> None:
+        self.warp, self.side, self.mask = TorchWarp(warp, device), side, torch.as_tensor(mask).to(device)[None, None]
         at = torch.linspace(0, side - 1, max(2, side // 2))
         x, y = torch.meshgrid(at, at, indexing="xy")
-        self.register_buffer("mask", torch.as_tensor(mask)[None, None], persistent=False)
-        self.register_buffer("places", torch.stack([x, y, torch.ones_like(x)], 2), persistent=False)
+        self.places = torch.stack([x, y, torch.ones_like(x)], 2).to(device)
 
-    def forward(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
+    def __call__(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
         """Crops [B,3,S,S] with the textures [B,3,R,R] on them, in the crops' units.
 
         `points` [B,468,≥2] are the published meshes in upright units, `upright` [B,2,3] brings crops there.
