@@ -357,7 +357,7 @@ def open_faces(
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")
     if split is not None and labels is None:
         raise UsageError(f"split {split!r} needs labels to choose by; name the label file too.")
-    sources = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    sources = [Path(path) for path in paths]
     if not sources:
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
     named = _unique_names([blob for source in sources for blob in list_blobs(source)], sources)

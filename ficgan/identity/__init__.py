@@ -180,7 +180,7 @@ class IdentityBank:
         return np.flatnonzero(keep).astype(np.int64)
 
     def eligible(self, attributes: str | None) -> int:
-        return self._group(attributes).size
+        return len(self._group(attributes).index)
 
     def direction(self, name: str) -> NDArray[np.float32]:
         """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64."""
@@ -238,17 +238,18 @@ class IdentityBank:
         psi = ksame.check_psi(psi)
         group = self._group(attributes, kind, k)
         whom = attributes if kind is None else f"{attributes or 'the source'} and the kind that is kept"
-        ksame.check_k(k, group.size, len(self), whom)
+        people = len(group.index)
+        ksame.check_k(k, people, len(self), whom)
         draws, codes = [], []
         for key in keys:
             rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
-            chosen = ksame.draw_members(group.size, k, rng)
-            draws.append(chosen if group.index is None else group.index[chosen])
+            chosen = ksame.draw_members(people, k, rng)
+            draws.append(group.index[chosen])
         for w_m, chosen in zip(ksame.means_of(self._at_hand, draws), draws, strict=True):
             if group.of_kind is not None:
                 w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
-            codes.append(ksame.restore_variance(w_m, centre, k, psi, cap, group.size))
+            codes.append(ksame.restore_variance(w_m, centre, k, psi, cap, people))
         if kind is not None and self.showing is not None:
             codes = [*self.showing.moved(np.stack(codes), self.kind_within(kind, attributes))]
         promise, record = ksame.commitment(seed, self.digest), None if group.of_kind is None else group.of_kind.record
@@ -265,7 +266,7 @@ class IdentityBank:
             kind = self.kind_within(kind, attributes)
             name = f"{name}|{kind.name}|{k}"
         if name not in self._groups:
-            index = self.query(attributes or "") if wanted else None
+            index = self.query(attributes or "")
             if kind is not None:
                 if self.kinds is None:
                     raise UsageError("this bank does not know its people's ethnic group, gender and age: keep no kind")
@@ -301,16 +302,12 @@ class IdentityBank:
 
 @dataclass(frozen=True, eq=False)
 class _DrawGroup:
-    """People to draw from; `index` None: all. `of_kind` are those of a kind, moved to it."""
+    """People to draw from; `of_kind` are those of a kind, moved to it."""
 
     name: str
-    index: NDArray[np.int64] | None
+    index: NDArray[np.int64]
     codes: NDArray[np.floating]
     of_kind: KindGroup | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.codes) if self.index is None else len(self.index)
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:

@@ -44,19 +44,18 @@ class KSameCode:
     kind: dict[str, Any] | None = None  # of the source's, see `KindGroup.record`; None where nothing of it was kept
 
 
-def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.float32]]:
-    """The chosen rows of codes [N,D] (all when None) as float32 [≤CHUNK,D], in order."""
-    for begin in range(0, len(codes) if index is None else len(index), CHUNK):
-        chosen = slice(begin, begin + CHUNK)
-        yield (codes[chosen] if index is None else codes[index[chosen]]).astype(np.float32, copy=False)
+def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """The chosen rows of codes [N,D] as float32 [≤CHUNK,D], in order."""
+    for begin in range(0, len(index), CHUNK):
+        yield codes[index[begin : begin + CHUNK]].astype(np.float32, copy=False)
 
 
-def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
     total = np.zeros(codes.shape[1], np.float64)
     for part in rows(codes, index):
         total += part.sum(0, dtype=np.float64)
-    return total / (len(codes) if index is None else len(index))
+    return total / len(index)
 
 
 def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
@@ -72,7 +71,7 @@ def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) ->
 
 
 def distances_to(
-    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64] | None = None
+    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
     return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])

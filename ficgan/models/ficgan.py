@@ -173,13 +173,9 @@ class MappingNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        sizes = [config.id_dim] + [config.w_dim] * config.mapping_layers
-        self.layers = nn.Sequential(
-            *(
-                Linear(a, b, activation="lrelu", lr_multiplier=config.mapping_lr_multiplier)
-                for a, b in itertools.pairwise(sizes)
-            )
-        )
+        sizes, slow = [config.id_dim] + [config.w_dim] * config.mapping_layers, config.mapping_lr_multiplier
+        layers = [Linear(a, b, activation="lrelu", lr_multiplier=slow) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.Sequential(*layers)
         self.register_buffer("w_mean", torch.zeros(config.w_dim))
 
     def forward(self, z_id: Tensor) -> Tensor:  # [B,id_dim] → [B,w_dim]
@@ -268,13 +264,8 @@ class Generator(nn.Module):
             layers += [StyleLayer(narrow, wide, config, up=True), StyleLayer(wide, wide, config, up=False)]
             to_rgb.append(Conv2d(wide, 3, 1, activation="linear"))
             resolution *= 2
-        self.layers = nn.ModuleList(layers)
-        self.to_rgb = nn.ModuleList(to_rgb)
+        self.layers, self.to_rgb, self.num_layers = nn.ModuleList(layers), nn.ModuleList(to_rgb), len(layers)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
 
     def styles(self, w: Tensor) -> list[Tensor]:
         """Styles of all layers, each [B, …], from w [B,w_dim] or [B,L,w_dim]."""
@@ -313,14 +304,7 @@ class FICGAN(nn.Module):
         self.encoder = Encoder(config)
         self.mapping = MappingNetwork(config)
         self.generator = Generator(config)
-
-    @property
-    def num_layers(self) -> int:
-        return self.generator.num_layers
-
-    @property
-    def resolution(self) -> int:
-        return self.config.resolution
+        self.num_layers, self.resolution = self.generator.num_layers, config.resolution
 
     def encode(self, x: Tensor) -> Codes:
         """Identity and spatial codes of images [B,3,R,R] in [−1, 1]."""

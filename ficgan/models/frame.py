@@ -82,11 +82,8 @@ class FrameGenerator(nn.Module):
         self.layers, self.to_rgb, self.given = nn.ModuleList(layers), nn.ModuleList(to_rgb), nn.ModuleList(given)
         self.shape_hidden = Linear(styled.w_dim, 128, activation="lrelu")
         self.shape_head = _zeroed(Linear(128, frame.shape_dim))
+        self.num_layers = len(layers)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
 
     def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model's texture [B,3,R,R], from w [B,w_dim] or [B,L,w_dim] and moment [B,M]."""
@@ -120,14 +117,7 @@ class FrameFICGAN(nn.Module):
         self.encoder = FrameEncoder(config)
         self.mapping = MappingNetwork(config.model_copy(update={"id_dim": config.frame.code_dim + config.id_dim}))
         self.generator = FrameGenerator(config, config.frame)
-
-    @property
-    def num_layers(self) -> int:
-        return self.generator.num_layers
-
-    @property
-    def resolution(self) -> int:
-        return self.config.resolution
+        self.num_layers = self.generator.num_layers
 
     def encode(self, textures: Tensor, code: Tensor) -> Tensor:
         """z_id [B,C] of textures [B,3,R,R] in [−1, 1]: the linear model's code [B,code_dim], then E's."""
