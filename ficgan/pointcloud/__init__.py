@@ -149,8 +149,8 @@ def anonymise_scan(
     record = {
         "points": {**prepared.counts, **counts},
         "frame": placed.how,
-        "likeness": None if placed.likeness is None else round(placed.likeness, 3),
-        "size": None if placed.size is None else round(placed.size, 2),
+        "likeness": round(placed.likeness, 3),
+        "size": round(placed.size, 2),
         "doubtful": bool(placed.doubts),
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},

@@ -61,15 +61,13 @@ class CropTask(TrainingTask):
 
     def prepare(self, out: Path, models: Sequence[FICGAN], progress: Progress = unheard) -> None:
         self.images = decoded_images(self.faces, out, progress)
-        if isinstance(self.images, Tensor):
-            self.images = self.images.to(self.device)
 
     def generator_loss(
         self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[Judged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss"."""
         config, model = self.config.loss, state.model
-        x = self._to_float(self._rows(indices))
+        x = self._pictures(indices)
         if self.config.augment.flip:
             mirrored = torch.rand(len(x), generator=rng) < 0.5
             x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
@@ -170,23 +168,18 @@ class CropTask(TrainingTask):
         save_grid(torch.stack(rows), path)
 
     def first(self, count: int) -> Tensor:
-        return self._to_float(self._rows(torch.arange(count)))
+        return self._pictures(torch.arange(count))
 
-    def _rows(self, rows: Tensor) -> Tensor:  # int64 [B] → uint8 [B,3,R,R]
-        if isinstance(self.images, Tensor):
-            return self.images[rows.to(self.images.device)]
-        return torch.from_numpy(self.images[rows.numpy()])
-
-    def _to_float(self, images: Tensor) -> Tensor:  # uint8 → [−1, 1] on the device
-        x = images.to(self.device).float().div_(127.5).sub_(1)
+    def _pictures(self, rows: Tensor) -> Tensor:  # int64 [B] → [B,3,R,R] in [−1, 1] on the device
+        x = torch.from_numpy(self.images[rows.numpy()]).to(self.device).float().div_(127.5).sub_(1)
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) -> Tensor | NDArray[np.uint8]:
+def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) -> NDArray[np.uint8]:
     """All images of a set, uint8 [N,3,R,R]: in memory, or where they are many in a file that is written once."""
     shape = (len(faces), 3, faces.resolution, faces.resolution)
     if np.prod(shape) <= RESIDENT:
-        return faces.resident()
+        return faces.resident().numpy()
     path = folder / f"images-{faces.resolution}-{faces.fingerprint[:16]}.npy"
     with locked(folder / ".images.lock"):
         if not path.exists():
