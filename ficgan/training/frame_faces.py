@@ -404,32 +404,25 @@ def build_bank(
         end = min(begin + _AT_ONCE, len(faces))
         parts.append(encode_faces(crops, faces.subset(range(begin, end)).resident(), device=device))
         progress(end, len(faces), "encoding")
-    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence)
+    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
 
 
 def save_bank(
-    out: Path,
-    checkpoint: Path,
-    faces: FaceData,
-    codes: NDArray[Any],
-    licence: str,
-    rows: NDArray[np.int64] | None = None,
+    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: NDArray[np.int64]
 ) -> IdentityBank:
-    """One code per person of a set, from codes float [N,D], in a file that says where they come from.
+    """One code per person of a set, in a file that says where they come from.
 
-    Args:
-        checkpoint: the model that read the codes.
-        rows: which of the set's images were read; None: all.
+    `codes` [N,D] are what the model `checkpoint` reads in the images at `rows` [N].
     """
-    info, marks = ModelInfo.of(checkpoint), faces.labels
+    info = ModelInfo.of(checkpoint)
     if not licence and faces.fingerprint == info.data.get("fingerprint"):
         licence = info.data.get("licence", "")
     data = {"licence": licence, "fingerprint": faces.fingerprint}
     provenance = {"checkpoint": file_digest(checkpoint), "data": data, "alignment": info.alignment}
-    if marks is None:
+    if faces.labels is None:
         made = IdentityBank.from_codes(codes, None, provenance=provenance)
     else:
-        marks = marks if rows is None else marks.take(rows)
+        marks = faces.labels.take(rows)
         names, columns = marks.attribute_names, marks.attribute_columns
         made = IdentityBank.from_codes(codes, marks.people, marks.attributes, names, provenance, columns=columns)
     return made.save(out)
