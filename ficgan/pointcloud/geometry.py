@@ -156,12 +156,9 @@ def _units(vectors: Vector) -> Vector:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
+# -- pictures: light, chosen by the scores of YuNet, a detector, on twelve scans without colours ----------------------
 
 Picture = NDArray[np.uint8]
-
-# -- light, chosen by the scores of YuNet, a detector, on twelve scans without colours --------------------------------
-
 # Direction of the lamp in the canonical frame: in front of and above the face.
 LAMP = np.array([1.0, 0.6, 0.0]) / np.linalg.norm([1.0, 0.6, 0.0])
 AMBIENT = 0.2  # share of the light that comes from everywhere

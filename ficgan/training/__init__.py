@@ -107,9 +107,8 @@ class TrainingRun:
         team.share([self.state.model, self.state.discriminator, self.state.ema.model])
         out.mkdir(parents=True, exist_ok=True)
         self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
-        self.sampler = ResumableSampler(
-            len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
-        )
+        count, batch = len(self.task), config.optimizer.batch
+        self.sampler = ResumableSampler(count, batch, config.seed, rank=team.rank, world=team.world)
         self.total = round(config.schedule.total_kimg * 1000)
         self.means = Means()
         self.reporter: Reporter | None = None  # of the first process alone, while it runs
@@ -139,7 +138,7 @@ class TrainingRun:
             side = min(8, int(len(self.task) ** 0.5))
             save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
         if state.images >= self.total:  # an error or a kill may have left only the state
-            self._save_model(self.reporter, grid=True)
+            self._save_model(grid=True)
 
     def _steps(self, asked: Event, max_seconds: float | None) -> None:
         state, team, schedule, batch = self.state, self.team, self.config.schedule, self.config.optimizer.batch
@@ -164,7 +163,7 @@ class TrainingRun:
                 if team.any(last or stop or due or late or grid):
                     if self.reporter:
                         state.save(self.out / STATE)
-                        self._save_model(self.reporter, grid=grid)
+                        self._save_model(grid=grid)
                     saved_at = time.monotonic()
             if interrupted and not last:
                 raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
@@ -260,7 +259,7 @@ class TrainingRun:
             self.task.verify.network.compile()
         self.state.judge = torch.compile(self.state.discriminator)
 
-    def _save_model(self, reporter: Reporter, *, grid: bool) -> None:
+    def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
@@ -268,8 +267,8 @@ class TrainingRun:
             stamp = f"{round(self.state.kimg):06d}"
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
-            if figures := self.task.judge(model):
-                reporter.judged(self.state.images, figures)
+            if self.reporter and (figures := self.task.judge(model)):
+                self.reporter.judged(self.state.images, figures)
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
                 with open(self.out / "snapshots.jsonl", "a+", encoding="utf-8") as file:

@@ -268,7 +268,8 @@ def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unhear
         return None
     free = np.ones(model.code_size, bool)
     free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
-    return Showing.fit(*map(np.stack, (codes, kinds, found, own_kinds, own)), people=known, free=free)
+    made_faces, their_places = (np.stack(codes), np.stack(kinds), np.stack(found)), (np.stack(own_kinds), np.stack(own))
+    return Showing.fit(*made_faces, *their_places, known, free)
 
 
 # -- the warp, with gradients ------------------------------------------------------------------------------------------

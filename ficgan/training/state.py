@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,6 @@ class Augment:
         # Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from.
         self.sign_sum = torch.zeros(())
         self.sign_steps = 0
-        self._pipeline: tuple[float, nn.Module] | None = None
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
         """Count one discriminator step with r_t, the mean sign of real logits; p follows every `interval` steps."""
@@ -206,12 +206,10 @@ class Augment:
     def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
         if not self.config.adaptive or not self.p > 0:
             return x
-        p = round(self.p, 2)
-        if self._pipeline is None or self._pipeline[0] != p:
-            self._pipeline = (p, _pipeline(p))
-        return self._pipeline[1](x.float() * 0.5 + 0.5) * 2 - 1
+        return _pipeline(round(self.p, 2))(x.float() * 0.5 + 0.5) * 2 - 1
 
 
+@lru_cache(maxsize=1)
 def _pipeline(p: float) -> nn.Module:
     from kornia import augmentation as K
 
@@ -272,7 +270,7 @@ def reading_lines(progress: str) -> Progress:
 
 
 class Reporter:
-    """Writes the numbers of every tick: a bar or lines, `stats.jsonl` (later ticks go from it), tensorboard events."""
+    """Writes the numbers of every tick: a bar or lines, `stats.jsonl` (less its ticks after `done`), tensorboard."""
 
     def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
         from torch.utils.tensorboard import SummaryWriter
