@@ -486,10 +486,6 @@ class ResumableSampler:
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
-        if n < 1 or batch_size < 1 or seed < 0 or not 0 <= rank < world:
-            raise UsageError(f"Cannot draw {batch_size} from {n} images (rank {rank}/{world}).")
-        if batch_size % world:
-            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
         self.n, self.batch_size, self.seed, self.rank, self.world = n, batch_size, seed, rank, world
 
     def batch(self, step: int) -> torch.Tensor:
