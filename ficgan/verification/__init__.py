@@ -144,9 +144,7 @@ class Verifier(nn.Module):
     def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
         """Embeddings and up to three early feature maps, finest first, of batches, each with its generator."""
         with torch.autocast(device_type=parts[0][0].device.type, enabled=False):
-            y = torch.cat([self.aligned(x, generator) for x, generator in parts])
-            if (self.mean, self.scale) != (0.0, 1.0):
-                y = (y - self.mean) / self.scale
+            y = (torch.cat([self.aligned(x, generator) for x, generator in parts]) - self.mean) / self.scale
             embedding, maps = self.network(y.contiguous(memory_format=torch.channels_last))
         return embedding, maps
 
