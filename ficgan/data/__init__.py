@@ -106,9 +106,7 @@ class Labels:
     def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
         index = np.asarray(rows, dtype=np.int64)
         texts = {name: getattr(self, name) for name in ("files", "splits", "alignments")}
-        taken: dict[str, Any] = {
-            name: None if of is None else tuple(of[i] for i in index) for name, of in texts.items()
-        }
+        taken: dict[str, Any] = {name: tuple(of[i] for i in index) for name, of in texts.items() if of is not None}
         people = None if self.people is None else self.people[index]
         return replace(self, people=people, attributes=self.attributes[index], **taken)
 
