@@ -229,12 +229,9 @@ class Blob:
     crc: int | None = None
 
     @property
-    def archived(self) -> bool:
-        return self.offset is not None or self.member is not None
-
-    @property
     def where(self) -> str:
-        return f"{self.name} in {self.source}" if self.archived else str(self.source)
+        archived = self.offset is not None or self.member is not None
+        return f"{self.name} in {self.source}" if archived else str(self.source)
 
     def read(self) -> bytes:
         """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
@@ -358,7 +355,7 @@ def open_faces(
     sources = [Path(path) for path in paths]
     if not sources:
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
-    named = _unique_names([blob for source in sources for blob in list_blobs(source)], sources)
+    named = _unique_names([(source, blob) for source in sources for blob in list_blobs(source)])
     data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
     names = recorded(sources)
     if labels is not None:
@@ -418,21 +415,16 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _unique_names(blobs: list[Blob], sources: Sequence[Path]) -> list[tuple[str, Blob]]:
+def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:
     """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
-    count = Counter(blob.name for blob in blobs)
-    named = [(f"{_root(b, sources).name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs]
+    count = Counter(blob.name for _, blob in found)
+    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
     named.sort(key=lambda pair: pair[0])
     for (first, a), (second, b) in pairwise(named):
         if first == second:
             raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
     return named
 
-
-def _root(blob: Blob, sources: Sequence[Path]) -> Path:
-    if blob.archived:
-        return blob.source
-    return max((s for s in sources if s in blob.source.parents), key=lambda s: len(s.parts), default=blob.source.parent)
 
 
 def alignment_name(alignment: Alignment) -> str:
