@@ -426,7 +426,6 @@ def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:
     return named
 
 
-
 def alignment_name(alignment: Alignment) -> str:
     """`ffhq`, or `template(EYE_DISTANCE,EYE_Y)`; crops for the frame are the default template's."""
     if alignment.kind == "ffhq":

@@ -17,7 +17,7 @@ from ficgan.config import Config
 from ficgan.data import FaceData, check_alignment, open_faces
 from ficgan.errors import Progress, unheard
 from ficgan.faces.crops import Alignment
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, lock
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
 from ficgan.training.state import TrainingState, save_grid
 from ficgan.training.task import (
@@ -26,7 +26,6 @@ from ficgan.training.task import (
     Swap,
     TrainingTask,
     Weights,
-    locked,
     make_verify,
     mixed_code,
     plan_swap,
@@ -181,7 +180,8 @@ def decoded_images(faces: FaceData, folder: Path, progress: Progress = unheard) 
     if np.prod(shape) <= RESIDENT:
         return faces.resident().numpy()
     path = folder / f"images-{faces.resolution}-{faces.fingerprint[:16]}.npy"
-    with locked(folder / ".images.lock"):
+    with open(folder / ".images.lock", "w") as waiting:
+        lock(waiting)
         if not path.exists():
             with atomic_write(path) as file:
                 write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})

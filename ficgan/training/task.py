@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
-from ficgan.files import atomic_write, lock
+from ficgan.files import alone_in, atomic_write
 from ficgan.training.state import TrainingState
 from ficgan.verification import AlignedInput, Verifier
 from ficgan.verification.sphereface import load_verifier
@@ -123,13 +122,6 @@ class _Untrained(nn.Module):
         return x.mean((2, 3)), maps
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        lock(file)
-        yield
-
-
 Paths = Sequence[Path | str]
 
 
@@ -214,7 +206,7 @@ def read_once(folder: Path, digest: str, read: Callable[[], None]) -> dict[str, 
     """The arrays that `read` writes into a folder, or that an earlier call left there; pictures stay on disk."""
     record = folder / "faces.json"
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):
+    with alone_in(folder):
         if not record.exists() or json.loads(record.read_text()).get("digest") != digest:
             record.unlink(missing_ok=True)  # from here on the arrays belong to no record
             for array in folder.glob("*.npy"):
