@@ -19,18 +19,9 @@ from ficgan.errors import Progress, unheard
 from ficgan.faces.crops import Alignment
 from ficgan.files import atomic_write, lock
 from ficgan.models import FICGAN, CheckpointHeader, Discriminator, save_checkpoint
+from ficgan.training import task
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import (
-    Judged,
-    Paths,
-    Swap,
-    TrainingTask,
-    Weights,
-    make_verify,
-    mixed_code,
-    plan_swap,
-    with_reconstructions,
-)
+from ficgan.training.task import Judged, Paths, Swap, TrainingTask, Weights
 from ficgan.verification import Verifier
 
 # Bytes of a decoded set that is kept in memory; a larger one is decoded to a file once and read from there.
@@ -46,7 +37,7 @@ class CropTask(TrainingTask):
     def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         config = self.config
         self.alignment = Alignment(**config.alignment.model_dump())
-        self.verify = make_verify(config, self.alignment, self.device, config.model.resolution)
+        self.verify = task.make_verify(config, self.alignment, self.device, config.model.resolution)
         self.faces = open_faces(data, resolution=config.model.resolution, labels=labels, split=split)
         self.require_batch(len(self.faces))
         check_alignment(self.faces, self.alignment)
@@ -70,15 +61,15 @@ class CropTask(TrainingTask):
         if self.config.augment.flip:
             mirrored = torch.rand(len(x), generator=rng) < 0.5
             x = torch.where(mirrored.to(x.device)[:, None, None, None], x.flip(3), x)
-        plan = plan_swap(len(x), model.num_layers, self.config.swap, rng)
+        plan = task.plan_swap(len(x), model.num_layers, self.config.swap, rng)
         codes = model.encode(x)
         w = model.map(codes.z_id)
         model.mapping.track_mean(w)
         z_non = codes.z_non
         if self.config.model.spatial_noise > 0:
             z_non = z_non + self.config.model.spatial_noise * torch.randn_like(z_non)
-        w_mix = mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
-        images = model.generate(with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
+        w_mix = task.mixed_code(w, model.mapping.w_mean, plan, model.num_layers)
+        images = model.generate(task.with_reconstructions(w, w_mix), torch.cat([z_non, z_non])).float()
         x_rec, x_mix = images.chunk(2)
         terms: dict[str, Tensor] = {}
         total = x.new_zeros(())

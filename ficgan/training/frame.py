@@ -30,19 +30,10 @@ from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
+from ficgan.training import task
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import (
-    Judged,
-    Paths,
-    Swap,
-    TrainingTask,
-    Weights,
-    in_layers,
-    make_verify,
-    plan_swap,
-    with_reconstructions,
-)
+from ficgan.training.task import Judged, Paths, Swap, TrainingTask, Weights
 from ficgan.verification import Verifier
 
 Floats = NDArray[np.float32]
@@ -159,7 +150,7 @@ class FrameTask(TrainingTask):
         for key, (asked, has) in needed.items():
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
-        self.verify = make_verify(self.config, Alignment(), self.device, SIDE)
+        self.verify = task.make_verify(self.config, Alignment(), self.device, SIDE)
         self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
         check_alignment(self.faces, Alignment("canonical"))
 
@@ -229,7 +220,7 @@ class FrameTask(TrainingTask):
     ) -> tuple[Judged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
-        plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
+        plan = task.plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
         z_id = model.encode(batch.texture, batch.code)
@@ -237,7 +228,7 @@ class FrameTask(TrainingTask):
         model.mapping.track_mean(w)
         self._remember(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
-        per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
+        per_layer = task.with_reconstructions(w, task.in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
         terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, fakes, rng)
         fine_rec, fine_mix = fine.chunk(2)
