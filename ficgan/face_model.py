@@ -410,7 +410,7 @@ class CropModel(FaceModel):
 
         with torch.inference_mode():
             w = self.networks.map(torch.from_numpy(z_id).to(self.device))
-            parts: list[Any] = [self.networks.model.generator.layers[n - 1].style(w) for n in layers]  # type: ignore[operator]
+            parts: list[Any] = [self.networks.model.generator.layers[n - 1].affine(w) for n in layers]  # type: ignore[operator]
             return torch.cat(parts, 1).float().cpu().numpy()
 
     def paste(self, photo: Image, reading: FaceReading, made: Any, *, mask_scale: float = 1.0) -> Paste:

@@ -155,38 +155,28 @@ def _filter(x: Tensor, f: Tensor, g: Geometry) -> Tensor:
     """One depthwise convolution with f [n,n] (the gain already in it), transposed where the signal is enlarged."""
     c, n = x.shape[1], len(f)
     x0, x1, y0, y1 = g.padding
-    f = f.flip(0, 1) if g.flip_filter == (g.up != 1) else f
+    kernel = (f.flip(0, 1) if g.flip_filter == (g.up != 1) else f).expand(c, 1, n, n)
     if g.up == 1:
-        # The convolution itself pads both sides of an axis alike, without a copy. Sides that differ a little are made
-        # alike by taps of zero, which cost less than a copy of the signal; the rest is padded or cropped beforehand.
-        if 0 < abs(x0 - x1) <= 2 and min(x0, x1) >= 0:
-            f, x0, x1 = F.pad(f, (max(x1 - x0, 0), max(x0 - x1, 0))), max(x0, x1), max(x0, x1)
-        if 0 < abs(y0 - y1) <= 2 and min(y0, y1) >= 0:
-            f, y0, y1 = F.pad(f, (0, 0, max(y1 - y0, 0), max(y0 - y1, 0))), max(y0, y1), max(y0, y1)
+        # The convolution itself pads both sides of an axis alike, without a copy.
         px, py = max(min(x0, x1), 0), max(min(y0, y1), 0)
         x = _pad(x, (x0 - px, x1 - px, y0 - py, y1 - py))
-        return F.conv2d(x, f.expand(c, 1, *f.shape), stride=g.down, padding=(py, px), groups=c)
+        return F.conv2d(x, kernel, stride=g.down, padding=(py, px), groups=c)
     # A transposed convolution scatters the taps at every up-th sample: it is the full convolution of the zero-inserted
     # signal, short of the up − 1 zeros after the last sample. Crop or pad that to the wanted window.
     left, right, top, bottom = n - 1 - x0, n - g.up - x1, n - 1 - y0, n - g.up - y1
     # What both sides lose is left to the convolution, as long as it keeps a sample, and costs no copy.
     cx = max(min(left, right, ((x.shape[3] - 1) * g.up + n - 1) // 2), 0)
     cy = max(min(top, bottom, ((x.shape[2] - 1) * g.up + n - 1) // 2), 0)
-    y = F.conv_transpose2d(x, f.expand(c, 1, n, n), stride=g.up, padding=(cy, cx), groups=c)
+    y = F.conv_transpose2d(x, kernel, stride=g.up, padding=(cy, cx), groups=c)
     y = _pad(y, (cx - left, cx - right, cy - top, cy - bottom))
     return y if g.down == 1 else like(y[:, :, :: g.down, :: g.down], x)
 
 
 def _pad(x: Tensor, padding: tuple[int, int, int, int]) -> Tensor:
-    """Pad with zeros, crop where negative."""
-    if not any(padding):
-        return x
-    x0, x1, y0, y1 = padding
-    if x.shape[3] + min(x0, 0) + min(x1, 0) < 0 or x.shape[2] + min(y0, 0) + min(y1, 0) < 0:
-        # One side crops into what the other pads; F.pad crops first and would run out of samples.
-        x = F.pad(x, [max(p, 0) for p in padding])
-        return F.pad(x, [min(p, 0) for p in padding])
-    return F.pad(x, padding)
+    """Pad with zeros, then crop where negative: one side may crop into what the other pads."""
+    for part in ([max(p, 0) for p in padding], [min(p, 0) for p in padding]):
+        x = F.pad(x, part) if any(part) else x
+    return x
 
 
 def like(y: Tensor, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ counts. On one thread of a CPU processor time is taken, so that other programs a
 
 `deface` (pip install deface onnx onnxruntime): first photo, a folder, a large photo, and a 720p film over which a face
 wanders; each program is a process of its own, start included. "uncovered" counts frames in which the middle of the face
-is as it was. The bars are meant for two idle cores and the 204 photos of the London set.
+is as it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import argparse
 import importlib.util
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -46,6 +45,7 @@ from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError
 from ficgan.models import FICGAN, InferenceModel, load_checkpoint
 from ficgan.models.ficgan import Conv2d, Linear, StyleLayer
+from ficgan.training.state import peak_memory_mib
 
 Work = Callable[[], object]
 Rounds = list[dict[str, float]]
@@ -94,13 +94,6 @@ def arithmetic(device: torch.device, dtype: torch.dtype = torch.float32) -> dict
 def machine(device: torch.device) -> str:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
     return f"{where}, torch {torch.__version__}, ops {ops.backend()}"
-
-
-def peak_mib(device: torch.device) -> float:
-    """Most MiB in use so far: allocated on the GPU, or resident in this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def table(*columns: str) -> None:
@@ -165,7 +158,7 @@ def networks(options: argparse.Namespace, device: torch.device) -> None:
             ms = [median(rounds, lambda r, n=name: r[n]) * 1000 / batch for name in works]
             ratios = [median(rounds, lambda r, n=name: r[n] / r["floor"]) for name in ("new", "known")]
             row(precision, batch, *ms, *ratios)
-    print(f"peak memory {peak_mib(device):.0f} MiB")
+    print(f"peak memory {peak_memory_mib():.0f} MiB")
 
 
 # --- ops ------------------------------------------------------------------------------------------------------------
@@ -285,7 +278,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
 
         cells = [median(rounds, seconds) * 1000 / count, flops / count / 1e9, median(rounds, least) * 1000 / count]
         ratio = median(rounds, lambda r: seconds(r) / least(r)) if flops else "–"
-        row(config.name, config.model.resolution, count, *cells, ratio, round(peak_mib(device)))
+        row(config.name, config.model.resolution, count, *cells, ratio, round(peak_memory_mib()))
 
 
 # --- deface ---------------------------------------------------------------------------------------------------------
@@ -326,17 +319,6 @@ OPTIONS = {
 }
 INPUTS = ("first", "folder", "large", "film")
 Cost = tuple[float, float, float]  # seconds, seconds of the processors, peak MiB
-# What is measured of which input and program (0: seconds ÷ deface's, 1: seconds of the processors, 2: MiB), at most.
-BARS = (
-    ("folder", "ficgan-deid", 0, 1.5),
-    ("folder", "ficgan-deid --verify off", 0, 1.0),
-    ("folder", "ficgan-deid", 2, 477),
-    ("first", "ficgan-deid", 1, 3.0),
-    ("first", "ficgan-deid", 2, 477),
-    ("large", "ficgan-deid", 0, 1.5),
-    ("film", "ficgan-deid", 0, 0.4),
-    ("film", "ficgan-deid", 2, 668),
-)
 
 
 def make_inputs(folder: Path, photos: Path | None, count: int, frames: int) -> None:
@@ -420,17 +402,6 @@ def cost_of(program: str, name: str, inputs: Path) -> Cost:
     return cost[0], cost[1], cost[2]
 
 
-def bars(middle: Mapping[str, Mapping[str, Cost]]) -> list[tuple[str, float, float]]:
-    """The bars of what was measured: what, its value, and the most it may be."""
-    named = ("seconds ÷ deface's", "seconds of the processors", "MiB")
-    found = []
-    for name, program, what, most in BARS:
-        if name in middle:
-            value = middle[name][program][what] / (1 if what else middle[name]["deface"][0])
-            found.append((f"{name}, {program}: {named[what]}", value, float(most)))
-    return found
-
-
 def deface(options: argparse.Namespace, device: torch.device) -> None:
     """The median of rounds in which the programs take turns."""
     if importlib.util.find_spec("deface") is None:
@@ -442,28 +413,15 @@ def deface(options: argparse.Namespace, device: torch.device) -> None:
             cost_of(program, "first", inputs)
         print(f"{len(os.sched_getaffinity(0))} core(s), load {os.getloadavg()[0]:.1f}\n")
         table("input", "program", "s", "CPU-s", "÷ deface", "CPU ÷ deface", "peak MiB")
-        middle: dict[str, dict[str, Cost]] = {}
         for name in options.only:
-            rounds = [{program: cost_of(program, name, inputs) for program in programs} for _ in range(options.rounds)]
-            middle[name] = {
-                program: tuple(
-                    statistics.median(costs) for costs in zip(*(costs_of[program] for costs_of in rounds), strict=True)
-                )
-                for program in programs
-            }  # type: ignore[assignment]
-            for program, (seconds, cpu, memory) in middle[name].items():
-                ratios = [seconds / middle[name]["deface"][0], cpu / middle[name]["deface"][1]]
-                row(name, program, seconds, cpu, *ratios, round(memory))
-        found = bars(middle)
+            rounds = [[cost_of(program, name, inputs) for program in programs] for _ in range(options.rounds)]
+            medians = np.median(rounds, axis=0)  # [programs, costs], deface first
+            for program, (seconds, cpu, memory) in zip(programs, medians, strict=True):
+                row(name, program, seconds, cpu, seconds / medians[0, 0], cpu / medians[0, 1], round(memory))
         if "film" in options.only:
             film, where = inputs / "film" / "film.mp4", places(options.frames)
             for program in OPTIONS:
-                bare = uncovered(film, inputs / f"{program}.mp4", where)
-                found.append((f"film, {program}: uncovered frames", float(bare), 0.0))
-    print()
-    table("bar", "measured", "at most", "")
-    for what, value, most in found:
-        row(what, value, most, "met" if value <= most else "missed")
+                print(f"{program}: {uncovered(film, inputs / f'{program}.mp4', where)} uncovered frames")
 
 
 # --- command line ---------------------------------------------------------------------------------------------------

@@ -134,7 +134,6 @@ def train_verifier(
     if (out / _STATE).exists():
         trainer.load_state(out / _STATE)
         report.info(f"Resumed at step {trainer.step} of {config.steps}.")
-    trainer.load_images()
     first = trainer.step
     loss = _train_on(trainer, out / _STATE, save_every, report)
     accuracy = trainer.measure()

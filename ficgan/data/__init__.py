@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -53,8 +53,7 @@ _CELEBA = (
 CELEBA_ATTRIBUTES = tuple(_CELEBA.split())
 _PERSON, _SPLIT, ALIGNMENT = ("person", "identity"), "split", "alignment"
 _NOT_ATTRIBUTES = frozenset({"file", "shard", "source", "path", "face", "box", "score", _SPLIT, ALIGNMENT, *_PERSON})
-# One age under two names: "more than 70" is "70+".
-_OVER = re.compile(r"^(?:more than|over) (\d+)$")
+_OVER = re.compile(r"^(?:more than|over) (\d+)$")  # one age under two names: "more than 70" is "70+"
 _MOST_CATEGORIES = 32  # a text column with more values than this is a name or a note, not a category
 
 
@@ -91,8 +90,9 @@ class Labels:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"Labels {path} cannot be read ({error}); name a CSV with a file column.") from error
         if path.suffix.lower() == ".txt":
-            return _celeba_text(text, path)
-        return _csv(text, path)
+            return _table(*_celeba_text(text, path), path)
+        header, *body = [row for row in csv.reader(text.splitlines()) if row] or [[]]
+        return _table(_named(header), body, path)
 
     @classmethod
     def from_folders(cls, names: Sequence[str]) -> Labels:
@@ -105,36 +105,25 @@ class Labels:
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Labels:
         index = np.asarray(rows, dtype=np.int64)
-
-        def taken(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-            return None if texts is None else tuple(texts[i] for i in index)
-
-        return replace(
-            self,
-            files=tuple(self.files[i] for i in index),
-            people=None if self.people is None else self.people[index],
-            attributes=self.attributes[index],
-            splits=taken(self.splits),
-            alignments=taken(self.alignments),
-        )
+        texts = {name: getattr(self, name) for name in ("files", "splits", "alignments")}
+        taken: dict[str, Any] = {name: tuple(of[i] for i in index) for name, of in texts.items() if of is not None}
+        people = None if self.people is None else self.people[index]
+        return replace(self, people=people, attributes=self.attributes[index], **taken)
 
     def match(self, names: Sequence[str], *, source: str = "The label file") -> Labels:
         """The labels of the images called `names`, in that order: by full name, else by a single base name."""
+        bases = [PurePosixPath(file).name for file in self.files]
+        count = Counter(bases)
+        row_of = {base: row for row, base in enumerate(bases) if count[base] == 1}
         full = {file: row for row, file in enumerate(self.files)}
-        base = {PurePosixPath(file).name: row for row, file in enumerate(self.files)}
-        repeated = {name for name, count in Counter(PurePosixPath(f).name for f in self.files).items() if count > 1}
-        rows, missing = [], []
-        for name in names:
-            row = full.get(name)
-            if row is None and (stem := PurePosixPath(name).name) not in repeated:
-                row = base.get(stem)
-            missing.append(name) if row is None else rows.append(row)
+        rows = [full.get(name, row_of.get(PurePosixPath(name).name)) for name in names]
+        missing = [name for name, row in zip(names, rows, strict=True) if row is None]
         if missing:
             raise InputError(
                 f"{source} has no single row for {len(missing)} of {len(names)} images, such as {missing[0]}; "
                 "add rows, or name only the data it describes."
             )
-        return self.take(rows)
+        return self.take(np.array(rows, np.int64))
 
 
 def _named(header: list[str]) -> list[str]:
@@ -145,11 +134,9 @@ def _named(header: list[str]) -> list[str]:
     return names
 
 
-def _csv(text: str, path: Path) -> Labels:
-    rows = [row for row in csv.reader(text.splitlines()) if row]
-    if not rows or "file" not in rows[0]:
+def _table(header: list[str], body: list[list[str]], path: Path) -> Labels:
+    if "file" not in header:
         raise InputError(f"Labels {path} has no file column; its first line must name the columns.")
-    header, body = _named(rows[0]), rows[1:]
     bad = next((number for number, row in enumerate(body, 2) if len(row) != len(header)), None)
     if not body or bad is not None:
         raise InputError(f"Labels {path} line {bad or 2} has not the {len(header)} columns of its first line; mend it.")
@@ -162,29 +149,29 @@ def _csv(text: str, path: Path) -> Labels:
         if name not in _NOT_ATTRIBUTES:
             table += _attributes_of(name, cells)
     count = Counter(value for _, value, _ in table)
-    names = tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table)
-    matrix = np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8)
-    people = None if person is None else _numbered(columns[person])
-    splits = tuple(columns[_SPLIT]) if _SPLIT in columns else None
-    alignments = tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None
     return Labels(
-        tuple(columns["file"]), people, matrix, names, splits, tuple(column for column, *_ in table), alignments
+        files=tuple(columns["file"]),
+        people=None if person is None else _numbered(columns[person]),
+        attributes=np.stack([v for *_, v in table], 1) if table else np.zeros((len(body), 0), np.uint8),
+        attribute_names=tuple(value if count[value] == 1 else f"{column}={value}" for column, value, _ in table),
+        splits=tuple(columns[_SPLIT]) if _SPLIT in columns else None,
+        attribute_columns=tuple(column for column, *_ in table),
+        alignments=tuple(columns[ALIGNMENT]) if ALIGNMENT in columns else None,
     )
 
 
 def _attributes_of(column: str, cells: Sequence[str]) -> list[tuple[str, str, np.ndarray]]:
     """(column, attribute name, uint8 [N]) for each attribute a column holds: one, several or none."""
+    if set(cells) - {""} and set(cells) <= {"", "-1", "0", "1", "-1.0", "0.0", "1.0"}:
+        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
     cells = [_OVER.sub(r"\1+", cell) for cell in cells]
     values = sorted(set(cells) - {""})
-    if values and set(values) <= {"-1", "0", "1", "-1.0", "0.0", "1.0"}:
-        return [(column, column, np.array([cell in ("1", "1.0") for cell in cells], np.uint8))]
     if not values or len(values) > _MOST_CATEGORIES or all(map(is_number, values)):
         return []
     return [(column, value, np.array([cell == value for cell in cells], np.uint8)) for value in values]
 
 
 def is_number(text: str) -> bool:
-    """Whether a cell of a table holds a number."""
     try:
         float(text)
     except ValueError:
@@ -201,22 +188,16 @@ def _numbered(cells: Iterable[str]) -> np.ndarray:
         return np.array([number.get(cell, -1) for cell in cells], np.int64)
 
 
-def _celeba_text(text: str, path: Path) -> Labels:
+def _celeba_text(text: str, path: Path) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of a file of attributes, of people, or of splits."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
-    try:
-        if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
-            names, body = tuple(rows[1]), rows[2:]
-            matrix = np.array([[int(v) > 0 for v in row[1:]] for row in body], np.uint8)
-            if matrix.shape != (len(body), len(names)):
-                raise ValueError(f"{matrix.shape[-1]} values for {len(names)} names")
-            return Labels(tuple(row[0] for row in body), None, matrix, names)
-        numbers = np.array([int(value) for _, value in rows], np.int64)
-    except ValueError as error:
-        raise InputError(f"Labels {path} is not one of CelebA's text files ({error}); give a CSV instead.") from error
-    files, none = tuple(row[0] for row in rows), np.zeros((len(rows), 0), np.uint8)
+    if len(rows) > 2 and len(rows[0]) == 1:  # count, names, then a row of ±1 per file
+        return ["file", *rows[1]], rows[2:]
+    if any(len(row) != 2 or not row[1].isdecimal() for row in rows):
+        raise InputError(f"Labels {path} is not one of CelebA's text files; give a CSV instead.")
     if "partition" in path.name:
-        return Labels(files, None, none, (), tuple(("train", "val", "test")[n] for n in numbers))
-    return Labels(files, numbers, none, ())
+        return ["file", _SPLIT], [[file, ("train", "val", "test")[int(number)]] for file, number in rows]
+    return ["file", "identity"], rows
 
 
 def _celeba_folder(folder: Path) -> Labels:
@@ -232,8 +213,7 @@ def _celeba_folder(folder: Path) -> Labels:
 
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
-# Bytes that one image may have, unpacked: a set that holds more is no set of faces.
-_LARGEST = 128 << 20
+_LARGEST = 128 << 20  # bytes that one image may have, unpacked: a set that holds more is no set of faces
 _DAMAGED = (OSError, ValueError, EOFError, RuntimeError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
 
@@ -249,30 +229,26 @@ class Blob:
     crc: int | None = None
 
     @property
-    def archived(self) -> bool:
-        return self.offset is not None or self.member is not None
-
-    @property
     def where(self) -> str:
-        return f"{self.name} in {self.source}" if self.archived else str(self.source)
+        archived = self.offset is not None or self.member is not None
+        return f"{self.name} in {self.source}" if archived else str(self.source)
 
     def read(self) -> bytes:
         """The bytes; threads and processes may read at once. InputError where they are damaged or too many."""
+        in_tar, least = self.offset is not None, _LARGEST + 1
         try:
             if self.member is not None:
-                archive = _opened(self.source, os.getpid())
-                size = archive.getinfo(self.member).file_size
-                data = b"" if size > _LARGEST else archive.read(self.member)
+                with _opened(self.source, os.getpid()).open(self.member) as packed:
+                    data = packed.read(least)
             else:
                 with self.source.open("rb") as file:
                     file.seek(self.offset or 0)
-                    size = self.size if self.archived else os.fstat(file.fileno()).st_size
-                    data = b"" if size > _LARGEST else file.read(size)
+                    data = file.read(min(self.size, least) if in_tar else least)
         except _DAMAGED as error:
             raise InputError(f"{self.where} cannot be read ({error}); check that it was copied whole.") from error
-        if size > _LARGEST:
+        if len(data) > _LARGEST:
             raise InputError(f"{self.where} has more than {_LARGEST >> 20} MiB; leave it out.")
-        if len(data) != size:
+        if in_tar and len(data) != self.size:
             raise InputError(f"{self.where} ends early: it is truncated; copy it again.")
         return data
 
@@ -288,34 +264,26 @@ def list_blobs(path: Path) -> list[Blob]:
         raise InputError(f"{path} cannot be opened; name a folder, zip or tar of images.")
     try:
         if path.is_dir():
-            blobs = [
-                Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size)
-                for file in path.rglob("*")
-                if _is_image(file.relative_to(path).as_posix()) and file.is_file()
-            ]
+            files = [file for file in path.rglob("*") if file.is_file()]
+            blobs = [Blob(_clean(file.relative_to(path).as_posix()), file, file.stat().st_size) for file in files]
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
                 blobs = [
                     Blob(_clean(info.filename), path, info.compress_size, member=info.filename, crc=info.CRC)
                     for info in packed.infolist()
-                    if _is_image(info.filename)
                 ]
         else:
             if path.stat().st_size % tarfile.BLOCKSIZE:  # half a header would be taken for the end
                 raise tarfile.ReadError("unexpected end of data")
             with tarfile.open(path, "r:") as archive:
-                blobs = [
-                    Blob(_clean(member.name), path, member.size, offset=member.offset_data)
-                    for member in archive
-                    if member.isreg() and _is_image(member.name)
-                ]
+                members = [member for member in archive if member.isreg()]
+            blobs = [Blob(_clean(member.name), path, member.size, offset=member.offset_data) for member in members]
     except _DAMAGED as error:
         raise InputError(f"{path} is not a readable folder, zip or tar ({error}); unpack a packed tar.") from error
-    if not blobs:
-        raise InputError(
-            f"{path} holds no image; it needs files that end in one of {' '.join(sorted(IMAGE_SUFFIXES))}."
-        )
-    return blobs
+    images = [blob for blob in blobs if _is_image(blob.name)]
+    if not images:
+        raise InputError(f"{path} holds no image; it needs files that end in {' '.join(sorted(IMAGE_SUFFIXES))}.")
+    return images
 
 
 def _is_image(name: str) -> bool:
@@ -384,10 +352,10 @@ def open_faces(
         raise UsageError(f"resolution {resolution} is not a size; give the side of the squares in pixels, such as 256.")
     if split is not None and labels is None:
         raise UsageError(f"split {split!r} needs labels to choose by; name the label file too.")
-    sources = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    sources = [Path(path) for path in paths]
     if not sources:
         raise UsageError("No data was named; give at least one folder, zip or tar of images.")
-    named = _unique_names([blob for source in sources for blob in list_blobs(source)], sources)
+    named = _unique_names([(source, blob) for source in sources for blob in list_blobs(source)])
     data = FaceData(tuple(blob for _, blob in named), tuple(name for name, _ in named), resolution)
     names = recorded(sources)
     if labels is not None:
@@ -447,21 +415,15 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _unique_names(blobs: list[Blob], sources: Sequence[Path]) -> list[tuple[str, Blob]]:
+def _unique_names(found: list[tuple[Path, Blob]]) -> list[tuple[str, Blob]]:
     """Names sorted by code point; where two sources share a name, both are prefixed by their source's."""
-    count = Counter(blob.name for blob in blobs)
-    named = [(f"{_root(b, sources).name}/{b.name}" if count[b.name] > 1 else b.name, b) for b in blobs]
+    count = Counter(blob.name for _, blob in found)
+    named = [(f"{source.name}/{b.name}" if count[b.name] > 1 else b.name, b) for source, b in found]
     named.sort(key=lambda pair: pair[0])
     for (first, a), (second, b) in pairwise(named):
         if first == second:
             raise InputError(f"{a.where} and {b.where} have the same name; name each source once, or rename one.")
     return named
-
-
-def _root(blob: Blob, sources: Sequence[Path]) -> Path:
-    if blob.archived:
-        return blob.source
-    return max((s for s in sources if s in blob.source.parents), key=lambda s: len(s.parts), default=blob.source.parent)
 
 
 def alignment_name(alignment: Alignment) -> str:
@@ -513,10 +475,6 @@ class ResumableSampler:
     """
 
     def __init__(self, n: int, batch_size: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
-        if n < 1 or batch_size < 1 or seed < 0 or not 0 <= rank < world:
-            raise UsageError(f"Cannot draw {batch_size} from {n} images (rank {rank}/{world}).")
-        if batch_size % world:
-            raise UsageError(f"Batch size {batch_size} does not split over {world} processes; take a multiple.")
         self.n, self.batch_size, self.seed, self.rank, self.world = n, batch_size, seed, rank, world
 
     def batch(self, step: int) -> torch.Tensor:

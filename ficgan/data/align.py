@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from ficgan.data import ALIGNMENT, Blob, alignment_name, decode_rgb, list_blobs
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("file", "source", "face", "box", "score", ALIGNMENT)
 TABLE = "faces.csv"
+_QUALITY: dict[str, dict[str, int]] = {"webp": {"quality": 95, "method": 4}}  # of Pillow, by format
 
 
 @dataclass
@@ -76,6 +75,7 @@ def align_photos(
         person_folders: each folder shows one person: the table gets a `person` column, empty for photos in no folder.
     """
     from ficgan.faces import crop
+    from ficgan.images.read import read_image
 
     report = AlignReport()
     placed = alignment_name(alignment)
@@ -85,17 +85,17 @@ def align_photos(
         for name, where in photos:
             report.photos += 1
             try:
-                image = _read(where)
+                image = np.array(decode_rgb(where)) if isinstance(where, Blob) else read_image(where).rgb
                 faces = detector.detect(image)
                 large = [face for face in faces if _size(face) >= min_size]
                 report.too_small += len(faces) - len(large)
                 report.without_face += not large
                 large.sort(key=_size, reverse=True)
                 for number, face in enumerate(large if every_face else large[:1]):
-                    data = _encode(crop(image, alignment.matrix(face.landmarks, resolution), resolution), format)
+                    square = crop(image, alignment.matrix(face.landmarks, resolution), resolution)
                     file = _name(name, number, format, used)
                     (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / file).write_bytes(data)
+                    Image.fromarray(square).save(folder / file, format.upper(), **_QUALITY.get(format, {}))
                     box = " ".join(f"{value:.1f}" for value in face.box)
                     person = (PurePosixPath(name).parent.as_posix().removeprefix("."),) if person_folders else ()
                     rows.append((file, str(_where(where)), number, box, f"{face.score:.4f}", placed, *person))
@@ -111,9 +111,9 @@ def align_photos(
                 f"No face was found in {report.photos} photos ({report.too_small} were too small), so nothing was "
                 f"written{why}."
             )
-        table = io.StringIO()
-        csv.writer(table, lineterminator="\n").writerows([(*COLUMNS, *(("person",) if person_folders else ())), *rows])
-        (folder / TABLE).write_text(table.getvalue(), "utf-8")
+        with open(folder / TABLE, "w", encoding="utf-8", newline="") as table:
+            columns = (*COLUMNS, *(("person",) if person_folders else ()))
+            csv.writer(table, lineterminator="\n").writerows([columns, *rows])
     return report
 
 
@@ -124,19 +124,6 @@ def _size(face: Face) -> float:
 
 def _where(photo: Path | Blob) -> Path | str:
     return photo.where if isinstance(photo, Blob) else photo
-
-
-def _read(photo: Path | Blob) -> NDArray[np.uint8]:
-    from ficgan.images.read import read_image
-
-    return np.array(decode_rgb(photo)) if isinstance(photo, Blob) else read_image(photo).rgb
-
-
-def _encode(image: NDArray[np.uint8], format: str) -> bytes:
-    buffer = io.BytesIO()
-    options = {"quality": 95, "method": 4} if format == "webp" else {}
-    Image.fromarray(image).save(buffer, format.upper(), **options)
-    return buffer.getvalue()
 
 
 def _name(photo: str, number: int, format: str, used: set[str]) -> str:

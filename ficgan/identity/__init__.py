@@ -18,24 +18,13 @@ from ficgan.arrays import read_arrays, write_arrays
 from ficgan.errors import FicganError, UsageError
 from ficgan.identity import ksame
 from ficgan.identity.kind import ETHNICITIES, GENDERS, Kind, KindCodes, KindGroup, Showing, cells_of
-from ficgan.identity.ksame import (
-    CAP_PERCENTILE,
-    KSameCode,
-    distances_to,
-    exemplar,
-    mean_of,
-    means_of,
-    mix_layers,
-    parse_band,
-)
+from ficgan.identity.ksame import CAP_PERCENTILE, KSameCode, exemplar, mean_of, mix_layers, parse_band
 
 __all__ = ["IdentityBank", "KSameCode", "audit", "exemplar", "mix_layers", "parse_band", "parse_direction"]
 
 
-# Version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`.
-SCHEMA = 3
-# Attribute groups remembered at once.
-GROUPS = 32
+SCHEMA = 3  # version of the file layout: 1 holds codes in 16 bits, 2 in 8, 3 in either and `Showing`
+GROUPS = 32  # attribute groups remembered at once
 # Numbers of a bank that is kept as float32 (32 MiB): half of a draw's time would go into widening them.
 _SMALL = 1 << 23
 # Pictures from which on a person may be a chain of look-alikes, and the share of them that must agree on who it is.
@@ -61,12 +50,11 @@ class IdentityBank:
     _groups: dict[str, _DrawGroup] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.codes.dtype != np.float16 or self.codes.ndim != 2 or not self.codes.size:
-            raise UsageError(f"bank codes are {self.codes.dtype} {list(self.codes.shape)}; they must be float16 [N,D]")
-        wanted = (len(self.codes), len(self.names))
-        if self.attributes.dtype != np.uint8 or self.attributes.shape != wanted:
-            found = f"{self.attributes.dtype} {list(self.attributes.shape)}"
-            raise UsageError(f"the attribute table is {found}; it must be uint8 {list(wanted)}")
+        codes, table, wanted = self.codes, self.attributes, (len(self.codes), len(self.names))
+        if codes.dtype != np.float16 or codes.ndim != 2 or not codes.size:
+            raise UsageError(f"bank codes are {codes.dtype} {list(codes.shape)}; they must be float16 [N,D]")
+        if table.dtype != np.uint8 or table.shape != wanted:
+            raise UsageError(f"attributes are {table.dtype} {list(table.shape)}; they must be uint8 {list(wanted)}")
         if len({fold(name) for name in self.names}) < len(self.names):
             raise UsageError("two attributes of the bank have the same name; upper and lower case do not count")
         if not np.isfinite(self.codes).all():
@@ -119,21 +107,25 @@ class IdentityBank:
             raise UsageError(f"{shapes} do not belong together; give one row each per image")
         if columns and len(columns) != table.shape[1]:
             raise UsageError(f"{len(columns)} columns were named for {table.shape[1]} attributes; name one for each")
-        owner, unknown = _owners(who)
-        if (chained := _chains(owner, table, names)).any():
-            codes, who, table = codes[~chained], who[~chained], table[~chained]
-            owner, unknown = _owners(who)
-        per_person = np.bincount(owner)
-        record: dict[str, Any] = {"images_of_chains": int(chained.sum())} if chained.any() else {}
-        record |= {
+        chained = _chains(_owners(who)[0], table, names)
+        codes, table = codes[~chained], table[~chained]
+        owner, unknown = _owners(who[~chained])
+        pictures = np.bincount(owner)
+        record = {
+            **(provenance or {}),
+            **({"images_of_chains": int(chained.sum())} if chained.any() else {}),
             "images": len(codes),
-            "people": len(per_person),
-            "images_per_person": [int(per_person.min()), int(per_person.max())],
+            "people": len(pictures),
+            "images_per_person": [int(pictures.min()), int(pictures.max())],
             "identities_known": unknown < len(codes),
             "images_of_unknown_people": unknown,
         }
-        attributes = majority(table, owner, len(per_person), columns)
-        return cls(_means(codes, owner, per_person), attributes, tuple(names), {**(provenance or {}), **record})
+        starts = np.cumsum(pictures) - pictures
+        total = np.add.reduceat(codes[np.argsort(owner, kind="stable")], starts, axis=0, dtype=np.float64)
+        means = total / pictures[:, None]
+        if not np.abs(means).max() <= np.finfo(np.float16).max:  # also false for NaN
+            raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
+        return cls(means.astype(np.float16), majority(table, owner, len(pictures), columns), tuple(names), record)
 
     def save(self, path: str | Path, *, small: bool = False) -> IdentityBank:
         """Write the bank as safetensors with a JSON header, whole or not at all; returns it as the file has it.
@@ -173,8 +165,6 @@ class IdentityBank:
             bank = cls(codes, arrays["attributes"], tuple(header["names"]), dict(header["provenance"]), showing)
             if bank.digest != header["digest"]:
                 raise ValueError("its codes do not have the digest that it states")
-        except UsageError as error:
-            raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise FicganError(f"{path} is a damaged bank ({error}); fetch or build it again") from None
         return bank
@@ -190,7 +180,7 @@ class IdentityBank:
         return np.flatnonzero(keep).astype(np.int64)
 
     def eligible(self, attributes: str | None) -> int:
-        return self._group(attributes).size
+        return len(self._group(attributes).index)
 
     def direction(self, name: str) -> NDArray[np.float32]:
         """Attribute direction, mean(with) − mean(without): float32 [D], computed in float64."""
@@ -198,8 +188,8 @@ class IdentityBank:
         column = self.attributes[:, index] != 0
         with_it, without = np.flatnonzero(column), np.flatnonzero(~column)
         if not len(with_it) or not len(without):
-            have = f"{len(with_it)} of {len(column)} people have it"
-            raise UsageError(f"{self.names[index]} has no direction in this bank: {have}")
+            name, count = self.names[index], len(with_it)
+            raise UsageError(f"{name} has no direction in this bank: {count} of {len(column)} people have it")
         return (mean_of(self.codes, with_it) - mean_of(self.codes, without)).astype(np.float32)
 
     @cached_property
@@ -246,52 +236,46 @@ class IdentityBank:
         Source: FICGAN, "Manifold k-Same Algorithm" and "Controllability on Facial Attributes" (w'_m).
         """
         psi = ksame.check_psi(psi)
-        group = self._group(attributes) if kind is None else self._kind_group(attributes, kind, k)
+        group = self._group(attributes, kind, k)
         whom = attributes if kind is None else f"{attributes or 'the source'} and the kind that is kept"
-        ksame.check_k(k, group.size, len(self), whom)
-        draws = []
+        people = len(group.index)
+        ksame.check_k(k, people, len(self), whom)
+        draws, codes = [], []
         for key in keys:
             rng = ksame.keyed_generator(seed, self.digest, key, k, group.name)
-            chosen = ksame.draw_members(group.size, k, rng)
-            draws.append(chosen if group.index is None else group.index[chosen])
-        promise, codes = ksame.commitment(seed, self.digest), []
-        for w_m, chosen in zip(means_of(self._at_hand, draws), draws, strict=True):
+            chosen = ksame.draw_members(people, k, rng)
+            draws.append(group.index[chosen])
+        for w_m, chosen in zip(ksame.means_of(self._at_hand, draws), draws, strict=True):
             if group.of_kind is not None:
                 w_m = w_m + group.of_kind.moved(chosen)
             centre, cap = group.spread if psi > 0 else (w_m, math.inf)
-            codes.append(ksame.restore_variance(w_m, centre, k, psi, cap, group.size))
+            codes.append(ksame.restore_variance(w_m, centre, k, psi, cap, people))
         if kind is not None and self.showing is not None:
             codes = [*self.showing.moved(np.stack(codes), self.kind_within(kind, attributes))]
-        record = None if group.of_kind is None else group.of_kind.record
-        members = [ksame.members_digest(self.digest, chosen) for chosen in draws]
+        promise, record = ksame.commitment(seed, self.digest), None if group.of_kind is None else group.of_kind.record
         return [
-            KSameCode(w, int(k), psi, promise, digest, attributes or None, record)
-            for w, digest in zip(codes, members, strict=True)
+            KSameCode(w, int(k), psi, promise, ksame.members_digest(self.digest, chosen), attributes or None, record)
+            for w, chosen in zip(codes, draws, strict=True)
         ]
 
-    def _group(self, attributes: str | None) -> _DrawGroup:
-        wanted = self._wanted(attributes or "")
+    def _group(self, attributes: str | None, kind: Kind | None = None, k: int = 0) -> _DrawGroup:
+        """People with these attributes; with a kind those of it, or of the least widened one that holds 2k of them."""
+        wanted, of_kind = self._wanted(attributes or ""), None
         name = ",".join(sorted(("" if present else "-") + self.names[i] for i, present in wanted.items()))
+        if kind is not None:
+            kind = self.kind_within(kind, attributes)
+            name = f"{name}|{kind.name}|{k}"
         if name not in self._groups:
-            index = self.query(attributes or "") if wanted else None
-            self._remember(_DrawGroup(name, index, self._at_hand))
+            index = self.query(attributes or "")
+            if kind is not None:
+                if self.kinds is None:
+                    raise UsageError("this bank does not know its people's ethnic group, gender and age: keep no kind")
+                of_kind = self.kinds.group(kind, 2 * k, index)
+                index = of_kind.index
+            for oldest in list(self._groups)[: 1 - GROUPS]:
+                self._groups.pop(oldest, None)
+            self._groups[name] = _DrawGroup(name, index, self._at_hand, of_kind)
         return self._groups[name]
-
-    def _kind_group(self, attributes: str | None, kind: Kind, k: int) -> _DrawGroup:
-        """The people of a kind, or of the least widened one that holds 2k of them."""
-        if self.kinds is None:
-            raise UsageError("this bank does not know its people's ethnic group, gender and decade: keep no kind")
-        kind, group = self.kind_within(kind, attributes), self._group(attributes)
-        name = f"{group.name}|{kind.name}|{k}"
-        if name not in self._groups:
-            found = self.kinds.group(kind, 2 * k, group.index)
-            self._remember(_DrawGroup(name, found.index, self._at_hand, found))
-        return self._groups[name]
-
-    def _remember(self, group: _DrawGroup) -> None:
-        for oldest in list(self._groups)[: 1 - GROUPS]:
-            self._groups.pop(oldest, None)
-        self._groups[group.name] = group
 
     def _index(self, name: str) -> int:
         known = {fold(n): i for i, n in enumerate(self.names)}
@@ -318,16 +302,12 @@ class IdentityBank:
 
 @dataclass(frozen=True, eq=False)
 class _DrawGroup:
-    """People to draw from; `index` None: all. `of_kind` are those of a kind, moved to it."""
+    """People to draw from; `of_kind` are those of a kind, moved to it."""
 
     name: str
-    index: NDArray[np.int64] | None
+    index: NDArray[np.int64]
     codes: NDArray[np.floating]
     of_kind: KindGroup | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.codes) if self.index is None else len(self.index)
 
     @cached_property
     def spread(self) -> tuple[NDArray[np.float64], float]:
@@ -335,7 +315,7 @@ class _DrawGroup:
         if self.of_kind is not None:
             return self.of_kind.spread
         centre = mean_of(self.codes, self.index)
-        return centre, float(np.percentile(distances_to(centre, self.codes, self.index), CAP_PERCENTILE))
+        return centre, float(np.percentile(ksame.distances_to(centre, self.codes, self.index), CAP_PERCENTILE))
 
 
 def fold(name: str) -> str:
@@ -381,15 +361,6 @@ def _chains(owner: NDArray[np.int64], table: NDArray[Any], names: Sequence[str])
     return np.asarray(odd[owner])
 
 
-def _means(codes: NDArray[np.floating], owner: NDArray[np.int64], per_person: NDArray[np.int64]) -> NDArray[np.float16]:
-    starts = np.cumsum(per_person) - per_person
-    total = np.add.reduceat(codes[np.argsort(owner, kind="stable")], starts, axis=0, dtype=np.float64)
-    means = total / per_person[:, None]
-    if not np.abs(means).max() <= np.finfo(np.float16).max:  # also false for NaN
-        raise UsageError("some codes are not finite or too large for float16; check the checkpoint that made them")
-    return means.astype(np.float16)
-
-
 def majority(
     values: NDArray[np.uint8], owner: NDArray[np.int64], people: int, columns: Sequence[str] = ()
 ) -> NDArray[np.uint8]:
@@ -398,19 +369,18 @@ def majority(
     A person has an attribute that more than half of the images show. Of attributes of one column (Female and Male, the
     ages), a person has the one that most images show, and none where two are level.
     """
-    pictures = np.bincount(owner, minlength=people)
-    has = np.zeros((people, values.shape[1]), np.uint8)
-    together: dict[str, list[int]] = {}
-    for index, column in enumerate(columns or map(str, range(values.shape[1]))):
-        together.setdefault(column, []).append(index)
-    for group in together.values():
-        shown = np.stack([np.bincount(owner[values[:, i] != 0], minlength=people) for i in group], 1)
-        if len(group) == 1:
-            has[:, group] = 2 * shown > pictures[:, None]
-        else:
-            most = shown.max(1, keepdims=True)
-            has[:, group] = (shown == most) & (most > 0) & ((shown == most).sum(1, keepdims=True) == 1)
-    return has
+    pictures = np.bincount(owner, minlength=people)[:, None]
+    shown = np.zeros((people, values.shape[1]), np.int64)
+    np.add.at(shown, owner, values != 0)
+    has = 2 * shown > pictures
+    column_of = np.array(columns or range(values.shape[1]))
+    for column in np.unique(column_of):
+        group = np.flatnonzero(column_of == column)
+        if len(group) > 1:
+            most = shown[:, group].max(1, keepdims=True)
+            ours = (shown[:, group] == most) & (most > 0)
+            has[:, group] = ours & (ours.sum(1, keepdims=True) == 1)
+    return has.astype(np.uint8)
 
 
 def audit(
@@ -467,30 +437,24 @@ def audit(
             "provenance": bank.provenance,
         },
         "seed_commitment": ksame.commitment(seed, bank.digest),
-        "not_covered": _statement(new, source, target, alpha) + ("" if swap else _counted(bank)),
+        "not_covered": _statement(bank, new, source, target, alpha),
     }
 
 
-def _statement(new: list[int], source: list[int], target: str, alpha: float | None) -> str:
-    layers = f"Style layers {_span(new)} carry"
+def _statement(bank: IdentityBank, new: list[int], source: list[int], target: str, alpha: float | None) -> str:
+    carried, counted = "a k-same code, which holds nothing of the source", ""
     if target == "swap":
-        carried = f"{layers} one person's code, the user's exemplar: this is no k-anonymity."
+        carried = "one person's code, the user's exemplar: this is no k-anonymity"
     elif target == "exemplar" and alpha:
-        carried = (
-            f"{layers} a k-same code moved by alpha = {alpha:g} towards one person, the user's exemplar: k does not "
-            "protect that person."
-        )
-    else:
-        carried = f"{layers} a k-same code, which holds nothing of the source."
+        carried = f"a k-same code moved by alpha = {alpha:g} towards one person, the user's exemplar: k does not "
+        carried += "protect that person"
+    if target != "swap" and bank.provenance.get("identities_known") is False:
+        counted = " k counts pictures, not people: the bank was built without identities."
+    elif target != "swap" and (unknown := bank.provenance.get("images_of_unknown_people")):
+        counted = f" k counts people, but {unknown} pictures of unknown people as a person each."
     kept = f"the spatial code z_non and style layers {_span(source)} come" if source else "the spatial code z_non comes"
-    return f"{carried} Not covered by k: {kept} from the source and can leak its identity."
-
-
-def _counted(bank: IdentityBank) -> str:
-    if bank.provenance.get("identities_known") is False:
-        return " k counts pictures, not people: the bank was built without identities."
-    unknown = bank.provenance.get("images_of_unknown_people")
-    return f" k counts people, but {unknown} pictures of unknown people as a person each." if unknown else ""
+    layers = f"Style layers {_span(new)} carry {carried}."
+    return f"{layers} Not covered by k: {kept} from the source and can leak its identity.{counted}"
 
 
 def _span(layers: list[int]) -> str:

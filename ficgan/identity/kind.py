@@ -35,28 +35,21 @@ Mask = NDArray[np.bool_]
 ETHNICITIES = ("Black", "East Asian", "Indian", "Latino_Hispanic", "Middle Eastern", "Southeast Asian", "White")
 GENDERS = ("Female", "Male")
 AGES = ("0-2", "3-9", "10-19", "20-29", "30-39", "40-49", "50-59", "60-69", "70+")
-# Parts of a kind that can be kept; in this order a kind's cells are counted.
-PARTS = ("ethnicity", "gender", "age")
-# Middle of each age band.
-YEARS = np.array([1, 6, 15, 25, 35, 45, 55, 65, 75], np.float32)
+PARTS = ("ethnicity", "gender", "age")  # parts of a kind that can be kept; in this order a kind's cells are counted
+YEARS = np.array([1, 6, 15, 25, 35, 45, 55, 65, 75], np.float32)  # middle of each age band
 _SHAPE = (len(ETHNICITIES), len(GENDERS), len(AGES))
 CELLS = int(np.prod(_SHAPE))
-# Numbers of a reading: the share of each ethnic group, P(male), age in years.
-READING = len(ETHNICITIES) + 2
-# Columns of a reading that are no ethnic group's.
-MALE, AGE = READING - 2, READING - 1
+READING = len(ETHNICITIES) + 2  # numbers of a reading: the share of each ethnic group, P(male), age in years
+MALE, AGE = READING - 2, READING - 1  # columns of a reading that are no ethnic group's
 # The reading of somebody of no known kind.
 UNKNOWN = np.array([*[1 / len(ETHNICITIES)] * len(ETHNICITIES), 0.5, 35.0], np.float32)
-# Numbers by which a kind predicts how its people are read.
-TERMS = len(ETHNICITIES) + 6
+TERMS = len(ETHNICITIES) + 6  # numbers by which a kind predicts how its people are read
 # Ages, years, and the shares of recognisers' thresholds that count there. Of strangers .55 are one person to dlib below
 # 4 years, .45 below 7, .21 below 12, .13 below 18, and .06 to .07 of grown-ups of one gender. With .67 of the threshold
 # it would be about as few of babies; .75 is stricter.
 _ALIKE = (6.0, 10.0, 15.0, 20.0), (0.75, 0.87, 0.92, 1.0)
-# How many of the AGES are small children's.
-_CHILDHOOD = 2
-# Years from which on people count as grown up.
-_GROWN = 18.0
+_CHILDHOOD = 2  # how many of the AGES are small children's
+_GROWN = 18.0  # years from which on people count as grown up
 # Ethnic groups by how often FairFace's labels and readers take one for the other: the order of widening.
 _NEIGHBOURS = {
     "Black": ("Latino_Hispanic", "Indian", "Middle Eastern", "Southeast Asian", "White", "East Asian"),
@@ -73,14 +66,11 @@ _NEAR = np.array([[ETHNICITIES.index(name) for name in _NEIGHBOURS[group]] for g
 # Share of the first ethnic group below which the second one counts, too, and how far P(male) may lie from one half for
 # the person to be of both genders.
 _UNSURE_ETHNICITY, _UNSURE_GENDER = 0.5, 0.1
-# How clearly a new face shows its kind, in differences of the mean codes.
-CLEAR = 2.0
-# How clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people.
-_SHOWN = (1.0, 1.3, 1.4)
+CLEAR = 2.0  # how clearly a new face shows its kind, in differences of the mean codes
+_SHOWN = (1.0, 1.3, 1.4)  # how clearly `Showing` shows ethnic group, gender and age, in differences of ordinary people
 # Ages, and how much older they are shown than the reader asks for: it learnt from small faces, which have no wrinkles.
 _AGED = (35.0, 60.0), (0.0, 18.0)
-# Penalty of the map from cells to mean codes, people.
-_RIDGE = 20.0
+_RIDGE = 20.0  # penalty of the map from cells to mean codes, people
 # Penalties of the maps of `Showing`: of codes in standard deviations, of kinds, and share of a reading's variance. By
 # 80 portraits: gains .1, from means shown once as clearly, keeps looks for .857 and not .818; gloom is larger by .07.
 _READS, _WANTED, _GAINS = 400.0, 2.0, 1.5
@@ -104,8 +94,8 @@ class Kind:
             ethnicity[second] = True
         gender = np.array([male < 0.5 + _UNSURE_GENDER, male > 0.5 - _UNSURE_GENDER])
         age = np.arange(len(AGES)) == np.abs(YEARS - years).argmin()
-        masks = dict(zip(PARTS, (ethnicity, gender, age), strict=True))
-        return cls(**{part: mask if part in parts else np.ones_like(mask) for part, mask in masks.items()})
+        masks = zip(PARTS, (ethnicity, gender, age), strict=True)
+        return cls(*(mask if part in parts else np.ones_like(mask) for part, mask in masks))
 
     @classmethod
     def of_cell(cls, cell: int) -> Kind:
@@ -116,10 +106,13 @@ class Kind:
         return cls(*(np.ones(size, bool) for size in _SHAPE))
 
     @property
+    def masks(self) -> tuple[Mask, Mask, Mask]:
+        return self.ethnicity, self.gender, self.age
+
+    @property
     def cells(self) -> Mask:
         """bool [126], which cells belong to it."""
-        cells: Mask = (self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel()
-        return cells
+        return np.asarray((self.ethnicity[:, None, None] & self.gender[:, None] & self.age).ravel())
 
     @property
     def reading(self) -> Floats:
@@ -130,14 +123,14 @@ class Kind:
     @property
     def name(self) -> str:
         """Tells one kind from another, for the key of a draw."""
-        return "/".join("".join(map(str, np.flatnonzero(part))) for part in (self.ethnicity, self.gender, self.age))
+        return "/".join("".join(map(str, np.flatnonzero(mask))) for mask in self.masks)
 
     def within(self, wanted: Mapping[str, bool]) -> Kind:
         """The kind with what attributes ask for (True) and exclude (False); what they name replaces the source's."""
         parts = []
-        for names, mask in zip((ETHNICITIES, GENDERS, AGES), (self.ethnicity, self.gender, self.age), strict=True):
-            asked = np.array([wanted.get(name, None) for name in names], object)
-            allowed = asked == True if (asked == True).any() else asked != False  # noqa: E712
+        for names, mask in zip((ETHNICITIES, GENDERS, AGES), self.masks, strict=True):
+            asked = np.array([wanted.get(name) is True for name in names])
+            allowed = asked if asked.any() else np.array([wanted.get(name) is not False for name in names])
             parts.append(mask & allowed if (mask & allowed).any() else allowed)
         return Kind(*parts)
 
@@ -169,10 +162,7 @@ class Kind:
     @cached_property
     def moves(self) -> Floats:
         """float32 [126,126], to which cells of the kind, in equal shares, a person of each cell is moved."""
-        parts = [
-            np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum())
-            for mask in (self.ethnicity, self.gender, self.age)
-        ]
+        parts = [np.where(mask[:, None], np.eye(len(mask)), mask / mask.sum()) for mask in self.masks]
         return np.asarray(np.kron(np.kron(parts[0], parts[1]), parts[2]), np.float32)
 
 
@@ -228,8 +218,7 @@ class KindCodes:
         """Mean codes [126,D] of the cells, smoothed: ethnic group × gender, and age by each of the two."""
         sums, people = self.sums
         features = _features()
-        penalty = _RIDGE * np.eye(features.shape[1])
-        penalty[0, 0] = 1e-9
+        penalty = np.diag([1e-9, *[_RIDGE] * (features.shape[1] - 1)])
         square = features.T @ (people[:, None] * features) + penalty
         return np.asarray(features @ np.linalg.solve(square, features.T @ sums))
 
@@ -256,16 +245,13 @@ class KindCodes:
 
 @dataclass(frozen=True, eq=False)
 class KindGroup:
-    """The people (index [M]) that a new identity of a kind is drawn from, each moved to the kind.
-
-    `people` of them belong to the kind itself; `widened` is the part that was widened last, see `Kind.widenings`.
-    """
+    """The people that a new identity of a kind is drawn from, each moved to the kind."""
 
     known: KindCodes
     kind: Kind
-    index: NDArray[np.int64]
-    people: int
-    widened: str
+    index: NDArray[np.int64]  # [M], ascending
+    people: int  # of them that belong to the kind itself
+    widened: str  # the part that was widened last, see `Kind.widenings`
 
     @property
     def record(self) -> dict[str, Any]:
@@ -321,11 +307,9 @@ class KindReader:
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight + bias
             x = x / (1 + np.exp(-np.clip(x, -30, 30)))
-        x = x @ self.weights[-1] + self.biases[-1]
-        groups = len(ETHNICITIES)
-        shares, age = _softmax(x[:, :groups]), _softmax(x[:, groups + 1 :]) @ YEARS
-        male = 1 / (1 + np.exp(-np.clip(x[:, groups], -30, 30)))
-        return np.concatenate([shares, male[:, None], age[:, None]], 1).astype(np.float32)
+        shares, male, age = np.split(x @ self.weights[-1] + self.biases[-1], [MALE, AGE], 1)
+        male = 1 / (1 + np.exp(-np.clip(male, -30, 30)))
+        return np.concatenate([_softmax(shares), male, _softmax(age) @ YEARS[:, None]], 1).astype(np.float32)
 
     def save(self, path: str | Path) -> None:
         arrays = {f"weight.{n}": weight for n, weight in enumerate(self.weights)}
@@ -359,17 +343,11 @@ def match_share(reading: Floats | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Showing:
-    """Moves a code [D] towards one whose face shows its kind.
+    """Moves a code [D] towards one whose face shows its kind."""
 
-    Args:
-        reads: float32 [9,D], what a code adds to a reading, see `logits`.
-        wanted: float32 [9,TERMS], how people of a kind read, less what the kind of a source alone makes of it.
-        gains: float32 [3,D,9], what a code must be moved by to raise each reading by one: for children, women, men.
-    """
-
-    reads: Floats
-    wanted: Floats
-    gains: Floats
+    reads: Floats  # [9,D], what a code adds to a reading, see `logits`
+    wanted: Floats  # [9,TERMS], how people of a kind read, less what the kind of a source alone makes of it
+    gains: Floats  # [3,D,9], what a code must be moved by to raise each reading by one: for children, women, men
 
     def check(self, size: int) -> None:
         """A ValueError where it is not for codes of this size."""
@@ -383,7 +361,7 @@ class Showing:
         reading = kind.reading
         missing = self.wanted @ _terms(reading[None])[0] - w @ self.reads.T
         missing[..., AGE] += np.interp(reading[AGE], *_AGED)
-        kept = [not part.all() for part in (kind.ethnicity, kind.gender, kind.age)]
+        kept = [not mask.all() for mask in kind.masks]
         missing = missing * np.repeat(kept, (len(ETHNICITIES), 1, 1))
         male, grown = float(reading[MALE]), float(reading[AGE]) >= _GROWN
         gain = np.tensordot((0.0, 1 - male, male) if grown else (1.0, 0.0, 0.0), self.gains, 1)
@@ -424,17 +402,16 @@ class Showing:
 
 def logits(readings: Array) -> NDArray[np.float64]:
     """Readings [N,9] as numbers that add up: log shares less their mean, logit of P(male), age in years."""
-    groups = len(ETHNICITIES)
-    shares = np.log(np.clip(readings[:, :groups].astype(np.float64), 1e-6, 1))
-    male = np.clip(readings[:, groups : groups + 1].astype(np.float64), 1e-6, 1 - 1e-6)
-    return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), readings[:, -1:]], 1)
+    shares, male, age = np.split(readings.astype(np.float64), [MALE, AGE], 1)
+    shares, male = np.log(np.clip(shares, 1e-6, 1)), np.clip(male, 1e-6, 1 - 1e-6)
+    return np.concatenate([shares - shares.mean(1, keepdims=True), np.log(male / (1 - male)), age], 1)
 
 
 def _terms(kinds: Array) -> NDArray[np.float64]:
     """[N,TERMS] of kinds in the form of readings [N,9]; a boy is read as a man less clearly than his father."""
-    groups = len(ETHNICITIES)
-    shares, male = kinds[:, :groups] - 1 / groups, kinds[:, groups : groups + 1] - 0.5
-    years, young = (kinds[:, -1:] - 35) / 20, np.clip(_GROWN - kinds[:, -1:], 0, _GROWN) / _GROWN
+    shares, male, age = np.split(kinds, [MALE, AGE], 1)
+    shares, male = shares - 1 / len(ETHNICITIES), male - 0.5
+    years, young = (age - 35) / 20, np.clip(_GROWN - age, 0, _GROWN) / _GROWN
     parts = [np.ones((len(kinds), 1)), shares, male, years, young, male * years, male * young]
     return np.concatenate(parts, 1).astype(np.float64)
 

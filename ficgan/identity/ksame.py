@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# No restored code lies farther from the centre than this percentage of the real ones.
-CAP_PERCENTILE = 95.0
+CAP_PERCENTILE = 95.0  # no restored code lies farther from the centre than this percentage of the real ones
 
 # Rows converted at a time, so that a memory-mapped bank stays on disk and a piece stays in the processor's cache.
 CHUNK = 512
@@ -34,37 +33,29 @@ CHUNK = 512
 
 @dataclass(frozen=True, eq=False)
 class KSameCode:
-    """One k-same draw and what an audit needs to know of it.
+    """One k-same draw and what an audit needs to know of it."""
 
-    Args:
-        w: [D] the code w_m, or the one with its variance restored to the share `psi`.
-        commitment: hash that binds the seed, see `commitment`; None for a short seed.
-        members_digest: sha256 of the bank's digest and the members' indices.
-        kind: record of the source's kind, see `KindGroup.record`; None where nothing of it was kept.
-    """
-
-    w: NDArray[np.float32]
+    w: NDArray[np.float32]  # [D], the code w_m, or the one with its variance restored to the share `psi`
     k: int
     psi: float
-    commitment: str | None
-    members_digest: str
+    commitment: str | None  # hash that binds the seed, see `commitment`; None for a short seed
+    members_digest: str  # sha256 of the bank's digest and the members' indices
     attributes: str | None
-    kind: dict[str, Any] | None = None
+    kind: dict[str, Any] | None = None  # of the source's, see `KindGroup.record`; None where nothing of it was kept
 
 
-def rows(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> Iterator[NDArray[np.float32]]:
-    """The chosen rows of codes [N,D] (all when None) as float32 [≤CHUNK,D], in order."""
-    for begin in range(0, len(codes) if index is None else len(index), CHUNK):
-        chosen = slice(begin, begin + CHUNK)
-        yield (codes[chosen] if index is None else codes[index[chosen]]).astype(np.float32, copy=False)
+def rows(codes: NDArray[np.floating], index: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """The chosen rows of codes [N,D] as float32 [≤CHUNK,D], in order."""
+    for begin in range(0, len(index), CHUNK):
+        yield codes[index[begin : begin + CHUNK]].astype(np.float32, copy=False)
 
 
-def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+def mean_of(codes: NDArray[np.floating], index: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean of the chosen rows of codes [N,D], accumulated in float64: float64 [D]."""
     total = np.zeros(codes.shape[1], np.float64)
     for part in rows(codes, index):
         total += part.sum(0, dtype=np.float64)
-    return total / (len(codes) if index is None else len(index))
+    return total / len(index)
 
 
 def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
@@ -80,7 +71,7 @@ def means_of(codes: NDArray[np.floating], draws: Sequence[NDArray[np.int64]]) ->
 
 
 def distances_to(
-    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64] | None = None
+    centre: NDArray[np.float64], codes: NDArray[np.floating], index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Euclidean distance of the chosen rows of codes [N,D] from a centre [D], computed in float64: float64 [M]."""
     return np.concatenate([np.linalg.norm(part - centre, axis=1) for part in rows(codes, index)])
@@ -150,8 +141,7 @@ def _stretch(seed: str, bank_digest: str) -> bytes:
     return hashlib.scrypt(seed.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32)
 
 
-# Bits of a seed that could be guessed.
-SHORT_SEED = 56
+SHORT_SEED = 56  # bits of a seed that could be guessed
 
 
 def commitment(seed: int | str, bank_digest: str) -> str | None:

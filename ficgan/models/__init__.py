@@ -41,8 +41,7 @@ __all__ = [
 ]
 
 
-# Version of the checkpoint layout; raised when a reader of the old one would misread the new one.
-SCHEMA = 1
+SCHEMA = 1  # version of the checkpoint layout; raised when a reader of the old one would misread the new one
 
 
 class CheckpointHeader(BaseModel):
@@ -52,12 +51,9 @@ class CheckpointHeader(BaseModel):
 
     schema_version: int = SCHEMA
     model: ModelConfig
-    # `Alignment.to_dict()` of the crops the model was trained on.
-    alignment: dict[str, Any]
-    # Name, licence, fingerprint and number of images of the training data.
-    data: dict[str, Any] = Field(default_factory=dict)
-    # Images seen, configuration, figures.
-    training: dict[str, Any] = Field(default_factory=dict)
+    alignment: dict[str, Any]  # `Alignment.to_dict()` of the crops the model was trained on
+    data: dict[str, Any] = Field(default_factory=dict)  # licence, fingerprint and number of images of the training data
+    training: dict[str, Any] = Field(default_factory=dict)  # images seen, configuration, figures
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any], *, kind: str) -> None:

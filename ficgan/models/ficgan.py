@@ -14,10 +14,8 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, ModelConfig
 
 SQRT_HALF = math.sqrt(0.5)
-# Of leaky ReLUs below 0.
-SLOPE = 0.2
-# Of the running mean of w, a batch.
-_MEAN_MOMENTUM = 0.995
+SLOPE = 0.2  # of leaky ReLUs below 0
+_MEAN_MOMENTUM = 0.995  # of the running mean of w, a batch
 
 
 def normalise_rms(x: Tensor) -> Tensor:
@@ -86,8 +84,7 @@ class Conv2d(nn.Module):
         self.weight = nn.Parameter(torch.randn(out_channels, in_channels, kernel, kernel))
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
         self.weight_gain = 1 / math.sqrt(in_channels * kernel * kernel)
-        # Of the output.
-        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain
+        self.gain = (math.sqrt(2) if activation == "lrelu" else 1.0) * gain  # of the output
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
 
     def fold(self, dtype: torch.dtype) -> None:
@@ -176,13 +173,9 @@ class MappingNetwork(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        sizes = [config.id_dim] + [config.w_dim] * config.mapping_layers
-        self.layers = nn.Sequential(
-            *(
-                Linear(a, b, activation="lrelu", lr_multiplier=config.mapping_lr_multiplier)
-                for a, b in itertools.pairwise(sizes)
-            )
-        )
+        sizes, slow = [config.id_dim] + [config.w_dim] * config.mapping_layers, config.mapping_lr_multiplier
+        layers = [Linear(a, b, activation="lrelu", lr_multiplier=slow) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.Sequential(*layers)
         self.register_buffer("w_mean", torch.zeros(config.w_dim))
 
     def forward(self, z_id: Tensor) -> Tensor:  # [B,id_dim] → [B,w_dim]
@@ -231,12 +224,11 @@ class StyleLayer(nn.Module):
         self.bias = nn.Parameter(self.bias.to(dtype), requires_grad=False)
         self.folded = True
 
-    def style(self, w: Tensor) -> Tensor:
-        """Per-channel style of this layer: [B,w_dim] → [B,2·out] (adain) or [B,in] (demodulate)."""
-        return self.affine(w)
-
     def forward(self, x: Tensor, style: Tensor) -> Tensor:
-        """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and the output of `style`."""
+        """Features [B,out,H,W], or [B,out,2H,2W] when `up`, of features [B,in,H,W] and a style.
+
+        The style, `affine` of w [B,w_dim], is [B,2·out] for `adain` and [B,in] for `demodulate`.
+        """
         weight = self.weight if self.folded else (self.weight * self.weight_gain).to(x.dtype)
         bias = self.bias.to(x.dtype)
         if self.modulation == "adain":
@@ -272,18 +264,13 @@ class Generator(nn.Module):
             layers += [StyleLayer(narrow, wide, config, up=True), StyleLayer(wide, wide, config, up=False)]
             to_rgb.append(Conv2d(wide, 3, 1, activation="linear"))
             resolution *= 2
-        self.layers = nn.ModuleList(layers)
-        self.to_rgb = nn.ModuleList(to_rgb)
+        self.layers, self.to_rgb, self.num_layers = nn.ModuleList(layers), nn.ModuleList(to_rgb), len(layers)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
 
     def styles(self, w: Tensor) -> list[Tensor]:
         """Styles of all layers, each [B, …], from w [B,w_dim] or [B,L,w_dim]."""
         per_layer = w.unbind(1) if w.ndim == 3 else [w] * self.num_layers
-        return [layer.style(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
+        return [layer.affine(w_layer) for layer, w_layer in zip(self.layers, per_layer, strict=True)]  # type: ignore
 
     def synthesise(self, styles: list[Tensor], z_non: Tensor) -> Tensor:
         """Image [B,3,R,R] from the styles of `styles` and the spatial code [B,C,4,4]."""
@@ -304,10 +291,8 @@ class Generator(nn.Module):
 class Codes(NamedTuple):
     """What the encoder reads from an image."""
 
-    # Identity code [B,id_dim].
-    z_id: Tensor
-    # Spatial code [B,C,4,4]: pose, background, light.
-    z_non: Tensor
+    z_id: Tensor  # identity code [B,id_dim]
+    z_non: Tensor  # spatial code [B,C,4,4]: pose, background, light
 
 
 class FICGAN(nn.Module):
@@ -319,14 +304,7 @@ class FICGAN(nn.Module):
         self.encoder = Encoder(config)
         self.mapping = MappingNetwork(config)
         self.generator = Generator(config)
-
-    @property
-    def num_layers(self) -> int:
-        return self.generator.num_layers
-
-    @property
-    def resolution(self) -> int:
-        return self.config.resolution
+        self.num_layers, self.resolution = self.generator.num_layers, config.resolution
 
     def encode(self, x: Tensor) -> Codes:
         """Identity and spatial codes of images [B,3,R,R] in [−1, 1]."""
@@ -383,5 +361,4 @@ class Discriminator(nn.Module):
             x = block(x)
         if self.group:
             x = torch.cat([minibatch_std(part, self.group) for part in x.chunk(parts)])
-        logits: Tensor = self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)
-        return logits
+        return self.head(self.hidden(self.conv(x).flatten(1))).squeeze(1)

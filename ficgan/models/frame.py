@@ -18,11 +18,9 @@ from ficgan import ops
 from ficgan.config import DiscriminatorConfig, FrameNetworkConfig, ModelConfig
 from ficgan.models.ficgan import Conv2d, Linear, MappingNetwork, StyleLayer, down_blocks
 
-# Side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch.
-LOOK = 32
+LOOK = 32  # side of the small copy of a texture that linear maps read; `ficgan.frame.appearance.SMALL` for torch
 
-# Conditions of a detail network: the kind, and how much detail the photo has.
-CONDITIONS = 10
+CONDITIONS = 10  # conditions of a detail network: the kind, and how much detail the photo has
 
 Layer = TypeVar("Layer", Conv2d, Linear)
 
@@ -30,10 +28,8 @@ Layer = TypeVar("Layer", Conv2d, Linear)
 class FrameOutput(NamedTuple):
     """What the generator adds to the linear model."""
 
-    # [B,3,R,R], in units of the texture's contrast.
-    texture: Tensor
-    # [B,I], standard deviations of the shape's identity coefficients.
-    shape: Tensor
+    texture: Tensor  # [B,3,R,R], in units of the texture's contrast
+    shape: Tensor  # [B,I], standard deviations of the shape's identity coefficients
 
 
 class FrameEncoder(nn.Module):
@@ -57,7 +53,7 @@ class FrameEncoder(nn.Module):
 
     def forward(self, texture: Tensor) -> Tensor:  # [B,3,R,R] → [B,id_dim]
         trunk = self.trunk(self.stem(F.pixel_unshuffle(texture, 2)))
-        learned: Tensor = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
+        learned = self.identity_head(self.identity_conv(trunk).mean((2, 3)))
         return learned + self.reader(even_look(texture).to(learned.dtype))
 
 
@@ -86,11 +82,8 @@ class FrameGenerator(nn.Module):
         self.layers, self.to_rgb, self.given = nn.ModuleList(layers), nn.ModuleList(to_rgb), nn.ModuleList(given)
         self.shape_hidden = Linear(styled.w_dim, 128, activation="lrelu")
         self.shape_head = _zeroed(Linear(128, frame.shape_dim))
+        self.num_layers = len(layers)
         self.register_buffer("taps", ops.setup_filter(), persistent=False)
-
-    @property
-    def num_layers(self) -> int:
-        return len(self.layers)
 
     def forward(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model's texture [B,3,R,R], from w [B,w_dim] or [B,L,w_dim] and moment [B,M]."""
@@ -105,7 +98,7 @@ class FrameGenerator(nn.Module):
             x = x + given(smaller[-1 - index].to(x.dtype))
             for number in (2 * index, 2 * index + 1):
                 layer = self.layers[number]
-                x = layer(x, layer.style(moments[number]))  # type: ignore[operator]
+                x = layer(x, layer.affine(moments[number]))  # type: ignore[operator]
             rgb = to_rgb(x)
             image = rgb if image is None else rgb + ops.upsample2d(image, self.taps)
         assert image is not None
@@ -124,14 +117,7 @@ class FrameFICGAN(nn.Module):
         self.encoder = FrameEncoder(config)
         self.mapping = MappingNetwork(config.model_copy(update={"id_dim": config.frame.code_dim + config.id_dim}))
         self.generator = FrameGenerator(config, config.frame)
-
-    @property
-    def num_layers(self) -> int:
-        return self.generator.num_layers
-
-    @property
-    def resolution(self) -> int:
-        return self.config.resolution
+        self.num_layers = self.generator.num_layers
 
     def encode(self, textures: Tensor, code: Tensor) -> Tensor:
         """z_id [B,C] of textures [B,3,R,R] in [−1, 1]: the linear model's code [B,code_dim], then E's."""
@@ -140,13 +126,11 @@ class FrameFICGAN(nn.Module):
 
     def map(self, z_id: Tensor) -> Tensor:
         """Intermediate latent w [B,w_dim] of identity codes."""
-        w: Tensor = self.mapping(z_id)
-        return w
+        return self.mapping(z_id)
 
     def generate(self, w: Tensor, moment: Tensor, linear: Tensor) -> FrameOutput:
         """What is added to the linear model; see `FrameGenerator.forward`."""
-        out: FrameOutput = self.generator(w, moment, linear)
-        return out
+        return self.generator(w, moment, linear)
 
 
 # What a texture has above its mean over 5×5 pixels, and lent detail, are multiplied by for the detail network.
@@ -221,8 +205,7 @@ def _zeroed(layer: Layer) -> Layer:
     return layer
 
 
-# Of the logits of what is held by its spectral norm.
-_GAIN = 4.0
+_GAIN = 4.0  # of the logits of what is held by its spectral norm
 
 
 class FrameDiscriminator(nn.Module):

@@ -21,13 +21,11 @@ from ficgan import __version__
 from ficgan.models.ficgan import Conv2d, DownBlock, Linear, StyleLayer
 from ficgan.models.frame import CONDITIONS, LOOK, SHOWN, DetailNetwork, FrameFICGAN
 
-# The newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15).
-OPSET, IR_VERSION = 20, 9
+OPSET, IR_VERSION = 20, 9  # the newest that the oldest onnxruntime and onnx in pyproject.toml read (1.17 and 1.15)
 
 LEAK, SQRT_2 = 0.2, math.sqrt(2)
 
-# Fewer are not worth 8 bits: colours, and filters of single channels.
-FEW_CHANNELS = 8
+FEW_CHANNELS = 8  # fewer are not worth 8 bits: colours, and filters of single channels
 
 
 class Value:

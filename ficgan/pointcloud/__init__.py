@@ -78,13 +78,9 @@ def prepare(placed: Placed, points: int = POINTS) -> PreparedFace:
     duplicates += placed.duplicates
     inner, outer = segmented(cloud)
     inner.need(FEWEST, "a face within its sphere")
-    count = max(FIRST, points)
-    while True:
-        first = _sampled(inner, count)
-        kept = without_outliers(first)
-        if len(kept) >= points or len(first) == len(inner):
-            break
-        count = len(first) + 2 * (points - len(kept))
+    first = _sampled(inner, max(FIRST, points))
+    while len(kept := without_outliers(first)) < points and len(first) < len(inner):
+        first = _sampled(inner, len(first) + 2 * (points - len(kept)))
     kept.need(FEWEST, "a face without its outliers")
     last = _sampled(kept, points)
     counts = {
@@ -149,31 +145,23 @@ def anonymise_scan(
         warnings.append(f"{prepared.duplicates:,} points lay exactly on others and were left out")
     if (count := len(prepared.inner)) < points:
         warnings.append(f"the face has {count} points where {points} were wanted: a strength does more than it would")
-    registration = {}
-    if isinstance(method, Merge2Faces):
-        lain = method.registered(prepared.inner)  # cached since the method was called
-        registration["registration"] = {"fitness": round(lain.fitness, 4), "rmse_mm": round(1e3 * lain.rmse, 4)}
+    counts = {"duplicates": prepared.duplicates, "wanted": points, "anonymised": len(inner), "written": len(whole)}
     record = {
-        "points": {
-            **prepared.counts,
-            "duplicates": prepared.duplicates,
-            "wanted": points,
-            "anonymised": len(inner),
-            "written": len(whole),
-        },
+        "points": {**prepared.counts, **counts},
         "frame": placed.how,
-        "likeness": None if placed.likeness is None else round(placed.likeness, 3),
-        "size": None if placed.size is None else round(placed.size, 2),
+        "likeness": round(placed.likeness, 3),
+        "size": round(placed.size, 2),
         "doubtful": bool(placed.doubts),
         "hardly_changed": median < HARDLY,
         "from_clear_mm": {"median": round(median, 3), "largest": round(float(moved.max()), 3)},
         "colours": _colours(prepared.inner, inner),
         "reversible_by": method.traits.reversible_by or None,
-        **registration,
         "warnings": [*warnings, *cautions(method)],
     }
-    back = whole.moved(np.linalg.inv(placed.transform))
-    return AnonymisedScan(back, record, tuple(warnings))
+    if isinstance(method, Merge2Faces):
+        lain = method.registered(prepared.inner)  # cached since the method was called
+        record["registration"] = {"fitness": round(lain.fitness, 4), "rmse_mm": round(1e3 * lain.rmse, 4)}
+    return AnonymisedScan(whole.moved(np.linalg.inv(placed.transform)), record, tuple(warnings))
 
 
 def cautions(method: CloudAnonymizer) -> list[str]:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
 
 from ficgan.errors import InputError, UsageError, reason
-from ficgan.files import atomic_write
+from ficgan.files import atomic_write, unreadable
 
 Floats = NDArray[np.float64]
 Points = Floats
@@ -44,12 +44,10 @@ class Cloud:
     colors: Colors | None = None
 
     def __post_init__(self) -> None:
-        points = np.asarray(self.points)
-        if points.ndim != 2 or points.shape[1] != 3 or not np.issubdtype(points.dtype, np.number):
-            raise InputError(f"a cloud's points must be numbers [N,3], not {points.dtype} {list(points.shape)}")
-        points = np.ascontiguousarray(points, np.float64)
-        if not np.isfinite(points).all():
-            bad = int((~np.isfinite(points).all(axis=1)).sum())
+        points = np.ascontiguousarray(self.points, np.float64)
+        if points.ndim != 2 or points.shape[1] != 3:
+            raise InputError(f"a cloud's points must be numbers [N,3], not {list(points.shape)}")
+        if bad := int((~np.isfinite(points).all(axis=1)).sum()):
             raise InputError(f"{bad} of {len(points)} points have coordinates that are not finite; remove them")
         object.__setattr__(self, "points", points)
         if self.colors is not None:
@@ -109,11 +107,6 @@ def rounded_colors(levels: NDArray[np.floating]) -> Colors:
 def closest(points: Points, queries: Points) -> tuple[Floats, Rows]:
     """Of each query [M,3] the distance to the nearest point [N,3], and its row."""
     return cKDTree(points).query(queries)
-
-
-def search(points: NDArray[np.floating], queries: NDArray[np.floating], k: int) -> tuple[Floats, Rows]:
-    """As `closest`, of the `k` nearest points, in order: [M,k] and [M,k]."""
-    return cKDTree(points).query(queries, np.arange(1, k + 1))
 
 
 def mean_of_neighbours(points: Points, values: Floats, k: int) -> Floats:
@@ -187,12 +180,8 @@ def farthest_point_sample(points: Points, count: int) -> Rows:
 
 def without_duplicates(cloud: Cloud) -> tuple[Cloud, int]:
     """The cloud with each place once, and how many points were left out: of exactly equal ones the first stays."""
-    x, y, z = cloud.points.T
-    order = np.lexsort((z, y, x))  # stable: equal points stay in their order
-    again = np.zeros(len(cloud), bool)
-    again[order[1:]] = (cloud.points[order[1:]] == cloud.points[order[:-1]]).all(axis=1)
-    count = int(again.sum())
-    return (cloud.take(~again), count) if count else (cloud, 0)
+    first = np.sort(np.unique(cloud.points, axis=0, return_index=True)[1])
+    return (cloud.take(first) if len(first) < len(cloud) else cloud), len(cloud) - len(first)
 
 
 def thinned(points: Floats, cell: float) -> Floats:
@@ -227,8 +216,7 @@ MAX_POINTS, MAX_BYTES = 50_000_000, 4 << 30
 UNITS = {"m": 1.0, "cm": 0.01, "mm": 0.001}  # metres in one
 # Metres across: a part of a face, and a person with surroundings, among which the face is searched for.
 SMALLEST, LARGEST = 0.05, 4.0
-# Metres across, from a cropped face to a bust: only a unit by which a cloud is such is advised.
-HEAD = (0.15, 0.6)
+HEAD = (0.15, 0.6)  # metres across, from a cropped face to a bust: only a unit by which a cloud is such is advised
 # Metres that single precision may cost before coordinates are written in double; scanners resolve 100 times less.
 LOSS = 1e-7
 
@@ -248,7 +236,11 @@ def read_cloud(path: str | os.PathLike[str], *, unit: str = "m", notes: list[str
     if path.suffix.lower() not in READERS:
         raise InputError(f"{path}: its ending is of no known point cloud; known are {', '.join(READERS)}")
     try:
-        points, colors = READERS[path.suffix.lower()](_bytes(path), path, notes)
+        if problem := unreadable(path):
+            raise InputError(problem)
+        if not 0 < path.stat().st_size <= MAX_BYTES:
+            raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
+        points, colors = READERS[path.suffix.lower()](path.read_bytes(), path, notes)
         _need_count(len(points))
         known: NDArray[np.bool_] = np.asarray(~np.isnan(points.astype(np.float64)).any(axis=1))
         _need_count(int(known.sum()))
@@ -291,17 +283,14 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
     points: Numbers = cloud.points / UNITS[unit]
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.abs(points.astype("<f4") - points).max() * UNITS[unit]
-    points = points.astype("<f4" if lost <= LOSS else "<f8")
-    row: list[tuple[Any, ...]] = [("points", points.dtype, (3,))]
+    kind, name_of_kind = ("<f4", "float") if lost <= LOSS else ("<f8", "double")
+    columns = {"points": points.astype(kind)} | ({} if cloud.colors is None else {"colors": cloud.colors})
+    rows = np.empty(len(points), [(name, column.dtype, (3,)) for name, column in columns.items()])
+    for name, column in columns.items():
+        rows[name] = column
     lines = ["ply", "format binary_little_endian 1.0", f"element vertex {len(points)}"]
-    lines += [f"property {'float' if points.dtype.itemsize == 4 else 'double'} {axis}" for axis in "xyz"]
-    if cloud.colors is not None:
-        row.append(("colors", np.uint8, (3,)))
-        lines += [f"property uchar {name}" for name in ("red", "green", "blue")]
-    rows = np.empty(len(points), row)
-    rows["points"] = points
-    if cloud.colors is not None:
-        rows["colors"] = cloud.colors
+    lines += [f"property {name_of_kind} {axis}" for axis in "xyz"]
+    lines += [f"property uchar {name}" for name in ("red", "green", "blue") if cloud.colors is not None]
     with atomic_write(path, overwrite=overwrite) as file:
         file.write("\n".join([*lines, "end_header", ""]).encode() + rows.tobytes())
 
@@ -309,17 +298,6 @@ def write_cloud(path: str | os.PathLike[str], cloud: Cloud, *, unit: str = "m", 
 def _need_unit(unit: str) -> None:
     if unit not in UNITS:
         raise UsageError(f"the unit is {unit!r}; use one of {', '.join(UNITS)}")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            raise InputError("it is no regular file; name one" if path.exists() else "there is no such file")
-        if not 0 < path.stat().st_size <= MAX_BYTES:
-            raise InputError(f"it is empty, or has more than {MAX_BYTES:,} bytes, which is the limit")
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"it cannot be read ({error.strerror})") from error
 
 
 def _need_count(says: int, holds: int | None = None) -> None:

@@ -45,8 +45,8 @@ class Placed:
     cloud: Cloud  # there
     transform: Floats  # [4,4], from the frame it came in
     how: str  # "landmarks", "automatic", or "given"
-    likeness: float | None = None  # to a face, 0…1, see `face_likeness`; None: not measured
-    size: float | None = None  # of the face, in usual ones; None: not measured
+    likeness: float = 1.0  # to a face, 0…1, see `face_likeness`
+    size: float = 1.0  # of the face, in usual ones
     doubts: tuple[str, ...] = ()  # sentences, each a reason why the frame or the scale may be wrong
     duplicates: int = 0  # points of the cloud that lay exactly on others, and are no longer in it
 

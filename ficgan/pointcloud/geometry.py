@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
@@ -15,7 +16,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.errors import InputError
-from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid, search
+from ficgan.pointcloud.cloud import Cloud, Floats, Points, moved, pca_normals, rigid
 from ficgan.pointcloud.frame import find_face
 
 # -- registration -----------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ def describe(cloud: Cloud) -> dict[str, Vector]:
         )
     near, nodes = cloud.points[inside], _GRID.reshape(-1, 2)
     count = min(24, len(near))
-    distances, index = search(near[:, 1:], nodes, count)
+    distances, index = cKDTree(near[:, 1:]).query(nodes, count)
     width = np.maximum(_SMOOTH, distances[:, min(3, count - 1)])
     weights = np.exp(-0.5 * (distances / width[:, None]) ** 2)
     depth = (weights * near[index, 0]).sum(axis=1) / weights.sum(axis=1)
@@ -155,12 +156,9 @@ def _units(vectors: Vector) -> Vector:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
+# -- pictures: light, chosen by the scores of YuNet, a detector, on twelve scans without colours ----------------------
 
 Picture = NDArray[np.uint8]
-
-# -- light, chosen by the scores of YuNet, a detector, on twelve scans without colours --------------------------------
-
 # Direction of the lamp in the canonical frame: in front of and above the face.
 LAMP = np.array([1.0, 0.6, 0.0]) / np.linalg.norm([1.0, 0.6, 0.0])
 AMBIENT = 0.2  # share of the light that comes from everywhere
@@ -239,8 +237,6 @@ def project(cloud: Cloud, *, point_size: float = 25.0, order: Literal["y", "x"] 
 def splat(places: NDArray[np.floating], colors: Picture, radius: float, size: tuple[int, int], samples: int) -> Picture:
     """Draw points as filled discs on white, each over all that come before it: [height,width,3] RGB.
 
-    Ranks are written at cells and dilated by a disc, so time depends on picture and radius, hardly on the points.
-
     Args:
         places: [N,2], column and row in pixels, pixel centres at integers; points outside are cut.
         radius: of the discs, pixels.
@@ -250,36 +246,19 @@ def splat(places: NDArray[np.floating], colors: Picture, radius: float, size: tu
     width, height = size
     # A cell's centre lies at (index + .5)/samples − .5 pixels.
     cells = np.floor((np.asarray(places, np.float64) + 0.5) * samples)
-    ranks = _highest_ranks(cells, radius * samples, (width * samples, height * samples))
-    palette = np.zeros((len(colors) + 1, 4), np.uint8)  # four bytes, so that one look-up copies a whole colour
-    palette[0, :3], palette[1:, :3] = 255, colors
-    drawn = np.take(palette.view(np.uint32)[:, 0], ranks)
-    blocks = drawn.view(np.uint8).reshape(height, samples, width, samples, 4)[..., :3]
+    margin = int(radius * samples)
+    ranks = np.flatnonzero(((cells >= -margin) & (cells < np.array(size) * samples + margin)).all(axis=1))
+    columns, rows = (cells[ranks] + margin).astype(np.intp).T
+    # 1 + the row of the last point in each cell; 0: none.
+    kind = np.uint16 if len(places) < 2**16 - 1 else np.float64  # that OpenCV dilates
+    last = np.zeros((height * samples + 2 * margin, width * samples + 2 * margin), kind)
+    np.maximum.at(last, (rows, columns), (ranks + 1).astype(kind))
+    across = np.arange(-margin, margin + 1) ** 2
+    disc = (across[:, None] + across <= (radius * samples) ** 2).astype(np.uint8)
+    last = cv2.dilate(last, disc)[margin : margin + height * samples, margin : margin + width * samples]
+    palette = np.vstack([np.full((1, 3), 255, np.uint8), colors])
+    blocks = np.take(palette, last.astype(np.intp), axis=0).reshape(height, samples, width, samples, 3)
     total = np.zeros((height, width, 3), np.uint16)
     for row, column in np.ndindex(samples, samples):
         total += blocks[:, row, :, column]
     return ((total + samples**2 // 2) // samples**2).astype(np.uint8)
-
-
-def _highest_ranks(cells: Floats, radius: float, size: tuple[int, int]) -> NDArray[np.unsignedinteger]:
-    """[height,width] of cells: 1 + the row of the last point whose disc covers one; 0: none."""
-    width, height = size
-    out = np.zeros((height, width), np.uint16 if len(cells) < 2**16 - 1 else np.uint32)
-    margin = int(radius)
-    inside = np.all((cells >= -margin) & (cells < np.array([width, height]) + margin), axis=1)
-    ranks = np.flatnonzero(inside)
-    columns, rows = (cells[ranks] + margin).astype(np.intp).T
-    seeds = np.zeros((height + 2 * margin, width + 2 * margin), out.dtype)
-    np.maximum.at(seeds, (rows, columns), (ranks + 1).astype(out.dtype))
-    powers = {1: seeds}  # the highest rank of so many cells from each on, along a row
-    for away in range(margin, -1, -1):
-        half = int(np.sqrt(radius**2 - away**2))
-        length, power = 2 * half + 1, 1 << ((2 * half + 1).bit_length() - 1)
-        while (last := max(powers)) < power:
-            powers[2 * last] = np.maximum(powers[last][:, :-last], powers[last][:, last:])
-        first, second = margin - half, margin - half + length - power
-        for row in {margin - away, margin + away}:
-            band = powers[power][row : row + height]
-            np.maximum(out, band[:, first : first + width], out=out)
-            np.maximum(out, band[:, second : second + width], out=out)
-    return out

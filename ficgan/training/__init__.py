@@ -1,10 +1,7 @@
-"""The training loop: data, phases, optimisers, and the files of a run.
+"""The training loop: data, phases, optimisers, and the files of a run (docs/training.md).
 
-Files in the run's folder: `config.json` (what was asked), `state.safetensors` (to go on), `network.safetensors` (the
-averaged model, to use), `network-NNNNNN.safetensors` (the same at snapshots, by kimg), `start.safetensors` (the latest
-snapshot's networks, for another run to begin from), `snapshots.jsonl` (figures of snapshots), `stats.jsonl`,
-`tensorboard/`, `reals.png` and `grid-NNNNNN.png`; what was read of the data is in `images-*.npy` (large sets of crops)
-or `faces/` (the frame). The same command again resumes the run.
+What was read of the data is in `images-*.npy` (large sets of crops) or `faces/` (the frame). The same command again
+resumes the run.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -67,12 +65,11 @@ def train(
 
     Raises Interrupted at Ctrl-C or SIGTERM, after saving.
     """
-    out = Path(out)
     team = Team(device)
     if team.device.type == "cpu":
         keep_freed_memory()
     try:
-        return TrainingRun(config, data, out, team, start, split, labels, progress).run(max_seconds)
+        return TrainingRun(config, data, Path(out), team, start, split, labels, progress).run(max_seconds)
     finally:
         team.leave()
 
@@ -99,9 +96,9 @@ class TrainingRun:
             )
         kind = DetailTask if config.model.detail else FrameTask if config.model.frame else CropTask
         # Models before data, data before files: a mistake is found at once and leaves no file.
-        self.state: TrainingState[Any, Any] = TrainingState(config, team.device, kind.networks)
+        self.state = TrainingState(config, team.device, kind.networks)
         self.progress = progress if team.first else "none"
-        self.task: TrainingTask[Any, Any, Any] = kind(config, data, labels, split, team.device)
+        self.task: TrainingTask = kind(config, data, labels, split, team.device)
         self.state.data = self.task.faces.fingerprint
         if (out / STATE).exists():
             self.state.load(out / STATE)
@@ -110,75 +107,79 @@ class TrainingRun:
         team.share([self.state.model, self.state.discriminator, self.state.ema.model])
         out.mkdir(parents=True, exist_ok=True)
         self.task.prepare(out, [self.state.model, self.state.ema.model], reading_lines(self.progress))
-        self.sampler = ResumableSampler(
-            len(self.task), config.optimizer.batch, config.seed, rank=team.rank, world=team.world
-        )
+        count, batch = len(self.task), config.optimizer.batch
+        self.sampler = ResumableSampler(count, batch, config.seed, rank=team.rank, world=team.world)
         self.total = round(config.schedule.total_kimg * 1000)
         self.means = Means()
+        self.reporter: Reporter | None = None  # of the first process alone, while it runs
         if config.compile:
             self._compile()
 
     def run(self, max_seconds: float | None) -> Path:
         try:
-            with alone_in(self.out, wait=False) if self.team.first else nullcontext():
-                return self._run(max_seconds)
+            with alone_in(self.out, wait=False) if self.team.first else nullcontext(), stop_asked() as asked:
+                if self.team.first:
+                    self._begin()
+                self._steps(asked, max_seconds)
         except TakenError as error:
             raise FicganError(str(error)) from None
+        finally:
+            if self.reporter:
+                self.reporter.close()
+        return self.out / NETWORK
 
-    def _run(self, max_seconds: float | None) -> Path:
-        config, state, team = self.config, self.state, self.team
-        schedule, batch = config.schedule, config.optimizer.batch
+    def _begin(self) -> None:
+        config, state = self.config, self.state
+        self.reporter = Reporter(self.out, self.total, state.images, self.progress)
+        self.reporter.say(self._summary())
+        with atomic_write(self.out / CONFIG, overwrite=True) as file:
+            file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
+        if not (self.out / "reals.png").exists():
+            side = min(8, int(len(self.task) ** 0.5))
+            save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
+        if state.images >= self.total:  # an error or a kill may have left only the state
+            self._save_model(grid=True)
+
+    def _steps(self, asked: Event, max_seconds: float | None) -> None:
+        state, team, schedule, batch = self.state, self.team, self.config.schedule, self.config.optimizer.batch
         state.model.train()
         state.discriminator.train()
-        reporter = Reporter(self.out, self.total, state.images, self.progress) if team.first else None
-        if reporter:
-            reporter.say(self._summary())
-            with atomic_write(self.out / CONFIG, overwrite=True) as file:
-                file.write(json.dumps(config.model_dump(mode="json"), indent=2).encode() + b"\n")
-            if not (self.out / "reals.png").exists():
-                side = min(8, int(len(self.task) ** 0.5))
-                save_grid(self.task.first(side * side).unflatten(0, (side, side)), self.out / "reals.png")
-            if state.images >= self.total:  # an error or a kill may have left only the state
-                self._save_model(reporter, grid=True)
         began = tick_began = saved_at = time.monotonic()
         tick_images = state.images
-        try:
-            with stop_asked() as asked:
-                while state.images < self.total:
-                    self._step()
-                    if reporter:
-                        reporter.advance(batch)
-                    now = time.monotonic()
-                    last = state.images >= self.total
-                    out_of_time = max_seconds is not None and now - began > max_seconds
-                    interrupted = team.any(asked.is_set())
-                    stop = interrupted or team.any(out_of_time)
-                    if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
-                        self._require_finite()
-                        numbers = self.means.take(team.average)
-                        seen = state.images - tick_images
-                        if config.augment.adaptive:
-                            numbers["augment_p"] = state.augment.p
-                        seconds, tick_began, tick_images = now - tick_began, now, state.images
-                        state.seconds += seconds
-                        if reporter:
-                            reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
-                        due = _crossed(state.images, seen, schedule.checkpoint_kimg)
-                        late = now - saved_at > schedule.checkpoint_minutes * 60
-                        grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
-                        if team.any(last or stop or due or late or grid):
-                            if reporter:
-                                state.save(self.out / STATE)
-                                self._save_model(reporter, grid=grid)
-                            saved_at = time.monotonic()
-                    if stop and not last:
-                        if interrupted:
-                            raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
-                        break
-        finally:
-            if reporter:
-                reporter.close()
-        return self.out / NETWORK
+        while state.images < self.total:
+            self._step()
+            if self.reporter:
+                self.reporter.advance(batch)
+            now, last = time.monotonic(), state.images >= self.total
+            interrupted = team.any(asked.is_set())
+            stop = interrupted or team.any(max_seconds is not None and now - began > max_seconds)
+            if last or stop or _crossed(state.images, batch, schedule.tick_kimg):
+                seconds, seen = now - tick_began, state.images - tick_images
+                tick_began, tick_images = now, state.images
+                self._tick(seconds, seen)
+                due = _crossed(state.images, seen, schedule.checkpoint_kimg)
+                late = now - saved_at > schedule.checkpoint_minutes * 60
+                grid = last or _crossed(state.images, seen, schedule.snapshot_kimg)
+                if team.any(last or stop or due or late or grid):
+                    if self.reporter:
+                        state.save(self.out / STATE)
+                        self._save_model(grid=grid)
+                    saved_at = time.monotonic()
+            if interrupted and not last:
+                raise Interrupted(f"stopped at {state.images / 1000:.1f} kimg; the same command resumes")
+            if stop:
+                break
+
+    def _tick(self, seconds: float, seen: int) -> None:
+        """Report the means of the last `seen` images."""
+        state = self.state
+        self._require_finite()
+        numbers = self.means.take(self.team.average)
+        if self.config.augment.adaptive:
+            numbers["augment_p"] = state.augment.p
+        state.seconds += seconds
+        if self.reporter:
+            self.reporter.tick(state.images, seconds / max(seen, 1) * 1000, numbers, state.seconds)
 
     def _step(self) -> None:
         """One optimiser step of G, then one of D where it takes part."""
@@ -206,11 +207,12 @@ class TrainingRun:
         state.discriminator.requires_grad_(True)
 
         if weights.adversarial > 0:
-            judged = []
+            signs = []
             for made in kept:
                 with self._autocast():
                     terms = self.task.discriminator_loss(state, made)
-                    judged.append(self._backward(terms["d"] / len(rounds), terms))
+                    self._backward(terms["d"] / len(rounds), terms)
+                signs.append(terms["r_t"].detach())
             self._apply("d", state.optimizer_d, state.discriminator)
             if config.loss.r1_gamma > 0 and state.d_step % config.loss.r1_interval == 0:
                 weight = config.loss.r1_gamma * config.loss.r1_interval / len(rounds)
@@ -223,20 +225,17 @@ class TrainingRun:
                 self._apply("d", state.optimizer_d, state.discriminator)
             state.d_step += 1
             if config.augment.adaptive:
-                r_t = team.average(torch.stack([terms["r_t"] for terms in judged]).mean())
-                state.augment.observe(r_t, config.optimizer.batch, state.kimg)
+                state.augment.observe(team.average(torch.stack(signs).mean()), config.optimizer.batch, state.kimg)
 
         state.step += 1
         state.ema.update(state.model, config.optimizer.batch, state.images)
         if state.step % 16 == 0:
             self._require_finite()
 
-    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Accumulate the gradients of a loss; its terms join the statistics, and come back without graphs."""
+    def _backward(self, loss: Tensor, terms: dict[str, Tensor]) -> None:
+        """Accumulate the gradients of a loss; its terms join the statistics."""
         loss.backward()
-        plain = {name: term.detach() for name, term in terms.items()}
-        self.means.add(plain)
-        return plain
+        self.means.add({name: term.detach() for name, term in terms.items()})
 
     def _apply(self, name: str, optimizer: torch.optim.Optimizer, module: nn.Module) -> None:
         """Step with the gradients averaged over all processes; their norm joins the statistics and the NaN guard."""
@@ -260,7 +259,7 @@ class TrainingRun:
             self.task.verify.network.compile()
         self.state.judge = torch.compile(self.state.discriminator)
 
-    def _save_model(self, reporter: Reporter, *, grid: bool) -> None:
+    def _save_model(self, *, grid: bool) -> None:
         model, training = self.state.ema.model, self._record()
         self.task.save(self.out / NETWORK, model, training)
         if grid:
@@ -268,8 +267,8 @@ class TrainingRun:
             stamp = f"{round(self.state.kimg):06d}"
             self.task.save(self.out / f"network-{stamp}.safetensors", model, training)
             self.task.snapshot(model, self.out / f"grid-{stamp}.png")
-            if figures := self.task.judge(model):
-                reporter.judged(self.state.images, figures)
+            if self.reporter and (figures := self.task.judge(model)):
+                self.reporter.judged(self.state.images, figures)
                 record = {"kimg": self.state.kimg, **{name: round(value, 5) for name, value in figures.items()}}
                 line = json.dumps(record) + "\n"
                 with open(self.out / "snapshots.jsonl", "a+", encoding="utf-8") as file:
@@ -313,7 +312,7 @@ def _without_paths(config: Config) -> dict[str, object]:
     """The configuration for a checkpoint that goes to others: V by its file's name, without this machine's folders."""
     record = config.model_dump(mode="json")
     kind, colon, path = config.verifier.spec.partition(":")
-    record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}" if colon else kind
+    record["verifier"]["spec"] = f"{kind}{colon}{Path(path).name}"
     return record
 
 
@@ -329,23 +328,19 @@ class Team:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.first = self.rank == 0
         name = resolve_device(device)
         cuda = name != "cpu"
-        if self.world > 1 and cuda:
+        if cuda and self.world > 1:
             name = f"cuda:{local}"
+        elif name == "cuda":  # set_device wants a number
+            name = f"cuda:{torch.cuda.current_device()}"
         self.device = torch.device(name)
         if cuda:
-            if self.device.index is None:  # set_device wants a number
-                self.device = torch.device("cuda", torch.cuda.current_device())
             torch.cuda.set_device(self.device)
-        self._own_group = False
-        if self.world > 1 and not dist.is_initialized():
+        self._own_group = self.world > 1 and not dist.is_initialized()
+        if self._own_group:
             dist.init_process_group("nccl" if cuda else "gloo")
-            self._own_group = True
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
 
     def share(self, modules: Iterable[nn.Module]) -> None:
         if self.world > 1:
@@ -357,13 +352,10 @@ class Team:
         """Replace each gradient by its mean over all processes, in one reduction."""
         if self.world == 1:
             return
-        with_gradient = [p for p in parameters if p.grad is not None]
-        flat = torch.cat([p.grad.flatten() for p in with_gradient if p.grad is not None])
-        dist.all_reduce(flat)
-        flat /= self.world
-        for parameter, mean in zip(with_gradient, flat.split([p.numel() for p in with_gradient]), strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(mean.view_as(parameter))
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = self.average(torch.cat([gradient.flatten() for gradient in gradients]))
+        for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def average(self, tensor: Tensor) -> Tensor:
         if self.world > 1:
@@ -375,10 +367,8 @@ class Team:
         """Whether the flag is set in any process; all must ask at the same step."""
         if self.world == 1:
             return flag
-        votes = torch.tensor([float(flag)], device=self.device)
-        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
-        return bool(votes.item())
+        return bool(self.average(torch.tensor([float(flag)], device=self.device)).item())
 
     def leave(self) -> None:
-        if self._own_group and dist.is_initialized():
+        if self._own_group:
             dist.destroy_process_group()

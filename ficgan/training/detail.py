@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,43 +35,22 @@ from ficgan.models.onnx import detail_to_onnx
 from ficgan.policy import Attempt
 from ficgan.training.frame import appearance_file, sharpness_under
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import TrainingTask, Weights, pictures, read_once
+from ficgan.training.task import Paths, TrainingTask, Weights, pictures, read_once
 
-_State = TrainingState[DetailNetwork, DetailDiscriminator]
 Floats = NDArray[np.float32]
-# Least score of a mesh that is learnt from, and its most turn, radians.
-PRESENCE, MOST_YAW = 8.0, 0.3
-# Difference in a texture, of 255, from which on something lies over the face that no new face has.
-COVERED = 24
+PRESENCE, MOST_YAW = 8.0, 0.3  # least score of a mesh that is learnt from, and its most turn, radians
+COVERED = 24  # difference in a texture, of 255, from which on something lies over the face that no new face has
 
 
-@dataclass(frozen=True, eq=False)
-class DetailFaces:
-    """A training set; pictures stay on disk, in the order of the set. `rows` [M] are its clear faces.
+class DetailFaces(NamedTuple):
+    """A training set of N faces; pictures stay on disk."""
 
-    Args:
-        photos: rows uint8 [2R,2R,3], the faces in the frame.
-        made: rows uint8 [1+D,R,R,3]: its reconstruction, and D drawn faces in its place.
-        lenders: rows int16 [1+D], who lends each of them detail.
-        seen: rows uint8 [R,R], 255 where the photo shows what a new face may have; not hair, nor what covers the face.
-        kinds: float32 [N,9], readings of `KindReader`.
-    """
-
-    rows: NDArray[np.int64]
-    photos: NDArray[np.uint8]
-    made: NDArray[np.uint8]
-    lenders: NDArray[np.int16]
-    seen: NDArray[np.uint8]
-    kinds: Floats
-
-    @classmethod
-    def prepare(
-        cls, data: FaceData, model: FrameModel, draws: int, folder: Path, key: str, progress: Progress = unheard
-    ) -> DetailFaces:
-        """Read the clear faces of a set of twice the frame's size, or take what an earlier run has left."""
-        digest = hashlib.sha256(f"{key}/{data.fingerprint}/{draws}".encode()).hexdigest()
-        found = read_once(folder, digest, lambda: _read_faces(data, model, draws, folder, progress))
-        return cls(kinds=kind_reader().read(found.pop("gate")), **found)
+    rows: NDArray[np.int64]  # those that are clear
+    photos: NDArray[np.uint8]  # [N,2R,2R,3], the faces in the frame
+    made: NDArray[np.uint8]  # [N,1+D,R,R,3], its reconstruction, and D drawn faces in its place
+    lenders: NDArray[np.int16]  # [N,1+D], who lends each of them detail
+    seen: NDArray[np.uint8]  # [N,R,R], 255 where a new face may have what is there; not hair, nor what covers the face
+    kinds: Floats  # [N,9], readings of `KindReader`
 
 
 def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, progress: Progress) -> None:
@@ -116,45 +95,29 @@ def _read_faces(data: FaceData, model: FrameModel, draws: int, folder: Path, pro
         array.flush()
 
 
-# Without labels every so-many-th face is never trained on.
-HELD_OUT = 8
-# Held-out faces that a snapshot is judged on, and that its sheet shows.
-JUDGED, SHOWN = 48, 12
-# Side in pixels of the mean that is the tone of a doubled texture; what is above it is detail.
-TONE = 17
+HELD_OUT = 8  # without labels every so-many-th face is never trained on
+JUDGED, SHOWN = 48, 12  # held-out faces that a snapshot is judged on, and that its sheet shows
+TONE = 17  # side in pixels of the mean that is the tone of a doubled texture; what is above it is detail
 # The same of what D is shown beside detail: it is not to compare the brows of somebody drawn with those of a photo.
 LIGHT = 49
-# How much more than others places around the eyes count: everybody looks there first.
-EYES = 2.0
-# Sides in pixels of the means between which bands of detail lie.
-BANDS = (3, 5, 9, 17)
-# Identities of which each drawn face is a mean.
-K = 3000
+EYES = 2.0  # how much more than others places around the eyes count: everybody looks there first
+BANDS = (3, 5, 9, 17)  # sides in pixels of the means between which bands of detail lie
+K = 3000  # identities of which each drawn face is a mean
 
 
 class _DetailBatch(NamedTuple):
-    """Faces [B] as the product has them before detail is added, and what is to be learnt from; images are 2R wide.
+    """B faces as the product has them before detail is added, and what is to be learnt from."""
 
-    Args:
-        texture: [B,3,R,R] in [−1, 1]; light: [B,3,2R,2R] in [0, 1], of it what D sees.
-        lent: [B,1,2R,2R], luminances of the detail that is lent to it.
-        before, detail: [B,1,2R,2R], what its luminance has above its tone without it, and what the photo's has.
-        most: [B,1,2R,2R], the most that a network may add, see `most_fitted`.
-        condition: [B,10], see `detail_conditions`.
-        mask: [B,1,2R,2R], what counts.
-        unsharp, own: [B], 1 where `texture` is an unsharp copy of the photo, and where it is its reconstruction.
-    """
-
-    texture: Tensor
-    light: Tensor
-    lent: Tensor
-    before: Tensor
-    detail: Tensor
-    most: Tensor
-    condition: Tensor
-    mask: Tensor
-    unsharp: Tensor
-    own: Tensor
+    texture: Tensor  # [B,3,R,R] in [−1, 1]
+    light: Tensor  # [B,3,2R,2R] in [0, 1], what D sees of the texture
+    lent: Tensor  # [B,1,2R,2R], luminances of the detail that is lent to it
+    before: Tensor  # [B,1,2R,2R], what its luminance has above its tone without that
+    detail: Tensor  # [B,1,2R,2R], the same of the photo
+    most: Tensor  # [B,1,2R,2R], the most that a network may add, see `most_fitted`
+    condition: Tensor  # [B,10], see `detail_conditions`
+    mask: Tensor  # [B,1,2R,2R], what counts
+    unsharp: Tensor  # [B], 1 where `texture` is an unsharp copy of the photo
+    own: Tensor  # [B], 1 where it is the photo's reconstruction
 
 
 class _DetailJudged(NamedTuple):
@@ -164,10 +127,10 @@ class _DetailJudged(NamedTuple):
     condition: Tensor
 
 
-class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]):
+class DetailTask(TrainingTask):
     """Photos of at least twice the frame's size; inputs of 3 kinds: unsharp copies, reconstructions and drawn faces."""
 
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
         config = self.config
         detail = config.model.detail
         assert detail is not None
@@ -197,10 +160,13 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def prepare(self, out: Path, models: Sequence[DetailNetwork], progress: Progress = unheard) -> None:
         makes = FrameModel(self.model, self.frame, IdentityBank.load(self.bank), network=self.network, k=K, seed=0)
-        key = f"{file_digest(self.path)}/{self.frame}/{file_digest(self.bank)}/{K}"
-        self.set = DetailFaces.prepare(self.faces, makes, self.detail.draws, out / "faces", key, progress)
+        faces, draws, folder = self.faces, self.detail.draws, out / "faces"
+        key = f"{file_digest(self.path)}/{self.frame}/{file_digest(self.bank)}/{K}/{faces.fingerprint}/{draws}"
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        found = read_once(folder, digest, lambda: _read_faces(faces, makes, draws, folder, progress))
+        self.set = DetailFaces(kinds=kind_reader().read(found.pop("gate")), **found)
         rows, labels = self.set.rows, self.faces.labels
-        finest = [fineness(luminance(self.set.photos[row] / np.float32(255)), self.model.fine_places) for row in rows]
+        finest = [fineness(luminance(_floats(self.set.photos[row])), self.model.fine_places) for row in rows]
         rows = rows[[max(one.skin, one.forehead) <= self.detail.finest for one in finest]]
         if not len(rows):
             raise InputError(f"all photos have more fine detail than model.detail.finest, {self.detail.finest}")
@@ -212,7 +178,7 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         self.require_batch(len(self.rows))
 
     def generator_loss(
-        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
     ) -> tuple[_DetailJudged, dict[str, Tensor]]:
         chance = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch = self._batch(self.rows[indices.numpy()], chance)
@@ -239,13 +205,13 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
         terms["total"] = total
         return made._replace(fake=made.fake.detach()), terms
 
-    def discriminator_loss(self, state: _State, made: _DetailJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: _DetailJudged) -> dict[str, Tensor]:
         real, fake = (state.judge(one, made.mask, made.condition) for one in (made.real, made.fake))
         loss = self._adversarial(real, made.mask, real=True) + self._adversarial(fake, made.mask, real=False)
         right = ((real[0] > 0).float().mean() + (fake[0] < 0).float().mean()) / 2
         return {"d": loss, "d_right": right, "r_t": real[0].sign().mean()}
 
-    def real_logits(self, state: _State, made: _DetailJudged) -> tuple[Tensor, Tensor]:
+    def real_logits(self, state: TrainingState, made: _DetailJudged) -> tuple[Tensor, Tensor]:
         real = made.real.detach().requires_grad_(True)
         (logits,) = state.discriminator(real, made.mask, made.condition)
         return real, logits.mean((1, 2, 3))
@@ -267,63 +233,64 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
 
     def _batch(self, rows: NDArray[np.int64], rng: np.random.Generator) -> _DetailBatch:
         """Rows of the set, each as an input of one kind, in changed light and mirrored by chance."""
-        pictures = []
+        faces = []
         for row in rows:
-            u = rng.random()
-            photo = self.set.photos[row]
+            u, photo, kind = rng.random(), self.set.photos[row], self.set.kinds[row]
             if rng.random() < 0.3:  # not all photos are sharp, and the network knows
-                photo = _blurred(photo, rng.uniform(0.3, 1.5))
-            kind = self.set.kinds[row]
+                photo = cv2.GaussianBlur(photo, (0, 0), rng.uniform(0.3, 1.5))
             if rng.random() < 0.1:
                 kind = np.concatenate([UNKNOWN[:7], kind[7:]])
             unsharp, hidden = u < self.detail.degraded, u >= 1 - self.detail.hidden
             made = int(rng.integers(1, 1 + self.detail.draws)) if hidden else 0
             small = _degraded(photo, self.model.size, rng) if unsharp else self.set.made[row][made]
-            pair = [photo.astype(np.float32) / np.float32(255), small.astype(np.float32) / np.float32(255)]
+            pair = [_floats(photo), _floats(small)]
             if rng.random() < 0.6:
                 pair = _in_other_light(pair, rng)
-            lit, fine, lent = self._lent(pair[0], pair[1], int(self.set.lenders[row][made]), row)
-            maps = [pair[0], pair[1], lit, lent, self.set.seen[row]]
+            maps, fine = self._maps(row, made, *pair)
             if rng.random() < 0.5:
                 maps = [np.ascontiguousarray(one[:, ::-1]) for one in maps]
-            pictures.append((*maps, kind, fine, unsharp, not (unsharp or hidden)))
-        return self._of(pictures)
+            faces.append((*maps, kind, fine, unsharp, not (unsharp or hidden)))
+        return self._of(faces)
 
     def plain(self, rows: NDArray[np.int64], made: int) -> _DetailBatch:
         """Rows as they are, with their reconstructions (`made` 0) or the faces drawn in their place (1 …) as inputs."""
-        pictures = []
+        faces = []
         for row in rows:
-            photo, small = (
-                image.astype(np.float32) / np.float32(255) for image in (self.set.photos[row], self.set.made[row][made])
-            )
-            base, fine, lent = self._lent(photo, small, int(self.set.lenders[row][made]), row)
-            pictures.append((photo, small, base, lent, self.set.seen[row], self.set.kinds[row], fine, False, False))
-        return self._of(pictures)
+            maps, fine = self._maps(row, made, _floats(self.set.photos[row]), _floats(self.set.made[row][made]))
+            faces.append((*maps, self.set.kinds[row], fine, False, False))
+        return self._of(faces)
 
-    def _lent(self, photo: Floats, small: Floats, lender: int, row: int) -> tuple[Floats, float, Floats]:
-        """A texture [R,R,3] in [0, 1] doubled, how much detail its photo [2R,2R,3] has, and what is lent to it."""
+    def _maps(self, row: int, made: int, photo: Floats, small: Floats) -> tuple[list[NDArray[Any]], float]:
+        """Photo [2R,2R,3], texture [R,R,3], it doubled, what is lent to it, what is seen; how much detail there is."""
         places, base = self.model.fine_places, stretched(small, 2)
         wanted = fineness(luminance(photo), places)
-        old = agedness(self.set.kinds[row, AGE])
-        lent = lent_detail(base, self.model.lent(lender), wanted, places, self.frame.detail, old)
-        return base, wanted.skin, lent
+        lender, old = self.model.lent(int(self.set.lenders[row][made])), agedness(self.set.kinds[row, AGE])
+        lent = lent_detail(base, lender, wanted, places, self.frame.detail, old)
+        return [photo, small, base, lent, self.set.seen[row]], wanted.skin
 
-    def _of(self, pictures: Sequence[tuple[Any, ...]]) -> _DetailBatch:
-        """Of each face: photo, texture, the same doubled, lent, seen, kind, strength of detail, unsharp, own."""
-        photos, small, base, lent, seen, kinds, fine, unsharp, own = zip(*pictures, strict=True)
-        greys = [np.stack([luminance(one) for one in part]) for part in (base, photos)]
-        before, detail = (np.stack([one - cv2.blur(one, (TONE, TONE)) for one in part]) for part in greys)
-        light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
-        mask = np.stack([self.model.fine_mask * stretched(one.astype(np.float32) / np.float32(255), 2) for one in seen])
+    def _of(self, faces: Sequence[tuple[Any, ...]]) -> _DetailBatch:
+        """Of each face: the five maps, kind, strength of detail, unsharp, own."""
+        photos, small, base, lent, seen, kinds, fine, unsharp, own = zip(*faces, strict=True)
 
-        def tensor(array: NDArray[Any]) -> Tensor:
+        def above_tone(pictures: Sequence[Floats]) -> NDArray[Any]:
+            return np.stack([grey - cv2.blur(grey, (TONE, TONE)) for grey in map(luminance, pictures)])[:, None]
+
+        def tensor(array: Any) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(self.device)
 
-        images = [tensor(one.transpose(0, 3, 1, 2)) for one in (2 * np.stack(small) - 1, light)]
-        most = np.stack([most_fitted(one, self.model.fine_places) for one in fine])
-        images += [tensor(one[:, None]) for one in (np.stack(lent), before, detail, most)]
-        known = [detail_conditions(np.stack(kinds), np.array(fine)), mask[:, None], np.array(unsharp), np.array(own)]
-        return _DetailBatch(*images, *map(tensor, known))
+        light = np.stack([cv2.blur(one, (LIGHT, LIGHT)) for one in base])
+        return _DetailBatch(
+            texture=tensor((2 * np.stack(small) - 1).transpose(0, 3, 1, 2)),
+            light=tensor(light.transpose(0, 3, 1, 2)),
+            lent=tensor(np.stack(lent)[:, None]),
+            before=tensor(above_tone(base)),
+            detail=tensor(above_tone(photos)),
+            most=tensor(np.stack([most_fitted(one, self.model.fine_places) for one in fine])[:, None]),
+            condition=tensor(detail_conditions(np.stack(kinds), np.array(fine))),
+            mask=tensor(np.stack([self.model.fine_mask * stretched(_floats(one), 2) for one in seen])[:, None]),
+            unsharp=tensor(unsharp),
+            own=tensor(own),
+        )
 
     def save(self, path: Path, model: DetailNetwork, training: dict[str, Any]) -> None:
         network = np.frombuffer(detail_to_onnx(model).SerializeToString(), np.uint8)
@@ -335,27 +302,19 @@ class DetailTask(TrainingTask[DetailNetwork, DetailDiscriminator, _DetailJudged]
     @torch.no_grad()
     def snapshot(self, model: DetailNetwork, path: Path) -> None:
         """Write a sheet of held-out faces: photo | reconstruction, detail lent | fitted | a draw | fitted."""
-        rows = self._shown()
+        kinds = self.set.kinds[self.held_out]
+        # The clearest of each ethnicity, the oldest and the youngest, and some more.
+        clear = [*kinds[:, :7].argmax(0), kinds[:, 8].argmax(), kinds[:, 8].argmin()]
+        more = np.linspace(0, len(kinds) - 1, SHOWN).astype(int)
+        rows = self.held_out[list(dict.fromkeys([*clear, *more.tolist()]))[:SHOWN]]
         columns = [self._photos(rows)]
         for made in (0, 1):
             batch = self.plain(rows, made)
+            bases = [stretched(one, 2) for one in ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy()]
             for detail in (batch.lent, batch.lent + self._added(model, batch)):
-                columns.append(self._detailed(batch, detail))
+                faces = [with_detail(base, one[0]) for base, one in zip(bases, detail.cpu().numpy(), strict=True)]
+                columns.append(2 * torch.from_numpy(np.stack(faces)).permute(0, 3, 1, 2) - 1)
         save_grid(torch.stack(columns, 1), path)
-
-    @staticmethod
-    def _detailed(batch: _DetailBatch, detail: Tensor) -> Tensor:
-        """Faces [B,3,2R,2R] in [−1, 1] with detail [B,1,2R,2R]."""
-        bases = (stretched(one, 2) for one in ((batch.texture + 1) / 2).permute(0, 2, 3, 1).cpu().numpy())
-        made = [with_detail(base, one[0]) for base, one in zip(bases, detail.cpu().numpy(), strict=True)]
-        return 2 * torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2) - 1
-
-    def _shown(self) -> NDArray[np.int64]:
-        """Held-out faces: the clearest of each ethnicity, the oldest and the youngest, and some more."""
-        kinds = self.set.kinds[self.held_out]
-        clear = [*kinds[:, :7].argmax(0), kinds[:, 8].argmax(), kinds[:, 8].argmin()]
-        more = np.linspace(0, len(kinds) - 1, SHOWN).astype(int)
-        return self.held_out[list(dict.fromkeys([*clear, *more.tolist()]))[:SHOWN]]
 
     @torch.no_grad()
     def judge(self, model: DetailNetwork) -> dict[str, float]:
@@ -396,15 +355,15 @@ def _energies(image: Tensor, mask: Tensor) -> Tensor:
     return torch.cat(out, 1).add(0.01).log() * F.avg_pool2d(mask, 16, 8)
 
 
-def _blurred(photo: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
-    out: Any = cv2.GaussianBlur(photo, (0, 0), sigma)
-    return out
+def _floats(picture: NDArray[np.uint8]) -> Floats:
+    return picture.astype(np.float32) / np.float32(255)
 
 
 def _degraded(photo: NDArray[np.uint8], size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """An unsharp copy [R,R,3] of a photo [2R,2R,3], corners aligned; some have noise or are compressed."""
     at = np.linspace(0, len(photo) - 1, size, dtype=np.float32)
-    small: Any = cv2.remap(_blurred(photo, rng.uniform(0.9, 3.5)), *np.meshgrid(at, at), cv2.INTER_LINEAR)
+    soft = cv2.GaussianBlur(photo, (0, 0), rng.uniform(0.9, 3.5))
+    small: Any = cv2.remap(soft, *np.meshgrid(at, at), cv2.INTER_LINEAR)
     if rng.random() < 0.3:
         noise = rng.normal(0, rng.uniform(0.5, 4), small.shape)
         small = np.rint(np.clip(small + noise, 0, 255)).astype(np.uint8)
@@ -422,9 +381,6 @@ def _in_other_light(pictures: list[Floats], rng: np.random.Generator) -> list[Fl
     for one in pictures:
         at = np.linspace(-1, 1, len(one), dtype=np.float32)
         field = np.exp(level + slopes[0] * at[None] + slopes[1] * at[:, None]).astype(np.float32)
-        if grey:
-            one = np.repeat(one.mean(2, keepdims=True), 3, 2)
-        else:
-            one = one * colours
+        one = np.repeat(one.mean(2, keepdims=True), 3, 2) if grey else one * colours
         out.append(np.clip(one * field[..., None], 0, 1))
     return out

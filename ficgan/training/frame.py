@@ -13,10 +13,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from ficgan import losses
-from ficgan.arrays import ridge
+from ficgan.arrays import ridge, to_pixels
 from ficgan.config import Config
 from ficgan.data import check_alignment, open_faces
 from ficgan.errors import Progress, UsageError, unheard
@@ -30,27 +30,23 @@ from ficgan.models import FrameDiscriminator, FrameFICGAN
 from ficgan.models.ficgan import Linear
 from ficgan.models.frame import even_look
 from ficgan.models.onnx import frame_to_onnx
+from ficgan.training import task
 from ficgan.training.frame_faces import PRESENCE, CodeMemory, Composite, FrameBatch, FrameFaces, Mixes
 from ficgan.training.state import TrainingState, save_grid
-from ficgan.training.task import Swap, TrainingTask, Weights, in_layers, make_verify, plan_swap, with_reconstructions
+from ficgan.training.task import Judged, Paths, Swap, TrainingTask, Weights
 from ficgan.verification import Verifier
 
-_State = TrainingState[FrameFICGAN, FrameDiscriminator]
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
-# Every so-many-th face is never trained on.
-HELD_OUT = 32
-# Of them a snapshot is judged on so many.
-JUDGED = 192
-# Penalty of regressions on embeddings and on small textures, of the mean square of what they read.
-_RIDGE = 0.01
+HELD_OUT = 32  # every so-many-th face is never trained on
+JUDGED = 192  # of them a snapshot is judged on so many
+_RIDGE = 0.01  # penalty of regressions on embeddings and on small textures, of the mean square of what they read
 # Terms of the total loss beside those of λ1 to λ3, by the names of their factors.
 _FACTORS = ("perceptual", "structure", "keep", "kind", "shape", "colour", "anchor", "manifold", "beside", "excess")
-# Side of the grid of places whose fine detail is compared.
-_PLACES = 16
+_PLACES = 16  # side of the grid of places whose fine detail is compared
 
 
-class FrameLosses(nn.Module):
+class FrameLosses:
     """Losses from fixed linear probes (expression, attributes, kind, V's principal axes), fitted once.
 
     What must stay of a source is read from the mix. Gender and age are read twice: from the texture, which can be
@@ -58,16 +54,10 @@ class FrameLosses(nn.Module):
     which V's embeddings differ most.
     """
 
-    readers: Tensor
-    looks: Tensor
-    trust: Tensor
-    sides: Tensor
-    middle: Tensor
-    kinds: Tensor
-    axes: Tensor
+    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0, device: Any = "cpu") -> None:
+        def tensor(value: NDArray[Any]) -> Tensor:
+            return torch.tensor(value, dtype=torch.float32, device=device)
 
-    def __init__(self, faces: FrameFaces, code_size: int, gain: float = 1.0) -> None:
-        super().__init__()
         rows = np.linspace(0, len(faces) - 1, min(6000, len(faces))).astype(int)
         textures = faces.textures[rows]
         x = look_features(textures, faces.read.take(rows))
@@ -91,11 +81,10 @@ class FrameLosses(nn.Module):
             sides = ridge_map(known[labelled], _cell_signs()[faces.cell[labelled]], _RIDGE)
         shown = KindCodes(known @ sides, faces.cell).means
         kinds = shown.mean(0) + gain * (shown - shown.mean(0))
-        readers, kinds = np.vstack([maps[1].T, looks[:, :pixels]]), np.vstack([kinds, np.zeros_like(kinds[:1])])
-        buffers = {"axes": axes, "kinds": kinds, "sides": sides, "middle": middle, "readers": readers}
-        buffers |= {"looks": looks[:, pixels:], "trust": np.r_[trust, np.ones(len(looks))]}
-        for name, value in buffers.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        self.axes, self.sides, self.middle = tensor(axes), tensor(sides), tensor(middle)
+        self.kinds = tensor(np.vstack([kinds, np.zeros_like(kinds[:1])]))  # the last of an unknown cell
+        self.readers, self.looks = tensor(np.vstack([maps[1].T, looks[:, :pixels]])), tensor(looks[:, pixels:])
+        self.trust = tensor(np.r_[trust, np.ones(len(looks))])
 
     def keep(self, textures: Tensor, shape: Tensor, wanted: Tensor) -> Tensor:
         """Squared error [B] of expression and attributes, `wanted` [B,6+A], as textures [B,3,R,R] in [−1, 1] show them.
@@ -137,46 +126,33 @@ def _cell_signs() -> NDArray[np.float64]:
     return np.asarray(signs)
 
 
-class FrameJudged(NamedTuple):
-    """V's maps of what is published, finest first and without graphs.
+class FrameTask(TrainingTask):
+    """A run in the canonical frame, on the linear model that `config.model.frame` names.
 
-    V reads mixes with small changes of the picture, reconstructions without, and sources both ways: they stand twice.
+    D judges V's maps of what is published, finest first. V reads mixes with small changes of the picture,
+    reconstructions without, and sources both ways: they stand twice.
     """
-
-    real: list[Tensor]
-    rec: list[Tensor]
-    mix: list[Tensor]
-
-
-class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
-    """Data, V and pictures of a run in the canonical frame, on the linear model that `config.model.frame` names."""
 
     verify: Verifier
 
-    def open(self, data: Sequence[Path | str], labels: Path | str | None, split: str | None) -> None:
-        config = self.config
-        assert config.model.frame is not None
-        self.path = appearance_file(config.model.frame.appearance)
+    def open(self, data: Paths, labels: Path | str | None, split: str | None) -> None:
+        wanted, frame = self.config.model, self.config.model.frame
+        assert frame is not None
+        self.path = appearance_file(frame.appearance)
         model, self.frame, self.info, _ = load_appearance(self.path)
-        self.model = model.with_layers(config.model.num_layers)
-        self._check_sizes()
-        self.alignment = Alignment()
-        self.verify = make_verify(config, self.alignment, self.device, SIDE)
-        self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
-        check_alignment(self.faces, Alignment("canonical"))
-
-    def _check_sizes(self) -> None:
-        wanted, model = self.config.model, self.model
-        assert wanted.frame is not None
+        self.model = model.with_layers(wanted.num_layers)
         needed = {
             "resolution": (wanted.resolution, model.size),
-            "frame.code_dim": (wanted.frame.code_dim, model.code_size - model.lights + len(model.names)),
-            "frame.shape_dim": (wanted.frame.shape_dim, len(model.shape.basis)),
-            "frame.moment_dim": (wanted.frame.moment_dim, model.moment_size),
+            "frame.code_dim": (frame.code_dim, model.code_size - model.lights + len(model.names)),
+            "frame.shape_dim": (frame.shape_dim, len(model.shape.basis)),
+            "frame.moment_dim": (frame.moment_dim, model.moment_size),
         }
         for key, (asked, has) in needed.items():
             if asked != has:
                 raise UsageError(f"model.{key} is {asked}, and {self.path} needs {has}: set it so")
+        self.verify = task.make_verify(self.config, Alignment(), self.device, SIDE)
+        self.faces = open_faces(data, resolution=SIDE, labels=labels, split=split)
+        check_alignment(self.faces, Alignment("canonical"))
 
     @staticmethod
     def networks(config: Config) -> tuple[FrameFICGAN, FrameDiscriminator]:
@@ -200,9 +176,8 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             free = np.s_[shapes : shapes + self.model.lights]
             self.model = replace(self.model, telling=telling_map(codes, identity, free, gain))
         self.mixes = Mixes(self.set, self.frame, self.device)
-        size = self.config.model.id_dim
-        self.losses = FrameLosses(self.set, size, self.config.loss.kind_gain).to(self.device)
-        self.composite = Composite(self.model.warp, self.model.mask, SIDE).to(self.device)
+        self.losses = FrameLosses(self.set, self.config.model.id_dim, self.config.loss.kind_gain, self.device)
+        self.composite = Composite(self.model.warp, self.model.mask, SIDE, self.device)
         written = self.model.written.reshape(len(self.model.written), -1, 3).transpose(0, 2, 1)  # channels first
         self.components = torch.from_numpy(written.reshape(len(written), -1).copy()).to(self.device)
         self.coefficients = torch.linalg.pinv(self.components)
@@ -237,15 +212,15 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             reader.bias.copy_(found[:, -1] / reader.bias_gain)
 
     def _remember(self, rows: Rows, w: Tensor) -> None:
-        codes = np.concatenate([self.set.bank_codes(rows), w.float().cpu().numpy()], 1)
-        self.memory.add(codes, self.set.cell[rows])
+        codes = [self.set.model.bank_codes(self.set.codes[rows]), self.set.moment.kept[rows], w.float().cpu().numpy()]
+        self.memory.add(np.concatenate(codes, 1), self.set.cell[rows])
 
     def generator_loss(
-        self, state: _State, indices: Tensor, weights: Weights, rng: Generator
-    ) -> tuple[FrameJudged, dict[str, Tensor]]:
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
+    ) -> tuple[Judged, dict[str, Tensor]]:
         """As `TrainingTask.generator_loss` says. Source: FICGAN, "Total Loss", on composites."""
         config, model, rows = self.config, state.model, self.rows[indices.numpy()]
-        plan = plan_swap(len(rows), model.num_layers, config.swap, rng)
+        plan = task.plan_swap(len(rows), model.num_layers, config.swap, rng)
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         batch, w_mean = self._mix(rows, plan, drawn)
         z_id = model.encode(batch.texture, batch.code)
@@ -253,7 +228,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         model.mapping.track_mean(w)
         self._remember(rows, w.detach())
         new = torch.where(plan.to_mean[:, None].to(w.device), w_mean.to(w.dtype), w[plan.target.to(w.device)])
-        per_layer = with_reconstructions(w, in_layers(w, new, plan, model.num_layers))
+        per_layer = task.with_reconstructions(w, task.in_layers(w, new, plan, model.num_layers))
         fakes, textures, shape, fine = self._published(model, batch, per_layer)
         terms, maps_rec, maps_mix, maps_real = self._terms(rows, batch, plan, textures, shape, fakes, rng)
         fine_rec, fine_mix = fine.chunk(2)
@@ -272,9 +247,9 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             total = total + weights.adversarial * adversarial
         terms["total"] = total
         rec_maps, mix_maps = ([part.detach() for part in maps] for maps in (maps_rec, maps_mix))
-        return FrameJudged(maps_real, rec_maps, mix_maps), terms
+        return Judged(maps_real, rec_maps, mix_maps), terms
 
-    def discriminator_loss(self, state: _State, made: FrameJudged) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: Judged) -> dict[str, Tensor]:
         real, mix, rec = state.judge(made.real), state.judge(made.mix), state.judge(made.rec)
         loss = _adversarial(real, real=True)
         for fake in (mix, rec):
@@ -311,8 +286,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             added = torch.cat([rec, coarse_mix + (mix - coarse_mix).detach()])
         textures = batch.linear + batch.contrast * added
         points = batch.points + torch.einsum("bi,binj->bnj", out.shape, batch.moves)
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        return self.composite(source, textures, points, upright), textures, out.shape, fine
+        return self._pasted(batch, textures, points), textures, out.shape, fine
 
     def _terms(
         self, rows: Rows, batch: FrameBatch, plan: Swap, textures: Tensor, shape: Tensor, fakes: Tensor, rng: Generator
@@ -392,9 +366,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         points = Alignment().points(SIDE).astype(np.float32)[None]
 
         def embedded(pictures: Tensor) -> Floats:
-            pixels = ((pictures.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1)
-            found = [recogniser.embed(one, points) for one in np.ascontiguousarray(pixels.cpu().numpy())]
-            return np.concatenate(found)
+            return np.concatenate([recogniser.embed(one, points) for one in to_pixels(pictures)])
 
         rows = self.held_out[:: max(1, len(self.held_out) // JUDGED)][:JUDGED]
         figures_of: dict[str, list[Floats]] = {}
@@ -405,8 +377,7 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
             _, *swapped = self._held_out(model, part, 0, np.random.default_rng(begin), swap=True)
             source = embedded(batch.source)
             for end, made, other in zip(("", "_linear"), drawn, swapped, strict=True):
-                rec, mix = np.split(embedded(made.pictures), 2)
-                swap = embedded(other.pictures.chunk(2)[1])
+                (rec, mix), swap = np.split(embedded(made.pictures), 2), embedded(other.pictures.chunk(2)[1])
                 rec_texture, mix_texture = made.textures.chunk(2)
                 apart = np.linalg.norm(mix - source, axis=1)
                 before, after = (kind_reader().read(one) for one in (source, mix))
@@ -438,13 +409,16 @@ class FrameTask(TrainingTask[FrameFICGAN, FrameDiscriminator, FrameJudged]):
         batch = self.mixes.batch(rows, new, given_new, np.full(len(rows), kept + 1), rng)
         w = model.map(model.encode(batch.texture, batch.code))
         given = w.roll(1, 0) if swap else torch.from_numpy(w_new).to(w)
-        own = w[:, None].repeat(1, model.num_layers, 1)
-        mixed = torch.cat([own[:, :kept], given[:, None].repeat(1, model.num_layers - kept, 1)], 1)
+        own, mixed = (one[:, None].repeat(1, model.num_layers, 1) for one in (w, given))
+        mixed[:, :kept] = own[:, :kept]
         pictures, textures, shape, _ = self._published(model, batch, torch.cat([own, mixed]))
-        source, upright = torch.cat([batch.source] * 2), torch.cat([batch.upright] * 2)
-        plain = self.composite(source, batch.linear, batch.points, upright)
+        plain = self._pasted(batch, batch.linear, batch.points)
         network = _HeldOutFaces(pictures, textures, batch.shape + shape[len(rows) :])
         return batch, network, _HeldOutFaces(plain, batch.linear, batch.shape)
+
+    def _pasted(self, batch: FrameBatch, textures: Tensor, points: Tensor) -> Tensor:
+        """Textures [2B,3,R,R] with meshes [2B,468,2] in the place of the sources: [2B,3,S,S]."""
+        return self.composite(batch.source.repeat(2, 1, 1, 1), textures, points, batch.upright.repeat(2, 1, 1))
 
     def first(self, count: int) -> Tensor:
         return self.mixes.picture(np.array(self.set.images[:count]))

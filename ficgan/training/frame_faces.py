@@ -6,6 +6,7 @@ And what kinds show; and identity banks, the people of a set as a model reads th
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,30 +38,22 @@ from ficgan.policy import Attempt
 from ficgan.training.task import pictures, read_once
 
 Floats = NDArray[np.float32]
-# Least score of a mesh that is learnt from.
-PRESENCE = 8.0
+PRESENCE = 8.0  # least score of a mesh that is learnt from
 
 
 @dataclass(frozen=True, eq=False)
 class FrameFaces:
-    """A training set as the frame sees it; images and textures stay on disk.
-
-    Args:
-        images, textures: rows uint8 [S,S,3] of aligned crops, and [R,R,3].
-        codes, sharpness: float32 [N,D] of the linear model, [N] of `sharpness_of`.
-        identity: float32 [N,E], embeddings of V.
-        cell: int64 [N] of `cells_of`, the kinds by the labels; −1 where they are unknown.
-    """
+    """A training set of N faces as the frame sees it; images and textures stay on disk."""
 
     model: AppearanceModel
-    images: NDArray[np.uint8]
-    textures: NDArray[np.uint8]
+    images: NDArray[np.uint8]  # [N,S,S,3], aligned crops
+    textures: NDArray[np.uint8]  # [N,R,R,3]
     read: Readings
-    codes: Floats
+    codes: Floats  # [N,D] of the linear model
     moment: Moment
-    sharpness: Floats
-    identity: Floats
-    cell: NDArray[np.int64]
+    sharpness: Floats  # [N] of `sharpness_of`
+    identity: Floats  # [N,E], embeddings of V
+    cell: NDArray[np.int64]  # [N] of `cells_of`, the kinds by the labels; −1 where they are unknown
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -72,17 +65,12 @@ class FrameFaces:
         """Read the clear faces of a set, or take what an earlier run with this `key` (model, mesh, V) has left."""
         digest = hashlib.sha256(f"2/{key}/{data.fingerprint}/{model.size}".encode()).hexdigest()
         found = read_once(folder, digest, lambda: _read_faces(data, model, verify, folder, progress))
-        labels = None if data.labels is None else data.labels.take(found.pop("rows"))
-        cell = None if labels is None else cells_of(labels.attributes, labels.attribute_names)
-        read = model.shape.read(found["points"])
-        moment = Moment(read, read.numbers, found["light"], found["kept"], found["grey"])
-        own = {name: found[name] for name in ("images", "textures", "codes", "sharpness", "identity")}
-        return cls(
-            model, read=read, moment=moment, cell=np.full(len(found["codes"]), -1) if cell is None else cell, **own
-        )
-
-    def bank_codes(self, rows: NDArray[np.int64]) -> Floats:
-        return np.concatenate([self.model.bank_codes(self.codes[rows]), self.moment.kept[rows]], 1)
+        rows, labels, cell = found.pop("rows"), data.labels, None
+        if labels is not None:
+            cell = cells_of(labels.attributes[rows], labels.attribute_names)
+        read = model.shape.read(found.pop("points"))
+        moment = Moment(read, read.numbers, *(found.pop(name) for name in ("light", "kept", "grey")))
+        return cls(model, read=read, moment=moment, cell=np.full(len(rows), -1) if cell is None else cell, **found)
 
 
 def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folder: Path, progress: Progress) -> None:
@@ -93,27 +81,25 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
         raise InputError(f"none of the {len(data)} faces is clear enough: give larger, sharper, frontal ones")
     images = pictures(folder / "images.npy", (count, side, side, 3))
     textures = pictures(folder / "textures.npy", (count, model.size, model.size, 3))
-    kept: dict[str, list[NDArray[Any]]] = {n: [] for n in ("points", "codes", "light", "kept", "grey", "sharpness")}
+    kept: dict[str, list[NDArray[Any]]] = defaultdict(list)
     for row, image in enumerate(images_of(data.subset(clear))):
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, moment = model.encode(texture[None], read)
-        sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), model.mask)
-        values = (points[clear[row]][None, :468], code, moment.light, moment.kept, moment.grey, [sharpness])
-        for name, value in zip(kept, values, strict=True):
-            kept[name].append(np.asarray(value, np.float32))
+        sharpness = [sharpness_of(texture.astype(np.float32) / np.float32(255), model.mask)]
+        values = {"light": moment.light, "kept": moment.kept, "grey": moment.grey, "codes": code}
+        values |= {"points": points[clear[row]][None, :468], "sharpness": np.array(sharpness)}
+        for name, value in values.items():
+            kept[name].append(value.astype(np.float32))
         images[row], textures[row] = image, texture
-        if row % 100 == 99 or row == count - 1:
-            progress(row + 1, count, "reading faces")
-    for name, parts in kept.items():
-        np.save(folder / f"{name}.npy", np.concatenate(parts))
-    identity = []
+        progress(row + 1, count, "reading faces")
     with torch.no_grad():
         for begin in range(0, count, 64):
             x = torch.from_numpy(np.asarray(images[begin : begin + 64])).permute(0, 3, 1, 2)
-            identity.append(verify(x.float() / 127.5 - 1).numpy())
+            kept["identity"].append(verify(x.float() / 127.5 - 1).numpy().astype(np.float32))
             progress(min(begin + 64, count), count, "reading identities")
-    np.save(folder / "identity.npy", np.concatenate(identity).astype(np.float32))
+    for name, parts in kept.items():
+        np.save(folder / f"{name}.npy", np.concatenate(parts))
     np.save(folder / "rows.npy", clear)
     images.flush()
     textures.flush()
@@ -121,34 +107,21 @@ def _read_faces(data: FaceData, model: AppearanceModel, verify: nn.Module, folde
 
 @dataclass(frozen=True, eq=False)
 class FrameBatch:
-    """One batch on the device; rec and mix are what the linear model makes of it.
+    """One batch of B sources on the device; where there are 2B, reconstructions come first, then mixes."""
 
-    Args:
-        source, texture: crops [B,3,S,S], and their textures [B,3,R,R], in [−1, 1].
-        identity, code: V of the sources [B,E], and the linear model's identity code [B,C].
-        upright: [B,2,3], crop → upright.
-        linear: textures of the linear model [2B,3,R,R] in [−1, 1]: reconstructions, then mixes.
-        contrast, grey: [2B,1,1,1], what a unit of the network's texture is worth; 1 where the photo has no colours.
-        moment: [2B,M].
-        points: [2B,468,2], meshes that the linear model publishes.
-        moves: [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them.
-        wanted: [B,6+A], numbers of expression and attributes that the mixes shall show.
-        shape: [B,I], coefficients of the mixes' shape.
-    """
-
-    source: Tensor
-    texture: Tensor
-    identity: Tensor
-    code: Tensor
-    upright: Tensor
-    linear: Tensor
-    contrast: Tensor
-    grey: Tensor
-    moment: Tensor
-    points: Tensor
-    moves: Tensor
-    wanted: Tensor
-    shape: Tensor
+    source: Tensor  # crops [B,3,S,S] in [−1, 1]
+    texture: Tensor  # [B,3,R,R] in [−1, 1]
+    identity: Tensor  # V of the sources [B,E]
+    code: Tensor  # the linear model's identity code [B,C]
+    upright: Tensor  # [B,2,3], crop → upright
+    linear: Tensor  # textures of the linear model [2B,3,R,R] in [−1, 1]
+    contrast: Tensor  # [2B,1,1,1], what a unit of the network's texture is worth
+    grey: Tensor  # [2B,1,1,1], 1 where the photo has no colours
+    moment: Tensor  # [2B,M]
+    points: Tensor  # [2B,468,2], meshes that the linear model publishes
+    moves: Tensor  # [2B,I,468,2], what a standard deviation of each coefficient of the shape adds to them
+    wanted: Tensor  # [B,6+A], numbers of expression and attributes that the mixes shall show
+    shape: Tensor  # [B,I], coefficients of the mixes' shape
 
 
 class Mixes:
@@ -255,12 +228,9 @@ class CodeMemory:
         return restore_variance(mean, group.spread[0], k, psi, group.spread[1], len(group.index))
 
 
-# Faces of a set in whose place new ones are made, and new ones without which nothing is learnt.
-FACES, LEAST = 600, 500
-# k of the draws, at most an eighth of the bank's people.
-MOST_K = 3000
-# Faces that are made in, and for each of them the draws of its own kind, and of any.
-OWN, OTHERS = 3, 2
+FACES, LEAST = 600, 500  # faces of a set in whose place new ones are made, and new ones without which nothing is learnt
+MOST_K = 3000  # k of the draws, at most an eighth of the bank's people
+OWN, OTHERS = 3, 2  # faces that are made in, and for each of them the draws of its own kind, and of any
 
 
 def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unheard) -> Showing | None:
@@ -298,35 +268,24 @@ def learn_showing(model: FrameModel, data: FaceData, progress: Progress = unhear
         return None
     free = np.ones(model.code_size, bool)
     free[model.model.code_size : model.model.code_size + len(model.model.names)] = False  # attributes are the group's
-    parts = [np.stack(part) for part in (codes, kinds, found, own_kinds, own)]
-    return Showing.fit(parts[0], parts[1], parts[2], parts[3], parts[4], known, free)
+    made_faces, their_places = (np.stack(codes), np.stack(kinds), np.stack(found)), (np.stack(own_kinds), np.stack(own))
+    return Showing.fit(*made_faces, *their_places, known, free)
 
 
 # -- the warp, with gradients ------------------------------------------------------------------------------------------
 
-# Least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with.
-_LEAST = 0.15
-# Distance in upright units beyond which the frame has no pixel for a place.
-_MISS = 0.5
+_LEAST = 0.15  # least area of a frame pixel, of its area in the mean face, that a step of Newton's method reckons with
+_MISS = 0.5  # distance in upright units beyond which the frame has no pixel for a place
 
 
-class TorchWarp(nn.Module):
+class TorchWarp:
     """The warp between frame and upright coordinates, batched and differentiable."""
 
-    matrix: Tensor
-    grid: Tensor
-    front: Tensor
-    rows: Tensor
-    low: Tensor
-    step: Tensor
-
-    def __init__(self, warp: Warp) -> None:
-        super().__init__()
-        self.size = warp.size
-        arrays = {"matrix": warp.matrix, "grid": warp.grid, "front": warp.front, "low": LO, "step": warp.step}
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.as_tensor(array, dtype=torch.float32), persistent=False)
-        self.register_buffer("rows", torch.as_tensor(warp.rows), persistent=False)
+    def __init__(self, warp: Warp, device: Any = "cpu") -> None:
+        arrays = (warp.matrix, warp.grid, warp.front, LO, warp.step)
+        tensors = [torch.as_tensor(array, dtype=torch.float32, device=device) for array in arrays]
+        self.matrix, self.grid, self.front, self.low, self.step = tensors
+        self.size, self.rows = warp.size, torch.as_tensor(warp.rows, device=device)
 
     def to_upright(self, points: Tensor) -> Tensor:
         """Positions [B,R,R,2] of the frame's pixels for meshes [B,468,≥2], upright units; as exact under autocast."""
@@ -381,24 +340,19 @@ class TorchWarp(nn.Module):
         return across.movedim(1, 3), down.movedim(1, 3)
 
 
-class Composite(nn.Module):
+class Composite:
     """Textures laid onto aligned crops of side S, differentiable in texture and shape.
 
     The warp is inverted on every second pixel, since it is smooth; `mask` [R,R] weighs the texture.
     """
 
-    mask: Tensor
-    places: Tensor
-
-    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int) -> None:
-        super().__init__()
-        self.warp, self.side = TorchWarp(warp), side
+    def __init__(self, warp: Warp, mask: NDArray[np.float32], side: int, device: Any) -> None:
+        self.warp, self.side, self.mask = TorchWarp(warp, device), side, torch.as_tensor(mask).to(device)[None, None]
         at = torch.linspace(0, side - 1, max(2, side // 2))
         x, y = torch.meshgrid(at, at, indexing="xy")
-        self.register_buffer("mask", torch.as_tensor(mask)[None, None], persistent=False)
-        self.register_buffer("places", torch.stack([x, y, torch.ones_like(x)], 2), persistent=False)
+        self.places = torch.stack([x, y, torch.ones_like(x)], 2).to(device)
 
-    def forward(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
+    def __call__(self, source: Tensor, textures: Tensor, points: Tensor, upright: Tensor) -> Tensor:
         """Crops [B,3,S,S] with the textures [B,3,R,R] on them, in the crops' units.
 
         `points` [B,468,≥2] are the published meshes in upright units, `upright` [B,2,3] brings crops there.
@@ -420,8 +374,7 @@ class Composite(nn.Module):
 
 # -- identity banks ----------------------------------------------------------------------------------------------------
 
-# Decoded pictures in memory: 200 MB at 256².
-_AT_ONCE = 1024
+_AT_ONCE = 1024  # decoded pictures in memory: 200 MB at 256²
 
 
 def build_bank(
@@ -452,42 +405,28 @@ def build_bank(
         end = min(begin + _AT_ONCE, len(faces))
         parts.append(encode_faces(crops, faces.subset(range(begin, end)).resident(), device=device))
         progress(end, len(faces), "encoding")
-    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence)
+    return save_bank(out, checkpoint, faces, np.concatenate(parts), licence, np.arange(len(faces)))
 
 
 def save_bank(
-    out: Path,
-    checkpoint: Path,
-    faces: FaceData,
-    codes: NDArray[Any],
-    licence: str,
-    rows: NDArray[np.int64] | None = None,
+    out: Path, checkpoint: Path, faces: FaceData, codes: NDArray[Any], licence: str, rows: NDArray[np.int64]
 ) -> IdentityBank:
-    """One code per person of a set, from codes float [N,D], in a file that says where they come from.
+    """One code per person of a set, in a file that says where they come from.
 
-    Args:
-        checkpoint: the model that read the codes.
-        rows: which of the set's images were read; None: all.
+    `codes` [N,D] are what the model `checkpoint` reads in the images at `rows` [N].
     """
-    info, marks = ModelInfo.of(checkpoint), faces.labels
-    if marks is not None and rows is not None:
-        marks = marks.take(rows)
+    info = ModelInfo.of(checkpoint)
     if not licence and faces.fingerprint == info.data.get("fingerprint"):
         licence = info.data.get("licence", "")
-    made = IdentityBank.from_codes(
-        codes,
-        None if marks is None else marks.people,
-        None if marks is None else marks.attributes,
-        () if marks is None else marks.attribute_names,
-        {
-            "checkpoint": file_digest(checkpoint),
-            "data": {"licence": licence, "fingerprint": faces.fingerprint},
-            "alignment": info.alignment,
-        },
-        columns=() if marks is None else marks.attribute_columns,
-    )
-    made.save(out)
-    return made
+    data = {"licence": licence, "fingerprint": faces.fingerprint}
+    provenance = {"checkpoint": file_digest(checkpoint), "data": data, "alignment": info.alignment}
+    if faces.labels is None:
+        made = IdentityBank.from_codes(codes, None, provenance=provenance)
+    else:
+        marks = faces.labels.take(rows)
+        names, columns = marks.attribute_names, marks.attribute_columns
+        made = IdentityBank.from_codes(codes, marks.people, marks.attributes, names, provenance, columns=columns)
+    return made.save(out)
 
 
 def with_showing(

@@ -1,56 +1,50 @@
-"""What a run resumes from, as one safetensors file, and what it shows.
-
-The file holds networks, optimisers, average, augmentation and counters. Shown are running means of the losses, in three
-places, and sheets of pictures.
-"""
+"""What a run resumes from, as one safetensors file, and what it shows: means of the losses, sheets of pictures."""
 
 from __future__ import annotations
 
 import copy
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ficgan.config import AugmentConfig, Config, EmaConfig
+from ficgan.arrays import to_pixels
+from ficgan.config import AugmentConfig, Config, EmaConfig, OptimizerConfig
 from ficgan.errors import FicganError, Progress, unheard
 from ficgan.files import atomic_write
 from ficgan.models import load_tensors, save_tensors
 
 KIND = "training state"
 
-# The networks that a run trains.
-M = TypeVar("M", bound=nn.Module)
-# Its discriminator.
-D = TypeVar("D", bound=nn.Module)
 
-
-class TrainingState(Generic[M, D]):
+class TrainingState:
     """Networks, optimisers, average and counters of a run; `networks` makes the networks and the discriminator."""
 
-    def __init__(self, config: Config, device: torch.device, networks: Callable[[Config], tuple[M, D]]) -> None:
+    def __init__(
+        self, config: Config, device: torch.device, networks: Callable[[Config], tuple[nn.Module, nn.Module]]
+    ) -> None:
         self.config = config
         torch.manual_seed(config.seed)
-        self.model, self.discriminator = networks(config)
-        for module in (self.model, self.discriminator):
+        model, discriminator = networks(config)
+        for module in (model, discriminator):
             module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # D as losses call it; a run may compile it.
-        self.judge: Callable[..., Any] = self.discriminator
-        self.ema = Ema(self.model, config.ema)
+        self.model: Any = model  # of the task's own kind
+        self.discriminator: Any = discriminator
+        self.judge: Callable[..., Any] = discriminator  # D as losses call it; a run may compile it
+        self.ema = Ema(model, config.ema)
         self.augment = Augment(config.augment)
-        self.optimizer_g = _adam(self.model, config, config.optimizer.lr, interval=None)
-        self.optimizer_d = _adam(
-            self.discriminator,
-            config,
-            config.optimizer.lr_discriminator or config.optimizer.lr,
-            interval=config.loss.r1_interval,
-        )
+        rates, own = config.optimizer, config.loss.r1_interval / (config.loss.r1_interval + 1)
+        self.optimizer_g = _adam(model, rates, rates.lr)
+        # R1 comes every n steps as a step of its own: lr·c and β^c with c = n/(n+1).
+        self.optimizer_d = _adam(discriminator, rates, rates.lr_discriminator or rates.lr, own)
         self.step = 0
         self.d_step = 0
         self.seconds = 0.0
@@ -72,25 +66,18 @@ class TrainingState(Generic[M, D]):
                 group["lr"] = group["base_lr"] * factor
 
     def save(self, path: Path) -> None:
-        tensors = packed(self._modules(), self._optimizers())
-        tensors["augment.sign_sum"] = self.augment.sign_sum
-        counters = {
-            "step": self.step,
-            "d_step": self.d_step,
-            "seconds": self.seconds,
-            "start_images": self.start_images,
-            "augment_p": self.augment.p,
-            "augment_sign_steps": self.augment.sign_steps,
-        }
-        header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
-        save_tensors(path, tensors, header, kind=KIND)
+        tensors = packed(self._modules(), self._optimizers()) | {"augment.sign_sum": self.augment.sign_sum}
+        counters = {"d_step": self.d_step, "seconds": self.seconds, "augment_sign_steps": self.augment.sign_steps}
+        self._write(path, tensors, counters)
 
     def save_start(self, path: Path) -> None:
         """Write what another run can begin from: the averaged model and D in half precision, an eighth of a state."""
         tensors = packed({"model": self.ema.model, "discriminator": self.discriminator}, {})
         halves = {name: value.half() for name, value in tensors.items()}
-        tensors = {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}
-        counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p}
+        self._write(path, {name: half if half.isfinite().all() else tensors[name] for name, half in halves.items()}, {})
+
+    def _write(self, path: Path, tensors: Mapping[str, Tensor], more: Mapping[str, float]) -> None:
+        counters = {"step": self.step, "start_images": self.start_images, "augment_p": self.augment.p, **more}
         header = {"config": self.config.model_dump(mode="json"), "data": self.data, "counters": counters}
         save_tensors(path, tensors, header, kind=KIND)
 
@@ -98,17 +85,14 @@ class TrainingState(Generic[M, D]):
         tensors, header = load_tensors(path, kind=KIND)
         counters = header["counters"]
         self._require_same_run(path, header)
-        self.augment.sign_sum = tensors.get("augment.sign_sum", self.augment.sign_sum)
-        self.augment.sign_steps = counters.get("augment_sign_steps", 0)
         try:
             unpack(tensors, self._modules(), self._optimizers())
         except RuntimeError:
-            raise FicganError(
-                f"{path} is of a run with other networks; start the run in another --out folder"
-            ) from None
+            raise FicganError(f"{path} is of a run with other networks; use another --out folder") from None
         self.step, self.d_step = counters["step"], counters["d_step"]
         self.seconds, self.start_images = counters["seconds"], counters["start_images"]
-        self.augment.p = counters["augment_p"]
+        self.augment.p, self.augment.sign_steps = counters["augment_p"], counters.get("augment_sign_steps", 0)
+        self.augment.sign_sum = tensors.get("augment.sign_sum", self.augment.sign_sum)
 
     def begin_from(self, path: Path) -> None:
         """Take the networks of another run's state or start file (E, G, D and their average); Adam starts afresh."""
@@ -125,10 +109,10 @@ class TrainingState(Generic[M, D]):
 
     def _require_same_run(self, path: Path, header: dict[str, Any]) -> None:
         was, now = header["config"], self.config.model_dump(mode="json")
-        for section, key in (("optimizer", "batch"), ("optimizer", "accumulate"), ("", "seed")):
+        for name in ("optimizer.batch", "optimizer.accumulate", "seed"):
+            section, _, key = name.rpartition(".")
             before, after = ((tree[section] if section else tree)[key] for tree in (was, now))
             if before != after:
-                name = f"{section}.{key}" if section else key
                 raise FicganError(f"{path} is of a run with {name}={before}, not {after}; keep it or use another --out")
         if self.data and header.get("data") and header["data"] != self.data:
             raise FicganError(f"{path} is of a run on other images; keep the data, or use another --out (with --start)")
@@ -170,23 +154,20 @@ def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix + "."): value for key, value in tensors.items() if key.startswith(prefix + ".")}
 
 
-def _adam(module: nn.Module, config: Config, lr: float, interval: int | None) -> torch.optim.Adam:
-    """Adam; where a regulariser comes every `interval` steps as a step of its own, lr·c and β^c with c = n/(n+1)."""
-    c = 1.0 if interval is None else interval / (interval + 1)
-    betas = tuple(beta**c for beta in config.optimizer.betas)
+def _adam(module: nn.Module, config: OptimizerConfig, lr: float, c: float = 1.0) -> torch.optim.Adam:
     group = {"params": list(module.parameters()), "lr": lr * c, "base_lr": lr * c}
-    return torch.optim.Adam([group], betas=betas, eps=config.optimizer.eps)
+    return torch.optim.Adam([group], betas=tuple(beta**c for beta in config.betas), eps=config.eps)
 
 
-class Ema(Generic[M]):
+class Ema:
     """Averaged copy of a model, in evaluation mode."""
 
-    def __init__(self, model: M, config: EmaConfig) -> None:
+    def __init__(self, model: nn.Module, config: EmaConfig) -> None:
         self.config = config
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.model: Any = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def update(self, model: M, batch: int, images: int) -> None:
+    def update(self, model: nn.Module, batch: int, images: int) -> None:
         """Fold in weights and buffers after a step of `batch` images, `images` seen so far."""
         half_life = self.config.half_life_kimg * 1000
         if self.config.ramp > 0:
@@ -209,11 +190,6 @@ class Augment:
         # Sum of r_t since p last moved, on the device; with `sign_steps` part of what a run resumes from.
         self.sign_sum = torch.zeros(())
         self.sign_steps = 0
-        self._pipeline: tuple[float, nn.Module] | None = None
-
-    @property
-    def active(self) -> bool:
-        return self.config.adaptive and self.p > 0
 
     def observe(self, r_t: Tensor, batch: int, kimg: float) -> None:
         """Count one discriminator step with r_t, the mean sign of real logits; p follows every `interval` steps."""
@@ -228,14 +204,12 @@ class Augment:
         self.sign_sum, self.sign_steps = torch.zeros_like(self.sign_sum), 0
 
     def __call__(self, x: Tensor) -> Tensor:  # [B,3,H,W] in [−1, 1] → the same, augmented
-        if not self.active:
+        if not self.config.adaptive or not self.p > 0:
             return x
-        p = round(self.p, 2)
-        if self._pipeline is None or self._pipeline[0] != p:
-            self._pipeline = (p, _pipeline(p))
-        return self._pipeline[1](x.float() * 0.5 + 0.5) * 2 - 1
+        return _pipeline(round(self.p, 2))(x.float() * 0.5 + 0.5) * 2 - 1
 
 
+@lru_cache(maxsize=1)
 def _pipeline(p: float) -> nn.Module:
     from kornia import augmentation as K
 
@@ -296,14 +270,18 @@ def reading_lines(progress: str) -> Progress:
 
 
 class Reporter:
-    """Writes the numbers of every tick: a bar or lines, `stats.jsonl`, and tensorboard events."""
+    """Writes the numbers of every tick: a bar or lines, `stats.jsonl` (less its ticks after `done`), tensorboard."""
 
     def __init__(self, out: Path, total: int, done: int, progress: str = "auto") -> None:
         from torch.utils.tensorboard import SummaryWriter
         from tqdm import tqdm
 
         self.total = total
-        _forget_after(out / "stats.jsonl", done / 1000)
+        if (out / "stats.jsonl").exists():
+            lines = (out / "stats.jsonl").read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if line.endswith("}") and json.loads(line)["kimg"] <= done / 1000]
+            with atomic_write(out / "stats.jsonl", overwrite=True) as file:
+                file.write("".join(line + "\n" for line in kept).encode())
         self._file = open(out / "stats.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         self._board = SummaryWriter(str(out / "tensorboard"), purge_step=done)
         bar = progress == "auto" and sys.stderr.isatty()
@@ -315,28 +293,16 @@ class Reporter:
 
     def tick(self, images: int, seconds_per_kimg: float, numbers: dict[str, float], elapsed: float) -> None:
         memory = peak_memory_mib()
-        left = (self.total - images) / 1000 * seconds_per_kimg
-        record: dict[str, Any] = {
-            "kimg": images / 1000,
-            "sec_per_kimg": seconds_per_kimg,
-            "seconds": elapsed,
-            "memory_mib": memory,
-            "time": time.time(),
-            **numbers,
-        }
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
-        for name, value in record.items():
-            if name != "time":
-                self._board.add_scalar(name, value, images)
+        record = {"kimg": images / 1000, "sec_per_kimg": seconds_per_kimg, "seconds": elapsed, "memory_mib": memory}
+        for name, value in (record | numbers).items():
+            self._board.add_scalar(name, value, images)
         self._board.flush()
-        if self._lines:
-            shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
-            self._bar.write(
-                f"kimg {images / 1000:<9.2f} sec/kimg {seconds_per_kimg:<8.2f} mem {memory:.0f} MiB  "
-                f"left {timedelta(seconds=round(left))}  {shown}",
-                file=sys.stderr,
-            )
+        self._file.write(json.dumps({**record, "time": time.time(), **numbers}) + "\n")
+        self._file.flush()
+        left = timedelta(seconds=round((self.total - images) / 1000 * seconds_per_kimg))
+        shown = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if name != "total")
+        speed = f"sec/kimg {seconds_per_kimg:<8.2f} mem {memory:.0f} MiB"
+        self.say(f"kimg {images / 1000:<9.2f} {speed}  left {left}  {shown}")
 
     def judged(self, images: int, figures: dict[str, float]) -> None:
         """Figures of a snapshot, for tensorboard."""
@@ -353,22 +319,10 @@ class Reporter:
         self._file.close()
 
 
-def _forget_after(path: Path, kimg: float) -> None:
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if line.endswith("}") and json.loads(line)["kimg"] <= kimg]
-    if len(kept) < len(lines):
-        with atomic_write(path, overwrite=True) as file:
-            file.write("".join(line + "\n" for line in kept).encode())
-
-
 def peak_memory_mib() -> float:
     """Peak memory of the GPU where there is one, else of the process."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 2**20
-    import resource
-
     scale = 2**20 if sys.platform == "darwin" else 2**10  # ru_maxrss is in bytes there, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
@@ -378,7 +332,6 @@ def save_grid(images: Tensor, path: Path) -> None:
     from PIL import Image
 
     rows, columns, _, height, width = images.shape
-    pixels = ((images.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu()
-    sheet = pixels.permute(0, 3, 1, 4, 2).reshape(rows * height, columns * width, 3)
+    sheet = to_pixels(images.flatten(0, 1)).reshape(rows, columns, height, width, 3).swapaxes(1, 2)
     with atomic_write(path, overwrite=True) as file:
-        Image.fromarray(sheet.numpy()).save(file, format="PNG")
+        Image.fromarray(sheet.reshape(rows * height, columns * width, 3)).save(file, format="PNG")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,46 +19,39 @@ from ficgan.config import Config, LossConfig, SwapConfig
 from ficgan.data import FaceData
 from ficgan.errors import Progress, UsageError, unheard
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment
-from ficgan.files import atomic_write, lock
-from ficgan.training.state import D, M, TrainingState
+from ficgan.files import alone_in, atomic_write
+from ficgan.training.state import TrainingState
 from ficgan.verification import AlignedInput, Verifier
 from ficgan.verification.sphereface import load_verifier
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     reconstruction: float
     verification: float
     adversarial: float
 
 
 def weights_at(config: LossConfig, kimg: float) -> Weights:
-    start, end = config.verification_ramp_kimg
-    adversarial = 0.0
-    if kimg >= config.adversarial_start_kimg:
-        adversarial = config.adversarial * _ramp(
-            kimg, config.adversarial_start_kimg, config.adversarial_start_kimg + config.adversarial_ramp_kimg
-        )
-    return Weights(config.reconstruction, config.verification * _ramp(kimg, start, end), adversarial)
+    """λ1 to λ3 at a moment: each ramps from 0 to its value, D's from when it takes part."""
 
+    def ramp(start: float, end: float) -> float:
+        if kimg >= end:
+            return 1.0
+        return (kimg - start) / (end - start) if kimg > start else 0.0
 
-def _ramp(x: float, start: float, end: float) -> float:
-    return 1.0 if x >= end else max(0.0, (x - start) / (end - start))
+    start = config.adversarial_start_kimg
+    adversarial = config.adversarial * ramp(start, start + config.adversarial_ramp_kimg)
+    return Weights(config.reconstruction, config.verification * ramp(*config.verification_ramp_kimg), adversarial)
 
 
 class Swap(NamedTuple):
     """Plan for one batch of B images; all tensors on the CPU."""
 
-    # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself.
-    target: Tensor
-    # bool [B]: towards a mean of codes instead of the target.
-    to_mean: Tensor
-    # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1, the diagonal is 0).
-    members: Tensor
-    # float [B]: share of the way from the running mean of all codes to that small mean.
-    pull: Tensor
-    # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers).
-    kept: Tensor
+    target: Tensor  # int64 [B]: image whose identity is taken; the batch rolled, so never the image itself
+    to_mean: Tensor  # bool [B]: towards a mean of codes instead of the target
+    members: Tensor  # float [B,B]: row b holds the weights of the other codes in its mean (rows sum to 1)
+    pull: Tensor  # float [B]: share of the way from the running mean of all codes to that small mean
+    kept: Tensor  # int64 [B]: i, the number of layers that keep the source's code (0 but for crossovers)
 
 
 def plan_swap(batch: int, num_layers: int, config: SwapConfig, rng: Generator) -> Swap:
@@ -131,19 +122,22 @@ class _Untrained(nn.Module):
         return x.mean((2, 3)), maps
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    with open(path, "w") as file:
-        lock(file)
-        yield
-
-
-J = TypeVar("J")
 Paths = Sequence[Path | str]
 
 
-class TrainingTask(ABC, Generic[M, D, J]):
-    """One kind of training: of networks M that a discriminator D judges by what J holds."""
+class Judged(NamedTuple):
+    """What D judges, without graphs: pictures [B,3,R,R], or lists of V's maps of them."""
+
+    real: Any
+    rec: Any
+    mix: Any
+
+
+class TrainingTask(ABC):
+    """One kind of training: its networks, its data and V, its losses, and what it shows.
+
+    Its methods take its own networks (`model`, or those of a run's `state`), and what its generator step made for D.
+    """
 
     faces: FaceData
     verify: Verifier | None = None
@@ -160,45 +154,46 @@ class TrainingTask(ABC, Generic[M, D, J]):
 
     @staticmethod
     @abstractmethod
-    def networks(config: Config) -> tuple[M, D]: ...
+    def networks(config: Config) -> tuple[nn.Module, nn.Module]:
+        """What is trained, and its discriminator."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def prepare(self, out: Path, models: Sequence[M], progress: Progress = unheard) -> None:
+    def prepare(self, out: Path, models: Sequence[Any], progress: Progress = unheard) -> None:
         """Read the faces, or take what an earlier run in `out` has read; `models` are trained and averaged one."""
 
     @abstractmethod
     def generator_loss(
-        self, state: TrainingState[M, D], indices: Tensor, weights: Weights, rng: Generator
-    ) -> tuple[J, dict[str, Tensor]]:
+        self, state: TrainingState, indices: Tensor, weights: Weights, rng: Generator
+    ) -> tuple[Any, dict[str, Tensor]]:
         """What D will judge of faces (int64 [B]), without graphs, and batch means of all terms, of them `total`.
 
         `rng` is the CPU generator of all that is random here.
         """
 
     @abstractmethod
-    def discriminator_loss(self, state: TrainingState[M, D], made: J) -> dict[str, Tensor]:
+    def discriminator_loss(self, state: TrainingState, made: Any) -> dict[str, Tensor]:
         """Batch means, of them the loss `d`, and r_t = mean sign of real."""
 
-    def real_logits(self, state: TrainingState[M, D], made: J) -> tuple[Tensor, Tensor] | None:
+    def real_logits(self, state: TrainingState, made: Any) -> tuple[Tensor, Tensor] | None:
         """What R1 is of: real pictures [B,…] that require gradients, and the plain D's logits [B] of them."""
         return None
 
     @abstractmethod
-    def save(self, path: Path, model: M, training: dict[str, Any]) -> None:
+    def save(self, path: Path, model: Any, training: dict[str, Any]) -> None:
         """Write the averaged model for use, with its training record."""
 
     @abstractmethod
-    def snapshot(self, model: M, path: Path) -> None:
+    def snapshot(self, model: Any, path: Path) -> None:
         """Write a sheet of what the averaged model makes of some faces."""
 
     @abstractmethod
     def first(self, count: int) -> Tensor:
         """The first faces of the set, [B,3,S,S] in [−1, 1]."""
 
-    def judge(self, model: M) -> dict[str, float]:
+    def judge(self, model: Any) -> dict[str, float]:
         """Figures of the averaged model on held-out faces, where there are some."""
         return {}
 
@@ -211,7 +206,7 @@ def read_once(folder: Path, digest: str, read: Callable[[], None]) -> dict[str, 
     """The arrays that `read` writes into a folder, or that an earlier call left there; pictures stay on disk."""
     record = folder / "faces.json"
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock"):
+    with alone_in(folder):
         if not record.exists() or json.loads(record.read_text()).get("digest") != digest:
             record.unlink(missing_ok=True)  # from here on the arrays belong to no record
             for array in folder.glob("*.npy"):

@@ -21,8 +21,7 @@ from ficgan.device import first_line
 from ficgan.errors import InputError
 from ficgan.faces.crops import Alignment, similarity
 
-# Height and width.
-Size = tuple[int, int]
+Size = tuple[int, int]  # height and width
 
 
 # How far a face is varied at random before V sees it, so that G cannot please V with one fixed pattern: shift (of the
@@ -145,9 +144,7 @@ class Verifier(nn.Module):
     def read(self, *parts: tuple[Tensor, torch.Generator | None]) -> tuple[Tensor, list[Tensor]]:
         """Embeddings and up to three early feature maps, finest first, of batches, each with its generator."""
         with torch.autocast(device_type=parts[0][0].device.type, enabled=False):
-            y = torch.cat([self.aligned(x, generator) for x, generator in parts])
-            if (self.mean, self.scale) != (0.0, 1.0):
-                y = (y - self.mean) / self.scale
+            y = (torch.cat([self.aligned(x, generator) for x, generator in parts]) - self.mean) / self.scale
             embedding, maps = self.network(y.contiguous(memory_format=torch.channels_last))
         return embedding, maps
 
@@ -181,7 +178,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = onnx2torch.convert(_folded(model)).eval().requires_grad_(False)
-        _activations(graph)
+        _own_prelus(graph)
         _add_taps(graph, size)
         graph.recompile()
     except Exception as error:  # onnx2torch raises NotImplementedError, KeyError, RuntimeError, …
@@ -202,30 +199,19 @@ def _folded(model: Any) -> Any:
         return onnx.load(options.optimized_model_filepath)
 
 
-def _module(graph: fx.GraphModule, node: fx.Node) -> nn.Module | None:
-    return graph.get_submodule(str(node.target)) if node.op == "call_module" else None
-
-
-def _activations(graph: fx.GraphModule) -> None:
-    """Activations of convolutions in place, and PReLUs as torch's own."""
+def _own_prelus(graph: fx.GraphModule) -> None:
+    """Put torch's PReLU, which is faster, in the place of onnx2torch's."""
     for node in list(graph.graph.nodes):
-        module = _module(graph, node)
-        own: nn.Module
-        if isinstance(module, nn.ReLU | nn.ReLU6):
-            (source,) = node.args
-            if len(source.users) > 1 or not isinstance(_module(graph, source), nn.Conv2d):
-                continue
-            own = type(module)(inplace=True)
-        elif type(module).__name__ == "OnnxPReLU" and node.args[1].op == "get_attr":
-            source, slope = node.args[0], operator.attrgetter(node.args[1].target)(graph)
-            if slope.shape[1:] != (1, 1):
-                continue
+        module = graph.get_submodule(str(node.target)) if node.op == "call_module" else None
+        if type(module).__name__ != "OnnxPReLU" or node.args[1].op != "get_attr":
+            continue
+        slope = operator.attrgetter(node.args[1].target)(graph)
+        if slope.shape[1:] == (1, 1):
             own = nn.PReLU(len(slope))
             own.weight = nn.Parameter(slope.flatten().clone(), requires_grad=False)
-        else:
-            continue
-        node.target, node.args = f"own_{node.name}", (source,)  # several nodes may share a module, which so stays
-        graph.add_module(node.target, own)
+            # Several nodes may share a module, which so stays.
+            node.target, node.args = f"own_{node.name}", (node.args[0],)
+            graph.add_module(node.target, own)
     graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
     graph.recompile()
@@ -245,13 +231,8 @@ def _add_taps(graph: fx.GraphModule, size: Size) -> None:
     taps = []
     for tap in TAP_SIZES:
         side = (size[0] * tap // 112, size[1] * tap // 112)
-        alike = [node for node in graph.graph.nodes if len(shapes[node]) == 4 and shapes[node][2:] == side]
-        nodes = [node for node in alike if not _overwritten(graph, node)]
+        nodes = [node for node in graph.graph.nodes if len(shapes[node]) == 4 and shapes[node][2:] == side]
         if nodes:
             narrowest = min(shapes[node][1] for node in nodes)
             taps.append([node for node in nodes if shapes[node][1] == narrowest][-1])
     output.args = ((embedding, taps),)
-
-
-def _overwritten(graph: fx.GraphModule, node: fx.Node) -> bool:
-    return any(getattr(_module(graph, user), "inplace", False) for user in node.users)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +68,6 @@ class SphereFace20(nn.Module):
         self.stages = nn.ModuleList(stages)
         height, breadth = (-(-side // 2 ** len(stages)) for side in SPHEREFACE_SIZE)
         self.embed = nn.Linear(width * height * breadth, dimensions)
-        self._initialise()
-
-    def _initialise(self) -> None:
         # As published: Gaussian .01 inside the residual units (they start near the identity), Xavier elsewhere.
         for name, module in self.named_modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
@@ -76,8 +75,7 @@ class SphereFace20(nn.Module):
                     nn.init.normal_(module.weight, std=0.01)
                 else:
                     nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Embeddings [B, D] of x [B, 3, 112, 96], (grey level − 127.5) / 128, and maps of three stages."""
@@ -182,7 +180,7 @@ class Accuracy:
 
 
 class VerifierTrainer:
-    """SphereFace-20 with its angular-margin head on one data set; resumes from its state exactly."""
+    """SphereFace-20 with its angular-margin head on one set; resumes from its state exactly."""
 
     def __init__(self, data: FaceData, *, alignment: Alignment, config: VerifierTraining, device: str = "cpu") -> None:
         self.data, self.config, self.device = data, config, torch.device(device)
@@ -208,8 +206,10 @@ class VerifierTrainer:
         self.alignment = alignment
         self.step = 0
 
-    def load_images(self) -> None:
-        self.images = self.data.resident()
+    @cached_property
+    def images(self) -> Tensor:
+        """All of the set, uint8 [N,3,R,R], decoded when first asked for."""
+        return self.data.resident()
 
     def advance(self) -> float:
         """One step of training; returns its loss."""
@@ -217,7 +217,8 @@ class VerifierTrainer:
         chosen = self.sampler.batch(self.step)
         x = self._input(self.train_rows[chosen])
         # The mirror of each image follows from seed and step alone, so that a resumed run repeats it.
-        flips = torch.Generator().manual_seed(_mix(config.seed, self.step))
+        seed = hashlib.sha256(f"{config.seed}/{self.step}".encode()).digest()[:8]
+        flips = torch.Generator().manual_seed(int.from_bytes(seed, "big") >> 1)
         mirrored = torch.rand(len(x), generator=flips).to(self.device) < 0.5
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
         for group in self.optimizer.param_groups:
@@ -249,7 +250,7 @@ class VerifierTrainer:
 
     def record(self) -> dict[str, Any]:
         """What a run must share with another to be its continuation."""
-        config = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self.config).items()}
+        config = json.loads(json.dumps(asdict(self.config)))  # as a file has it
         return {"config": config, "data": self.data.fingerprint, "alignment": self.alignment.to_dict()}
 
     def save_state(self, path: Path) -> None:
@@ -270,11 +271,8 @@ class VerifierTrainer:
         self.step = int(header["step"])
 
     def _tensors(self) -> dict[str, Tensor]:
-        momenta = {
-            f"momentum.{name}": self.optimizer.state[value]["momentum_buffer"]
-            for name, value in self.parameters.items()
-        }
-        return {**self.parameters, **momenta}
+        momenta = {name: self.optimizer.state[value]["momentum_buffer"] for name, value in self.parameters.items()}
+        return {**self.parameters, **{f"momentum.{name}": value for name, value in momenta.items()}}
 
     def save_verifier(self, path: Path, accuracy: Accuracy) -> None:
         """Write the network for `load_verifier("sphereface20:PATH")`, with how it was made and what it reached."""
@@ -316,10 +314,6 @@ def _split(people: NDArray[np.int64], config: VerifierTraining) -> tuple[Tensor,
         raise InputError("No held-out person has two images; give more images per person, or hold out more people.")
     numbered = torch.from_numpy(np.searchsorted(kept, people[train]))
     return torch.from_numpy(train), torch.from_numpy(test), numbered, people[test]
-
-
-def _mix(seed: int, step: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed}/{step}".encode()).digest()[:8], "big") >> 1
 
 
 def load_verifier(spec: str, *, alignment: Alignment, resolution: int, device: str = "cpu") -> Verifier:

@@ -150,12 +150,9 @@ halves = hnp.arrays(
 @settings(derandomize=True)
 @given(codes=halves, data=st.data())
 def test_mean_is_the_exact_sum_divided_once(codes, data):
-    everybody = range(len(codes))
-    chosen = data.draw(st.lists(st.sampled_from(everybody), min_size=1, unique=True))
-    for index in (None, np.array(chosen, np.int64)):
-        of = everybody if index is None else chosen
-        sums = [sum(Fraction(float(codes[i, j])) for i in of) for j in range(codes.shape[1])]
-        assert mean_of(codes, index).tolist() == [float(s) / len(of) for s in sums]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(codes))), min_size=1, unique=True))
+    sums = [sum(Fraction(float(codes[i, j])) for i in chosen) for j in range(codes.shape[1])]
+    assert mean_of(codes, np.array(chosen)).tolist() == [float(s) / len(chosen) for s in sums]
     assert mean_of(codes, np.array(chosen)).tolist() == mean_of(codes, np.array(chosen[::-1])).tolist()
 
 

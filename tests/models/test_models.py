@@ -54,7 +54,7 @@ def test_demodulation_equals_scaled_and_normalised_kernels(batch: int, cin: int,
     """Activations are scaled in the code; the definition scales each image's kernel and divides by its norm."""
     layer = StyleLayer(cin, cout, small(modulation="demodulate"), up=False).double()
     x, w = torch.randn(batch, cin, size, size).double(), torch.randn(batch, 20).double()
-    style = layer.style(w)
+    style = layer.affine(w)
     expected = []
     for image, scale in zip(x, style, strict=True):
         kernel = layer.weight * layer.weight_gain * scale[None, :, None, None]

@@ -80,7 +80,7 @@ def test_68_landmarks_say_what_the_frame_promises(shared_data: Path) -> None:
     placed = canonical(cloud.moved(motion), landmarks)
     five = moved(landmarks.five, placed.transform)
     assert placed.how == "landmarks" and not placed.doubts
-    assert placed.likeness is not None and SURE < placed.likeness <= 1
+    assert SURE < placed.likeness <= 1
     np.testing.assert_allclose(five[2], 0, atol=1e-12)
     assert five[:2, 0].mean() == pytest.approx(five[3:, 0].mean(), abs=1e-12)  # one upright plane
     assert five[0, 2] > 0.02 and five[1, 2] < -0.02 and five[0, 1] > 0.02 and five[3, 1] < -0.02
@@ -214,7 +214,7 @@ def test_a_made_head_is_a_face_in_its_frame(smiling: bool) -> None:
     head = made_head(2, smiling=smiling, points=6000)
     placed = canonical(head.cloud, FaceLandmarks.of_points(head.landmarks))
     assert off(placed.transform, np.eye(4)) < (1e-6, 1e-6)
-    assert placed.likeness is not None and placed.likeness > 0.75 and not placed.doubts
+    assert placed.likeness > 0.75 and not placed.doubts
     assert head.cloud.colors is not None and head.cloud.colors.std(axis=0).min() > 5
 
 

@@ -106,7 +106,6 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trainer(people: Path, config: VerifierTraining = SMALL) -> VerifierTrainer:
     made = VerifierTrainer(open_faces([people], resolution=48), alignment=Alignment(), config=config)
-    made.load_images()
     return made
 
 

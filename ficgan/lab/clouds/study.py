@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from ficgan import __version__
 from ficgan.arrays import resize
@@ -25,7 +26,7 @@ from ficgan.lab.metrics.utility import Judges
 from ficgan.lab.readers import Reader, get_readers
 from ficgan.lab.run import Say
 from ficgan.pointcloud import PreparedFace, prepare
-from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors, search
+from ficgan.pointcloud.cloud import Cloud, merged, rounded_colors
 from ficgan.pointcloud.frame import Placed, canonical
 from ficgan.pointcloud.geometry import DESCRIPTIONS, THESIS_SIZE, describe, project, shaded
 from ficgan.pointcloud.methods import CLOUD_ANONYMIZERS, CloudAnonymizer, SmoothKNN, unmerge, unsmooth, untaper
@@ -116,7 +117,7 @@ def _smoothed(sizes: list[int], cloud: Cloud) -> Swept:
     means = {k: np.empty((len(cloud), 3 if cloud.colors is None else 6)) for k in sizes if k <= len(cloud)}
     centre = cloud.points.mean(axis=0)  # about which sums of many lose fewer digits
     values = cloud.points - centre if cloud.colors is None else np.hstack([cloud.points - centre, cloud.colors])
-    rows = search(cloud.points, cloud.points, max(means, default=1))[1].reshape(len(cloud), -1)
+    rows = cKDTree(cloud.points).query(cloud.points, max(means, default=1))[1].reshape(len(cloud), -1)
     for column, channel in enumerate(values.T):
         sums = np.cumsum(channel[rows], axis=1)
         for k, mean in means.items():
