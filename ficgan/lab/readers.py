@@ -77,17 +77,15 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     return readers
 
 
+def unit(x: Embeddings) -> NDArray[np.float64]:
+    """Rows [N,D] of length 1; zeros stay."""
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+
+
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     """Of pairs [N,D], one by one: float64 [N]."""
-    return (_unit(a) * _unit(b)).sum(1)
-
-
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return _unit(a) @ _unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+    return (unit(a) * unit(b)).sum(1)
 
 
 def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
@@ -97,9 +95,18 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
     return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
-def _unit(x: Embeddings) -> NDArray[np.float64]:
-    wide = np.asarray(x, np.float64)
-    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance.
+
+    Equal embeddings have equal similarities, to the bit: a product alone adds up the edges of a matrix otherwise.
+    """
+    (x, of_x), (y, of_y) = (np.unique(rows, axis=0, return_inverse=True) for rows in (a, b))
+    if metric == "cosine":
+        scores = unit(x) @ unit(y).T
+    else:
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        scores = -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+    return np.asarray(scores[of_x][:, of_y])
 
 
 # -- the shape of the face alone --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import BOOTSTRAP, Bootstrap, Floats, Interval, Sample, percentiles, proportion, ratios
+from ficgan.lab.readers import similarities
 from ficgan.lab.results import Figure
 
 # What the name of a figure ends with in which a probe without a found face counts as a miss
@@ -114,27 +115,12 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
 # -- verification: which pairs match ----------------------------------------------------------------------------------
 
 
-def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all."""
-    thresholds, times = np.unique(scores.genuine, return_counts=True)
-    x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
-    x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
-    x[2:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "left")
-    y[2:-1:2] = np.cumsum(times[::-1])
-    y[3:-1:2] = y[2:-3:2]
-    x[-1], y[-1] = len(scores.impostors), len(scores.genuine)
-    return x, y
-
-
 def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
     below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
-    areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
-    figure = _of_genuine("AUC", scores, areas, bootstrap)
-    # A sum of whole numbers, so that constant scores have exactly ½.
-    return replace(figure, value=float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas)))
+    return _of_genuine("AUC", scores, (below + upto) / (2.0 * len(scores.impostors)), bootstrap)
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -154,12 +140,8 @@ def eer(scores: Scores) -> Figure:
     """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
-    x, y = vertices(scores)
-    far, excess = x / x[-1], x / x[-1] + y / y[-1] - 1
-    after = max(1, int(np.argmax(excess >= 0)))
-    step = excess[after] - excess[after - 1]
-    part = -excess[after - 1] / step if step > 0 else 0.0
-    value = float(far[after - 1] + part * (far[after] - far[after - 1]))
+    far, tar = scores.roc
+    value = float(np.interp(0, far + tar - 1, far))
     return Figure("EER", value, n=len(scores.genuine), unit="genuine scores")
 
 
@@ -172,9 +154,9 @@ def tar_at_far(scores: Scores, far: float) -> Figure:
     if pairs * far < 30 - 1e-9:
         needed = f"{30 / far:.0f} are needed to know this rate"
         return Figure(name, None, note=f"There are {pairs} pairs of strangers, and {needed}.")
-    x, y = vertices(scores)
-    accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
-    return Figure(name, accepted, n=len(scores.genuine), unit="genuine scores")
+    rates, accepted = scores.roc
+    value = float(accepted[rates <= far * (1 + 1e-12)].max())
+    return Figure(name, value, n=len(scores.genuine), unit="genuine scores")
 
 
 def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -186,10 +168,11 @@ def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap 
 
 def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Share of impostor pairs above the same threshold: a match rate means nothing where strangers match as often."""
-    name, pairs = "false match rate", scores.impostors_of
+    name, pairs = "false match rate", scores.impostor_pairs
     if threshold is None or not pairs.any():
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
-    return _ratio(name, scores, scores.impostors_over(threshold), pairs, bootstrap, "impostor scores")
+    over = ((scores.similarity > threshold) & pairs).sum(1)
+    return _ratio(name, scores, over, pairs.sum(1), bootstrap, "impostor scores")
 
 
 def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -261,7 +244,7 @@ def privacy_figures(
 
 def _of_genuine(name: str, scores: Scores, values: NDArray[Any], bootstrap: Bootstrap, *, share: bool = True) -> Figure:
     """Mean of values [N] of the genuine scores."""
-    above = np.bincount(scores.genuine_probe, values, len(scores))
+    above = np.bincount(np.nonzero(scores.genuine_at)[0], values, len(scores))
     pairs = scores.genuine_pairs * scores.acquired
     return _ratio(name, scores, above, pairs, bootstrap, "genuine scores", share=share)
 
@@ -334,29 +317,11 @@ class Scores:
 
     @classmethod
     def compare(
-        cls,
-        probe: ArrayLike,
-        gallery: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric,
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
+        cls, probe: Floats, gallery: Floats, probe_people: ArrayLike, gallery_people: ArrayLike, **more: Any
     ) -> Scores:
-        """Compare embeddings [P,D] with [G,D] by "cosine", or negative "euclidean" distance; people are integers ≥ 0.
-
-        Args:
-            acquired: [P] bool, which probes have an embedding; None: all.
-            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
-        """
-        x, y = np.asarray(probe), np.asarray(gallery)
-        if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
-            shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
-            raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
-        scores = _similarities(x, y, metric)
-        how: dict[str, Any] = {"metric": metric, "acquired": acquired, "exclude_same": exclude_same}
-        return cls.from_matrix(scores, probe_people, gallery_people, **how)
+        """Embeddings [P,D] against [G,D] by the `metric`; the rest as in `from_matrix`."""
+        matrix = similarities(probe, gallery, more["metric"])
+        return cls.from_matrix(matrix, probe_people, gallery_people, **more)
 
     @classmethod
     def from_matrix(
@@ -369,16 +334,17 @@ class Scores:
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
     ) -> Scores:
-        """From similarities [P,G], higher is more alike; the rest as in `compare`."""
-        given = np.asarray(matrix)
-        scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
+        """From similarities [P,G], higher is more alike.
+
+        Args:
+            probe_people, gallery_people: [P] and [G] integers ≥ 0.
+            acquired: [P] bool, which probes have an embedding; None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
+        """
+        scores = np.array(matrix, np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
-        for what, who in (("probe", people), ("gallery", enrolled)):
-            if (who < 0).any():
-                unknown = f"{int((who < 0).sum())} {what} images"
-                raise InputError(f"{unknown} show people who are not known (number −1); leave them out")
         who, images = np.unique(enrolled, return_counts=True)
         if len(who) < 2:
             raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
@@ -386,9 +352,8 @@ class Scores:
             reason = "no person has two images" if exclude_same else "none of the probes' people is in the gallery"
             raise InputError(f"{reason}, so there is nothing to find; check the split")
         kept = np.flatnonzero(seen) if exclude_same else np.arange(len(enrolled))
-        bad = np.flatnonzero(seen)[~np.isfinite(scores[np.ix_(seen, kept)]).all(1)]
-        if len(bad):
-            raise InputError(f"scores of probe number {bad[0]} are not finite; leave out faces that cannot be read")
+        if not np.isfinite(scores[np.ix_(seen, kept)]).all():
+            raise InputError("some embeddings are not finite; leave out faces that the recogniser cannot read")
         if exclude_same:
             np.fill_diagonal(scores, np.nan)
         order = kept[np.argsort(enrolled[kept], kind="stable")]
@@ -431,43 +396,38 @@ class Scores:
     # -- scores -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _pairs(self) -> tuple[Booleans, Booleans]:
-        """[P,G] where the genuine and where the impostor scores are."""
-        alike, compared = self.people[:, None] == self.gallery, ~np.isnan(self.similarity)
-        return alike & compared, ~alike & compared
+    def genuine_at(self) -> Booleans:
+        """[P,G] where the genuine scores are."""
+        return (self.people[:, None] == self.gallery) & ~np.isnan(self.similarity)
+
+    @property
+    def impostor_pairs(self) -> Booleans:
+        """[P,G] where the impostor scores are."""
+        return (self.people[:, None] != self.gallery) & ~np.isnan(self.similarity)
 
     @cached_property
     def genuine(self) -> Floats:
         """[N] all genuine scores, probe by probe."""
-        return self.similarity[self._pairs[0]]
-
-    @cached_property
-    def genuine_probe(self) -> Index:
-        """[N] the probe of each genuine score."""
-        return np.nonzero(self._pairs[0])[0]
+        return self.similarity[self.genuine_at]
 
     @cached_property
     def impostors(self) -> Floats:
         """[M] all impostor scores, ascending."""
-        scores = self.similarity[self._pairs[1]]
-        scores.sort()
-        return scores
+        return np.sort(self.similarity[self.impostor_pairs])
 
     @cached_property
-    def impostors_of(self) -> NDArray[np.int64]:
-        """[P] how many impostor scores each probe has."""
-        return np.count_nonzero(self._pairs[1], axis=1)
+    def roc(self) -> tuple[Floats, Floats]:
+        """Shares of the impostor and of the genuine scores that are accepted, from none to all."""
+        from sklearn.metrics import roc_curve
 
-    def impostors_over(self, threshold: float) -> NDArray[np.int64]:
-        """[P] impostor scores of each probe above a threshold."""
-        return np.count_nonzero((self.similarity > threshold) & self._pairs[1], axis=1)
+        scores = np.concatenate([self.genuine, self.impostors])
+        far, tar, _ = roc_curve(np.arange(len(scores)) < len(self.genuine), scores, drop_intermediate=False)
+        return far, tar
 
     @cached_property
     def best_genuine(self) -> Floats:
         """[P] the most similar enrolled image of the probe's person; NaN without a genuine score."""
-        best = np.full(len(self), np.nan, self.similarity.dtype)
-        np.fmax.at(best, self.genuine_probe, self.genuine)
-        return best
+        return np.fmax.reduce(np.where(self.genuine_at, self.similarity, np.nan), axis=1, initial=np.nan)
 
     def strangers(self, limit: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people have their best image above, and how many at, a limit [P]; none at NaN."""
@@ -479,37 +439,3 @@ class Scores:
     def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people lie above the best genuine score, and how many at it."""
         return self.strangers(self.best_genuine)
-
-
-def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
-    """[P,G]; equal embeddings have equal similarities, to the bit."""
-    if metric == "cosine":
-        x, y = _unit(probe), _unit(gallery)
-    else:  # about the gallery's mean, where float32 cancels least
-        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
-        with np.errstate(over="ignore"):
-            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
-    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
-        scores = x @ y.T
-        if metric == "euclidean":
-            scores *= -2
-            scores += np.einsum("nd,nd->n", x, x)[:, None]
-            scores += np.einsum("nd,nd->n", y, y)
-            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
-            np.negative(scores, out=scores)
-    scores = scores if len(x) == len(x_of) else scores[x_of]
-    return scores if len(y) == len(y_of) else scores[:, y_of]
-
-
-def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(invalid="ignore"):  # all zeros have no cosine, which the caller refuses
-        rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-
-def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
-    array = np.ascontiguousarray(array + 0.0)  # −0 becomes 0, so that equal rows have equal bytes
-    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
-    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
-    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
