@@ -71,8 +71,7 @@ class TrainedAttacker:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
-        return in_region(self.bench, rows, seen, kept)
+        return in_region(self.bench, rows, seen, lambda faces: self._guesses(faces, 1)[:, 0])
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -82,9 +81,7 @@ class TrainedAttacker:
             self.say(f"{self.title}: {count} guesses at each of {len(rows)} faces, {begin} done")
             some = np.arange(begin, min(begin + _BLOCK, len(rows)))
             part = bench.part(rows[some], seen.images[some])
-            inner = part.regions()
-            make = lambda inner=inner: self.fitted.reverse(inner, count)  # [N,count,S,S,3]  # noqa: E731
-            guesses = self._kept(["candidates", count], inner, make)
+            guesses = self._guesses(part.regions(), count)
             for reader in bench.readers:
                 shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
                 shown = (turn(faces, rows[some]) for faces in shown)
@@ -101,10 +98,12 @@ class TrainedAttacker:
             for reader in bench.readers
         }
 
-    def _kept(self, key: list[Any], faces: Faces, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    def _guesses(self, faces: Faces, count: int) -> NDArray[np.uint8]:
+        """[N,count,S,S,3]; those of networks are kept."""
         if not isinstance(self.reverser, (Learned, Trained)):
-            return make()
-        return self.bench.store.array([*key, *self.mark, content(faces), list(faces.names)], make)
+            return self.fitted.reverse(faces, count)
+        key = ["guesses", count, *self.mark, content(faces), list(faces.names)]
+        return self.bench.store.array(key, lambda: self.fitted.reverse(faces, count))
 
     @cached_property
     def mark(self) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -22,12 +21,12 @@ from ficgan.images.read import read_image
 from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, read_header
-from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
+from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
-from ficgan.lab.run import Store, digest, files_digest
+from ficgan.lab.run import Store, digest
 from ficgan.lab.sets import open_set
 
 EVALUATION = "evaluation.json"
@@ -54,10 +53,9 @@ def train_attacker(
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(config, source, bench)
     if (out / MANIFEST).exists():
-        before = AttackerManifest.read(out / MANIFEST)
         old, new = (
-            json.loads(json.dumps({**each.config, "data": [each.split["sha256"], each.data["pixels"]]}))
-            for each in (before, manifest)
+            {**each.config, "data": [each.split["sha256"], each.data["pixels"]]}
+            for each in (AttackerManifest.read(out / MANIFEST), manifest)
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
@@ -137,7 +135,6 @@ def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> Attacker
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[rows]})
     placed = AttackSet(**source.model_dump(exclude={"path", "name", "labels"}))
     tree = config.model_copy(update={"set": placed}).shareable()
-    tree["set"]["identity"] = source.identity
     public, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
     photos = photo_keys(source, {bench.prepared.faces.names[row] for row in rows})
@@ -147,18 +144,13 @@ def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> Attacker
 def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
-    about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
-    return dict(json.loads(json.dumps(about)))
+    return {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
 
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    faces, moved = opened(config.sets[0]), {"name", "path", "labels", "licence"}
-    asked = config.model_dump(mode="json", exclude={"title": True, "general": True, "sets": {0: moved}})
-    values = [*config.recognisers, *(str(v) for method in config.methods for v in method.parameters.values())]
-    data = [faces.digest, faces.people.tolist(), faces.groups]
-    mark = digest([file_digest(file), asked, data, [files_digest(value) for value in values]])
-    path = out / EVALUATION
+    path, asked = out / EVALUATION, config.model_dump(mode="json", exclude={"title", "general"})
+    mark = digest([file_digest(file), asked])
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")
     write_json(path, mark)

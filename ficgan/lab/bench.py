@@ -149,9 +149,8 @@ class Bench:
             raise Refused("the split leaves nobody to learn from; set split.attacker, or give a set of more people")
         return self.split.attacker
 
-    @property
-    def part(self) -> Callable[..., Prepared]:
-        return self.prepared.part
+    def part(self, rows: Rows, images: Images | None = None) -> Prepared:
+        return self.prepared.part(rows, images)
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -371,13 +370,13 @@ def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = N
     return prepared, divide(prepared, config.split)
 
 
-def describe(config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
+def describe(bench: Bench, source: SetConfig) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
-    prepared, parts, other = _checked(config, source, out, say)
+    prepared, parts = bench.prepared, bench.split
     facts = prepared.facts()
     learnt_from: dict[str, Any] = {}
-    if other is not None and source.learn_from is not None:
-        of = other.facts()
+    if bench.training_set is not None and source.learn_from is not None:
+        of = bench.training_set.facts()
         of["licence"] = source.learn_from.licence or of["licence"]
         learnt_from = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
@@ -402,7 +401,8 @@ def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     source = next(source for source in config.sets if source.name == name)
-    prepared, parts, training_set = _checked(config, source, out)
+    prepared, parts = divided_set(source, config.detector, out)
+    refuse_the_known(config.named_attackers, source, prepared, parts)
     return Bench(
         prepared,
         parts,
@@ -416,27 +416,23 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
         columns=config.groups,
         reversal_metrics=config.reversal_metrics,
         attributes=config.attributes,
-        training_set=training_set,
+        training_set=_other_set(source, prepared, config.detector, out),
     )
 
 
-def _checked(
-    config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None
-) -> tuple[Prepared, Split, Prepared | None]:
-    """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
-    prepared, parts = divided_set(source, config.detector, out, say)
-    refuse_the_known(config.named_attackers, source, prepared, parts)
+def _other_set(source: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
+    """The other set that attackers learn from, cut like this one, without pictures that are in both."""
     if source.learn_from is None:
-        return prepared, parts, None
-    learnt = source.learn_from.model_copy(update={"size": source.size, "context": source.context})  # cut like this one
-    other = prepared_set(learnt, config.detector, out / "store", say)
+        return None
+    learnt = source.learn_from.model_copy(update={"size": source.size, "context": source.context})
+    other = prepared_set(learnt, detector, out / "store")
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {learnt.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
     rows = np.flatnonzero([mark not in here for mark in other.digests()])
     if not len(rows):
         raise InputError(f"every picture of {learnt.name} is in {source.name}, too; learn from another set")
-    return prepared, parts, other.part(rows)
+    return other.part(rows)
 
 
 @lru_cache(maxsize=1)

@@ -32,6 +32,7 @@ from ficgan.lab.bench import (
     described,
     known,
     open_bench,
+    prepared_set,
 )
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
 from ficgan.lab.metrics import pictures
@@ -46,7 +47,7 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
-from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities, unit
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
 from ficgan.registry import parse_spec
@@ -63,7 +64,8 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     sets: dict[str, dict[str, Any]] = {}
     for source in config.sets:
         run.say(f"preparing {source.name}")
-        sets[source.name] = describe(config, source, out, run.say)
+        prepared_set(source, config.detector, out / "store", run.say)  # says how far it is, and keeps the crops
+        sets[source.name] = describe(open_bench(config, source, out), source)
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     entries: list[dict[str, Any]] = []
     for methods in ([None], config.methods):
@@ -319,9 +321,8 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
 
     Between embeddings of guesses and of the clear faces their mean is IDD (Revelio, §5.2).
     """
-    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12) for rows in map(np.float64, (a, b)))
-    out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
-    return out
+    x, y = unit(a), unit(b)
+    return np.asarray(2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1)))
 
 
 # -- attribute inference ----------------------------------------------------------------------------------------------

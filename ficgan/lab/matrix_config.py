@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -243,7 +244,7 @@ class AttackConfig(_EvaluationSettings):
         """JSON-ready, without keys and without folders of this machine."""
         tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
         tree["attacker"] = without_folder(self.attacker)
-        hidden = {"path", "name", "labels", "identity"}
+        hidden = {"path", "name", "labels"}
         shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
         return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
 
@@ -272,8 +273,6 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
 
 
 def parameter_count(attacker: Learned) -> int:
-    import torch
-
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in attacker.network().parameters())
 

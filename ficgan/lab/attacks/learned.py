@@ -7,14 +7,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
 
-from ficgan.anonymizers import Faces, Images
+from ficgan.anonymizers import Faces
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
+from ficgan.lab.attacks import networks
 from ficgan.lab.attacks.base import (
     FROM_PAIRS,
     REVERSERS,
@@ -27,13 +31,10 @@ from ficgan.lab.attacks.base import (
     to_images,
     to_tensor,
 )
+from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop, TrainingPlan
+from ficgan.models import load_tensors, save_tensors
 from ficgan.registry import param
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from ficgan.lab.attacks.training import Learner
+from ficgan.training import Team
 
 SCHEMA = 1  # Of the layout of a file; raised when a reader of the old one would misread the new one
 _KIND = "attacker"
@@ -87,11 +88,6 @@ class Learned(Reverser):
 
     def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
-        import torch
-
-        from ficgan.lab.attacks.training import STATE, PairBatches, TrainingLoop, TrainingPlan
-        from ficgan.training import Team
-
         key = digest_of(self, pairs)
         if workspace is not None and (workspace / WEIGHTS).exists():
             found = load_attacker(workspace / WEIGHTS, device=self.device)
@@ -148,8 +144,6 @@ class Learned(Reverser):
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
         """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
-        from ficgan.models import save_tensors
-
         state = self.trained_network().state_dict()
         weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
         header = {
@@ -161,12 +155,7 @@ class Learned(Reverser):
         }
         save_tensors(path, weights, header, kind=_KIND)
 
-    def guess(self, faces: Faces) -> Images:
-        return self.reverse(faces)[:, 0]
-
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
-        import torch
-
         if n > 1 and not self.traits.several:
             return np.repeat(self.reverse(faces), n, axis=1)
         network = self.trained_network()
@@ -200,15 +189,10 @@ class AutoEncoder(Learned):
     linear: str = param("full", "the linear layer", choices=("full", "none"))
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import AutoEncoderNetwork
-
-        return AutoEncoderNetwork(self.size, self.features, self.linear == "full")
+        return networks.AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import plateau, ssim_loss
-        from ficgan.lab.attacks.training import LossLearner
-
-        return LossLearner(network, ssim_loss, self.lr, rate=plateau)
+        return LossLearner(network, networks.ssim_loss, self.lr, rate=networks.plateau)
 
 
 @REVERSERS.add
@@ -226,15 +210,9 @@ class ThesisAutoEncoder(Learned):
     lr: float = param(1e-3, "learning rate", low=0)
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import ThesisAutoEncoderNetwork
-
-        return ThesisAutoEncoderNetwork()
+        return networks.ThesisAutoEncoderNetwork()
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from torch.nn.functional import mse_loss
-
-        from ficgan.lab.attacks.training import LossLearner
-
         return LossLearner(network, lambda network, seen, clear: mse_loss(network(seen), clear), self.lr)
 
 
@@ -258,14 +236,11 @@ class Pix2Pix(Learned):
             raise UsageError(f"{self.name}: size is {self.size}; give a power of 2")
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import Pix2PixUNet
-
-        return Pix2PixUNet(self.size, self.base)
+        return networks.Pix2PixUNet(self.size, self.base)
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import PatchGAN, Pix2PixLearner, halvings_for
-
-        return Pix2PixLearner(network, PatchGAN(self.base, halvings_for(self.size)).to(device), self.lr)
+        judge = networks.PatchGAN(self.base, networks.halvings_for(self.size)).to(device)
+        return networks.Pix2PixLearner(network, judge, self.lr)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         guesses: Tensor = network(seen, seeds)
@@ -295,9 +270,6 @@ class Trained(Reverser):
         traits = attacker.traits
         object.__setattr__(self, "traits", replace(traits, knowledge=traits.knowledge - {"pairs"}))
 
-    def guess(self, faces: Faces) -> Images:
-        return self.reverse(faces)[:, 0]
-
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
         assert self.attacker is not None
         return self.attacker.reverse(faces, n)
@@ -305,10 +277,6 @@ class Trained(Reverser):
 
 def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
     """A trained attacker from its file."""
-    import torch
-
-    from ficgan.models import load_tensors
-
     tensors, header = load_tensors(path, kind=_KIND)
     if header.get("schema_version", 0) > SCHEMA:
         raise FicganError(f"{path} was written by a later version of ficgan; update it")
@@ -329,8 +297,6 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """What a file has beside the weights: attacker, settings, training, about; FicganError if it is no attacker's."""
-    from ficgan.models import load_tensors
-
     return load_tensors(path, kind=_KIND)[1]
 
 

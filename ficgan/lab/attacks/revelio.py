@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
 from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError
 from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, ReverserTraits, resized, to_tensor
+from ficgan.lab.attacks.diffusion import PRESETS, SCHEDULES, DiffusionLearner, Sampler, UNet, sample
 from ficgan.lab.attacks.learned import Learned
 from ficgan.registry import param
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from ficgan.lab.attacks.diffusion import DiffusionLearner, Sampler
 
 Which = Literal["attention", "all"]
 
@@ -55,19 +52,13 @@ class Revelio(Learned):
     @property
     def way(self) -> Sampler:
         """From noise to a face."""
-        from ficgan.lab.attacks.diffusion import SCHEDULES, Sampler
-
         schedule = SCHEDULES[self.schedule if self.test_schedule == "same" else self.test_schedule]
         return Sampler(schedule, self.sampler, self.samples, self.predicts)
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.diffusion import PRESETS, UNet
-
         return UNet(PRESETS[self.preset], self.size)
 
     def learner(self, network: nn.Module, device: torch.device) -> DiffusionLearner:
-        from ficgan.lab.attacks.diffusion import SCHEDULES, DiffusionLearner
-
         dtype = self._dtype(device)
         return DiffusionLearner(network, self.lr, SCHEDULES[self.schedule], self.predicts, flip=self.flip, dtype=dtype)
 
@@ -84,8 +75,6 @@ class Revelio(Learned):
         return min(256, max(16, 2**20 // self.size**2)) if device.type == "cuda" else 16
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        from ficgan.lab.attacks.diffusion import sample
-
         return sample(network, seen * 2 - 1, self.way, seeds).add(1).div_(2)
 
 
@@ -103,8 +92,6 @@ def fine_tune(
 
     `which` "attention" freezes all but the attention blocks (§4.4), "all" nothing (the adaptive attack, §6).
     """
-    import torch
-
     network: Any = copy.deepcopy(attacker.trained_network()).requires_grad_(which == "all")
     for module in network.attention():
         module.requires_grad_(True)

@@ -26,10 +26,8 @@ from ficgan.training.state import Reporter, below, packed, unpack
 STATE = "state.safetensors"  # In an attacker's workspace: a training under way
 KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
-# Seconds between two states, and how many times as long as one takes to be written at least.
-_SAVE_EVERY, _SAVE_SHARE = 60.0, 20
-# Seeds of the steps differ by this many from those of the weights.
-_RESERVED = 1000
+_SAVE_EVERY = 300.0  # Seconds between two states; those of a GPU's attackers take half a minute to be written
+_RESERVED = 1000  # Seeds of the steps differ by this many from those of the weights
 
 
 def minimise(
@@ -233,7 +231,7 @@ class TrainingLoop:
     def _steps(self, asked: Any, progress: Progress | None) -> None:
         plan, steps, total = self.plan, self.batches.steps, self.plan.epochs * self.batches.steps
         saved = time.monotonic()
-        began, took, reported = saved - self.at.seconds, 0.0, -math.inf
+        began, reported = saved - self.at.seconds, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
                 torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
@@ -243,19 +241,18 @@ class TrainingLoop:
                 self._whole = True
                 if self.reporter:
                     self.reporter.advance(self.batches.batch)
-                start = time.monotonic()
-                self.at.seconds = start - began
+                now = time.monotonic()
+                self.at.seconds = now - began
                 over = self.team.any(0 < plan.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
                 if self.team.any(asked.is_set()):
                     raise KeyboardInterrupt
-                if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
+                if now - saved > _SAVE_EVERY:
                     self._save()
-                    saved = time.monotonic()
-                    took = saved - start
-                if progress and (self.at.step == total or start - reported >= REPORT_EVERY):
-                    reported = start
+                    saved = now
+                if progress and (self.at.step == total or now - reported >= REPORT_EVERY):
+                    reported = now
                     progress(self.at.step, total, f"training {plan.name}, epoch {min(self.epoch + 1, plan.epochs)}")
                 if self.ended:
                     break
@@ -281,13 +278,10 @@ class TrainingLoop:
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self, anywhere: Callable[[bool], bool] = bool) -> None:
-        weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
-        every = [
-            *(value for loss in self._losses for value in loss.values()),
-            *(weight.float().sum() for weight in weights),
-        ]
-        finite = torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()
-        if anywhere(not bool(finite)):
+        numbers = [value for loss in self._losses for value in loss.values()]
+        for module in self.learner.modules.values():
+            numbers += [weight.detach().float().sum() for weight in module.parameters()]
+        if anywhere(not all(bool(number.isfinite()) for number in numbers)):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
 
