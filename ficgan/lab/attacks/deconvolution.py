@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,12 +45,12 @@ def transfers(side: int) -> dict[str, GaussianBlur]:
 
 def scaled_blur(blur: GaussianBlur, side: int) -> GaussianBlur:
     """A blur of 256 px in crops of another side, relative to the face: nearest odd kernels, exact deviations."""
-    (width, across), (height, along) = blur.axes()
-    share = side / 256
-    kernel, kernel_y = (max(3, scaled_kernel(k, side)) for k in (width, height))
-    if (width, across) == (height, along):
-        return GaussianBlur(kernel=kernel, sigma=across * share, seed=blur.seed)
-    return GaussianBlur(kernel=kernel, sigma=across * share, kernel_y=kernel_y, sigma_y=along * share, seed=blur.seed)
+    (kernel, across), (kernel_y, along) = (
+        (max(3, scaled_kernel(width, side)), sigma * side / 256) for width, sigma in blur.axes()
+    )
+    if (kernel, across) == (kernel_y, along):
+        return GaussianBlur(kernel=kernel, sigma=across, seed=blur.seed)
+    return GaussianBlur(kernel=kernel, sigma=across, kernel_y=kernel_y, sigma_y=along, seed=blur.seed)
 
 
 def blurred(images: Images, kernel: int) -> Images:
@@ -111,14 +112,6 @@ def blur_gain(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float64]:
     return np.outer(axis, axis)
 
 
-def blur_matrix(width: int, size: int) -> Float:
-    """The blur as a matrix [S,S] that acts on columns of pixels."""
-    from scipy import fft
-
-    spectra = fft.dct(np.eye(size), type=1, axis=0) * blur_transfer(width, size)[:, None]
-    return fft.idct(spectra, type=1, axis=0).astype(np.float32)
-
-
 def laplacian(size: int) -> NDArray[np.float64]:
     """Gain per frequency of the five-point Laplacian: [S,S], 0 for the constant, 8 at most."""
     axis = 2 - 2 * np.cos(np.pi * np.arange(size) / (size - 1))
@@ -126,8 +119,6 @@ def laplacian(size: int) -> NDArray[np.float64]:
 
 
 # -- deconvolution -----------------------------------------------------------------------------------------------------
-
-Matrix = NDArray[np.float64]
 
 _RELEASED_K = tuple(range(1, 40, 2))  # which cannot sharpen, as H ≤ 1
 _SMALL_K = tuple(float(10.0**e) for e in np.arange(-7, 0, 0.5))
@@ -257,15 +248,16 @@ class RichardsonLucy(Reverser):
 
     def guess(self, faces: Faces) -> Images:
         widths = np.full(len(faces), self.kernel) if self.kernel else blur_of(faces.images)[0]
+        area = areas(faces.images.shape[1]).astype(np.float32)
         out = np.empty_like(faces.images)
         for row, (image, width) in enumerate(zip(faces.images, widths.tolist(), strict=True)):
             observed = np.moveaxis(image, 2, 0).astype(np.float32)
-            blur = blur_matrix(width, len(image))
-            back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])  # the transpose differs at the edges
+            blur = partial(multiplied, gain=blur_gain(width, len(image)))
+            back = 1 / blur(1 / area)  # the blur's transpose differs from it at the edges
             estimate = np.maximum(observed, 1e-3)
             for _ in range(self.rounds):
-                ratio = observed / np.maximum(blur @ estimate @ blur.T, 1e-3)
-                estimate = estimate * (back @ ratio @ back.T)
+                ratio = observed / np.maximum(blur(estimate), 1e-3)
+                estimate = estimate * blur(ratio / area) * back
             out[row] = nearest_grey(np.moveaxis(estimate, 0, 2))
         return out
 

@@ -261,8 +261,6 @@ class Trained(Reverser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attacker is not None:
-            return
         if not self.file:
             raise UsageError(f"{self.name} needs the file of an attacker; write trained:file=PATH")
         attacker = load_attacker(self.file, device=self.device)

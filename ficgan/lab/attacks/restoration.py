@@ -26,7 +26,6 @@ from ficgan.lab.attacks.base import (
     held_out,
     mean_ssim,
 )
-from ficgan.lab.attacks.deconvolution import Matrix
 from ficgan.registry import param
 
 # -- restoration -------------------------------------------------------------------------------------------------------
@@ -273,6 +272,7 @@ class Ridge(Reverser):
         return nearest_grey(alike @ weights + clear_mean).reshape(faces.images.shape)
 
 
+Matrix = NDArray[np.float64]
 _VALIDATION = 0.2  # Share of the people on whom λ is chosen
 _RIDGES = tuple(float(10.0**e) for e in np.arange(-6, 4.1, 0.5))
 
