@@ -11,6 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.identity.ksame import k_same_layers
@@ -321,10 +324,6 @@ def fit_probes(blocks: Blocks, people: NDArray[np.integer]) -> dict[str, Probe]:
 
 def whitening(codes: NDArray[np.floating]) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
-    from sklearn.decomposition import PCA
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     count = min(codes.shape[1], max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
     made = make_pipeline(StandardScaler(), PCA(count, svd_solver="covariance_eigh")).fit(codes.astype(np.float64))
     spread = np.sqrt(made[-1].explained_variance_)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
@@ -302,8 +303,6 @@ def auc(
     scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.floating] | None = None
 ) -> float | None:
     """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
-    from sklearn.metrics import roc_auc_score
-
     truth = labels > 0
     counted = np.ones(len(truth)) if weights is None else weights
     if not counted[truth].any() or not counted[~truth].any():

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file
+from scipy.linalg import eigh
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces
@@ -156,8 +158,6 @@ class ShapeRecognizer:
 @lru_cache(maxsize=1)
 def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
     """Mean mesh [468,3], spread of its coordinates, and, in these units, what expressions and turns add [1404,10]."""
-    from safetensors.numpy import load_file
-
     shape = FaceShape.from_arrays(load_file(pretrained.path("linear")))
     moves = shape.moves[1:].astype(np.float64)
     moved = np.concatenate([shape.basis, moves[: len(NUMBERS)]]).astype(np.float64)
@@ -179,8 +179,6 @@ def discriminant(embeddings: NDArray[np.floating], people: NDArray[np.integer]) 
     One person's embeddings get unit covariance, with a tenth of the mean variance mixed in; directions in which
     people hardly differ are weakened (Wiener).
     """
-    from scipy.linalg import eigh
-
     x = np.asarray(embeddings, np.float64)
     _, index, counts = np.unique(people, return_inverse=True, return_counts=True)
     x, people = x[counts[index] > 1], people[counts[index] > 1]

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from ficgan import __version__
@@ -59,8 +60,6 @@ def write_json(path: Path, tree: Any) -> None:
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """[H,W,3] uint8 RGB as PNG, nothing in it but pixels."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
     return buffer.getvalue()

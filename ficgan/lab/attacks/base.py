@@ -10,6 +10,7 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from skimage.metrics import structural_similarity
 from torch import Tensor
 
 from ficgan.anonymizers import Faces, Images
@@ -123,8 +124,6 @@ class ExternalRestorer(Program, Reverser):
 
 def mean_ssim(left: Float, right: Float) -> float:
     """Mean structural similarity of images [N,S,S], 0–255, with scikit-image's uniform 7×7 window."""
-    from skimage.metrics import structural_similarity
-
     return float(np.mean([structural_similarity(x, y, data_range=255) for x, y in zip(left, right, strict=True)]))
 
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy import fft
+from scipy.signal import fftconvolve
+from scipy.sparse.linalg import LinearOperator, cg
 
 from ficgan.anonymizers import Faces, GaussianBlur, Images
 from ficgan.anonymizers.base import nearest_grey
@@ -78,15 +82,11 @@ def spectrum(planes: Float) -> Float:
 
     Its basis continues over the edges as OpenCV's default border, so a symmetric blur is a product in its domain.
     """
-    from scipy import fft
-
     return fft.dctn(planes, type=1, axes=(-2, -1))
 
 
 def multiplied(planes: Float, gain: NDArray[np.floating]) -> Float:
     """Planes […,S,S] whose spectrum is multiplied by a gain per frequency [S,S]."""
-    from scipy import fft
-
     return fft.idctn(spectrum(planes) * gain.astype(np.float32), type=1, axes=(-2, -1))
 
 
@@ -293,8 +293,6 @@ class NormSparsity(Reverser):
 
 def estimate_kernel(image: Float, width: int) -> Float:
     """The blur of a picture [S,S], 0–1: a kernel [width,width], odd, none negative, sum 1."""
-    import cv2
-
     widths = [width]
     while widths[-1] > 3:
         widths.append(max(3, int(widths[-1] / np.sqrt(2)) | 1) if widths[-1] > 5 else 3)
@@ -340,8 +338,6 @@ def _gradients(image: Float) -> Float:
 
 
 def _sharper(edges: Float, observed: Float, kernel: Float) -> Float:
-    from scipy import fft
-
     transfer = _transfer(kernel, edges.shape[-1])
     power = np.abs(transfer) ** 2
     back = np.conj(transfer) * fft.rfft2(observed)
@@ -356,10 +352,6 @@ def _sharper(edges: Float, observed: Float, kernel: Float) -> Float:
 
 
 def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
-    from scipy import fft
-    from scipy.signal import fftconvolve
-    from scipy.sparse.linalg import LinearOperator, cg
-
     width, size = len(kernel), edges.shape[-1]
     spectra = fft.rfft2(edges)
     power = np.sum(np.abs(spectra) ** 2, axis=0)
@@ -382,8 +374,6 @@ def _improved_kernel(edges: Float, observed: Float, kernel: Float) -> Float:
 
 
 def _transfer(kernel: Float, size: int) -> NDArray[np.complex64]:
-    from scipy import fft
-
     half = len(kernel) // 2
     rows = np.arange(-half, half + 1) % size
     full = np.zeros((size, size), np.float32)
@@ -396,8 +386,6 @@ def hyper_laplacian(planes: Float, kernel: Float) -> Float:
 
     Source: Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration.
     """
-    from scipy import fft
-
     size, margin = planes.shape[-1], min(2 * len(kernel), planes.shape[-1] - 1)
     total = fft.next_fast_len(size + 2 * margin, real=True)
     pad = (margin, total - size - margin)

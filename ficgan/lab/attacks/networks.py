@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torchvision import models
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
@@ -323,8 +324,6 @@ class _EfficientNet(nn.Module):
     epochs, batch, rate = 10, 32, 3e-4  # Ours: the paper does not say
 
     def __init__(self, name: str, pretrained: bool) -> None:
-        from torchvision import models
-
         super().__init__()
         self.network = models.get_model(name, weights="DEFAULT" if pretrained else None)
         self.network.classifier[-1] = nn.Linear(self.network.classifier[-1].in_features, 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,8 +58,6 @@ class _Resampling(Reverser):
         return self._resampled(faces.images, max(1, round(self.ratio * faces.images.shape[1])))
 
     def _resampled(self, images: NDArray[Any], middle: int) -> NDArray[Any]:
-        import cv2
-
         size = (images.shape[1], images.shape[1])
         how = cv2.INTER_CUBIC if self.cubic else cv2.INTER_LINEAR
         out = np.empty_like(images)
@@ -183,8 +182,6 @@ class InterpolateGrey(Reverser):
 
 
 def _neighbours(grid: Float) -> Float:
-    import cv2
-
     sums = cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
     return sums - grid
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
@@ -146,8 +147,6 @@ def retrieve(candidates: Float, gallery: Float, people: NDArray[np.integer], met
 
     Of [N,n,D] or [N,D] embeddings of guesses; rows of NaN have no vote. The gallery's are [M,D], of people [M] ≥ 0.
     """
-    from scipy.spatial.distance import cdist
-
     candidates = candidates[:, None] if candidates.ndim == 2 else candidates
     whose = np.asarray(people, np.int64)
     read: NDArray[np.bool_] = np.all(np.isfinite(candidates), axis=2)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binomtest
 
 from ficgan.lab.results import Figure
 
@@ -61,8 +62,6 @@ BOOTSTRAP = Bootstrap()
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson's score interval of a proportion (1927)."""
-    from scipy.stats import binomtest
-
     interval = binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
     return float(interval.low), float(interval.high)
 

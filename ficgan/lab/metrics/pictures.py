@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+import torch
+import torchvision.models
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file
 
-from ficgan.arrays import resize
+from ficgan.arrays import resize, to_tensor
+from ficgan.device import onnx_session
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, FaceDetector
 
@@ -57,8 +62,6 @@ def psnr(a: Images, b: Images) -> Matrix:
 
 def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
     """Variance of the grey Laplacian about the face: float64 [N] (LAPV, Pech-Pacheco et al. 2000)."""
-    import cv2
-
     side = images.shape[1]
     centres = (landmarks.min(1) + landmarks.max(1)) / 2
     reach = np.linalg.norm(landmarks[:, 1] - landmarks[:, 0], axis=1)[:, None]
@@ -72,8 +75,6 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
 
 
 def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    import cv2
-
     edge = _WINDOW // 2
     blurred: Any = cv2.GaussianBlur(image, (_WINDOW, _WINDOW), _SIGMA)
     return blurred[edge:-edge, edge:-edge]
@@ -89,10 +90,6 @@ class SqueezeNet:
     """
 
     def __init__(self, backbone: Path, linear: Path) -> None:
-        from safetensors.numpy import load_file
-
-        from ficgan.device import onnx_session
-
         self._session, stored = onnx_session(backbone), load_file(linear)
         self._weights = [stored[name].ravel() for name in sorted(stored)]
         if [len(weight) for weight in self._weights] != [tap.shape[1] for tap in self._session.get_outputs()]:
@@ -140,10 +137,6 @@ class Lpips:
 
     def distance(self, a: Images, b: Images) -> Matrix:
         """Distances [N] of pairs [N,S,S,3] uint8 RGB."""
-        import torch
-
-        from ficgan.arrays import to_tensor
-
         out = []
         with torch.inference_mode():
             for rows in _batches(a):
@@ -162,8 +155,6 @@ class Inception:
 
     def features(self, images: Images) -> NDArray[np.float32]:
         """float32 [N,2048] of images [N,S,S,3] uint8 RGB."""
-        import torch
-
         planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         with torch.inference_mode():
             return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in _batches(images)])
@@ -175,8 +166,6 @@ def _batches(images: Images) -> list[slice]:
 
 def lpips_backbone() -> str | None:
     """The backbone of LPIPS whose weights torchvision has on the disk, or None; nothing is downloaded."""
-    import torchvision.models
-
     for network, weights in _BACKBONES.items():
         if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
             return network
@@ -185,8 +174,6 @@ def lpips_backbone() -> str | None:
 
 def check_pretrained(network: str) -> None:
     """`UsageError` where ImageNet's weights of a network of torchvision are not on the disk; nothing is downloaded."""
-    import torchvision.models
-
     name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
     if hub_file(name) is None:
         raise UsageError(f"{network} begins from ImageNet's weights; put {name} into torch's cache of weights")
@@ -201,8 +188,6 @@ def inception_file() -> Path | None:
 
 def hub_file(name: str) -> Path | None:
     """A file of torch's own cache of weights, or None. They are pickles, so they are never looked for elsewhere."""
-    import torch
-
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     return path if path.is_file() else None
 

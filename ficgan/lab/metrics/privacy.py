@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import BOOTSTRAP, Bootstrap, Floats, Interval, Sample, percentiles, proportion, ratios
@@ -418,8 +419,6 @@ class Scores:
     @cached_property
     def roc(self) -> tuple[Floats, Floats]:
         """Shares of the impostor and of the genuine scores that are accepted, from none to all."""
-        from sklearn.metrics import roc_curve
-
         scores = np.concatenate([self.genuine, self.impostors])
         far, tar, _ = roc_curve(np.arange(len(scores)) < len(self.genuine), scores, drop_intermediate=False)
         return far, tar

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.anonymizers import Faces
+from ficgan.device import model_folders, onnx_session
 from ficgan.errors import InputError
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, detector_missing, get_detector
 from ficgan.lab.attacks.base import one_each_unknown, upright
@@ -54,8 +55,6 @@ class AgeGender:
     """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""
 
     def __init__(self, path: Path) -> None:
-        from ficgan.device import onnx_session
-
         self._session = onnx_session(path)
         self._input: str = self._session.get_inputs()[0].name
 
@@ -96,8 +95,6 @@ class Judges:
     @classmethod
     def find(cls, *, attributes: Path | None = None) -> Judges:
         """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
-        from ficgan.device import model_folders
-
         folders, found, needs = model_folders(), cls(), dict(_NEEDS)
         name = next((name for name in _DETECTORS if detector_missing(name) is None), None)
         if name is not None:
