@@ -36,9 +36,6 @@ _RATE, _WARM = 2e-3, 50
 _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
 
-# -- network ----------------------------------------------------------------------------------------------------------
-
-
 class AttributeNetwork(nn.Module):
     """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute."""
 
@@ -90,9 +87,6 @@ def _varied(x: Tensor) -> Tensor:
     brightness = _JITTER * (2 * torch.rand(len(x), 3, 1, 1) - 1)
     out = (2 * torch.where(turned, cut.flip(3), cut) - 1) * contrast.to(x.device) + brightness.to(x.device)
     return out.contiguous(memory_format=torch.channels_last)
-
-
-# -- classifier -------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -214,14 +208,14 @@ def _measure(
 ) -> dict[str, Any]:
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
-    areas = [auc(*columns) for columns in zip(read.T, labels.T, strict=True)]
-    measured = [area for area in areas if area is not None]
+    areas = np.array([auc(*columns) for columns in zip(read.T, labels.T, strict=True)], np.float64)
 
-    def facts(accuracy: Any, answer: Any, area: float | None) -> dict[str, float | None]:
-        known_area = None if area is None else round(area, 4)
-        return {"accuracy": round(float(accuracy), 4), "commoner_answer": round(float(answer), 4), "auc": known_area}
+    def facts(*values: float) -> dict[str, float | None]:
+        rounded = (None if np.isnan(value) else round(float(value), 4) for value in values)
+        return dict(zip(("accuracy", "commoner_answer", "auc"), rounded, strict=True))
 
-    whole = facts(right.mean(), commoner.mean(), float(np.mean(measured)) if measured else None)
+    measured = areas[np.isfinite(areas)]
+    whole = facts(right.mean(), commoner.mean(), measured.mean() if len(measured) else np.nan)
     each = {name: facts(*some) for name, *some in zip(names, right, commoner, areas, strict=True)}
     return {"mean_auc": whole.pop("auc"), **whole, "attributes": each}
 
@@ -254,44 +248,37 @@ def label_matrix(names: tuple[str, ...], known: Mapping[str, NDArray[np.uint8]])
     return np.stack([known[name] for name in names], 1).astype(np.uint8)
 
 
-def infer(
-    train: NDArray[np.floating],
-    train_labels: Mapping[str, NDArray[np.int8]],
-    test: NDArray[np.floating],
-    test_labels: Mapping[str, NDArray[np.int8]],
-    train_people: NDArray[np.integer],
-    people: NDArray[np.integer],
-    *,
-    resamples: int = 200,
-    seed: int = 0,
-) -> tuple[Figure, ...]:
+# Embeddings [N,D] of anonymised faces, what is known as of `binary_labels`, and people [N]
+Answered = tuple[NDArray[np.floating], Mapping[str, NDArray[np.int8]], NDArray[np.int64]]
+
+
+def infer(learnt: Answered, asked: Answered, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
-    Of embeddings [M,D] and [N,D] of the attacker's anonymised faces and of anonymised probes. Returns "inference of
-    NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance), and last their mean.
+    Returns "inference of NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance),
+    and last their mean.
     """
+    (train, train_labels, train_people), (test, test_labels, people) = learnt, asked
     mean, spread = train.mean(0), train.std(0).mean() + 1e-12
     x, t = (train - mean) / spread, (test - mean) / spread
-    sample = Sample(people.astype(np.int64), Bootstrap(resamples, seed))
+    sample = Sample(people, bootstrap)
     count, weights = sample.drawn.shape[1], sample.drawn[:, sample.person]
     out, drawn = [], []
     for name, wanted in train_labels.items():
         truth = test_labels.get(name)
         if truth is None or min(_people(wanted, train_people) + _people(truth, people)) < LEAST:
             continue
-        learnt, asked = wanted >= 0, truth >= 0
-        has = wanted[learnt] > 0
+        known, rows = wanted >= 0, truth >= 0
+        has = wanted[known] > 0
         target = np.where(has, 0.5 / has.mean(), -0.5 / (1 - has.mean()))  # so that both answers weigh alike
-        score = t[asked] @ ridge(x[learnt].astype(np.float64), target, RIDGE * learnt.sum())
-        yes, draws = truth[asked] > 0, weights[:, asked]
-        value, areas = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
-        low, high = percentiles(areas)
-        out.append(Figure(f"inference of {name}", value, low, high, count))
+        score = t[rows] @ ridge(x[known].astype(np.float64), target, RIDGE * known.sum())
+        yes = truth[rows] > 0
+        areas = np.array([auc(score, yes, draw) for draw in weights[:, rows]], np.float64)
+        out.append(Figure(f"inference of {name}", auc(score, yes), *percentiles(areas), count))
         drawn.append(areas)
     if out:
-        low, high = percentiles(np.mean(drawn, axis=0))
         total = float(np.mean([figure.value for figure in out if figure.value is not None]))
-        out.append(Figure("inference (mean AUC)", total, low, high, count))
+        out.append(Figure("inference (mean AUC)", total, *percentiles(np.mean(drawn, axis=0)), count))
     return tuple(out)
 
 

@@ -35,7 +35,7 @@ from ficgan.lab.bench import (
     prepared_set,
 )
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
-from ficgan.lab.metrics import pictures
+from ficgan.lab.metrics import Bootstrap, pictures
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     Scores,
@@ -221,7 +221,7 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
             }
             scores = Scores.compare(probe, **compared, exclude_same=scenario.same_set)
             threshold = None if scenario.retrained else reader.threshold
-            figures = list(privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples))
+            figures = list(privacy_figures(scores, threshold, bench.bootstrap))
             if not scenario.retrained and (unread := reader.unread(probe)):
                 note = f"{unread} of {len(probe)} probes could not be read and are like nobody."
             if note:
@@ -272,7 +272,7 @@ def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Cal
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
     """Figures of each group of people among rows of the set, such as "gender=Female"."""
     out: dict[str, tuple[Figure, ...]] = {}
-    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    fewer = Bootstrap(min(bench.resamples, GROUP_RESAMPLES), bench.seed)
     for column in bench.columns:
         values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
         labels = values[rows] if len(values) else values
@@ -283,8 +283,7 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
                 note = f"{people} people are too few for a figure of their own"
                 out[name] = (Figure("rank-1", None, n=people, note=note),)
             else:
-                group = scores.take(mask)
-                out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
+                out[name] = privacy_figures(scores.take(mask), threshold, fewer)
     return out
 
 
@@ -333,15 +332,17 @@ def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
     labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
     if not labels:
         raise NotApplicable("nothing is known of the people but who they are")
-    trials = []
-    parts = [bench.learners, bench.split.probe]
-    answers = [{name: values[rows] for name, values in labels.items()} for rows in parts]
-    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    bootstrap, trials = Bootstrap(min(bench.resamples, GROUP_RESAMPLES), bench.seed), []
     for reader in bench.readers:
-        x, y = (bench.embed(reader, subject.anonymised(rows)) for rows in parts)
-        who = (bench.people[rows] for rows in parts)
-        figures = infer(x, answers[0], y, answers[1], *who, resamples=resamples, seed=bench.seed)
-        if figures:
+        learnt, asked = (
+            (
+                bench.embed(reader, subject.anonymised(rows)),
+                {name: v[rows] for name, v in labels.items()},
+                bench.people[rows],
+            )
+            for rows in (bench.learners, bench.split.probe)
+        )
+        if figures := infer(learnt, asked, bootstrap):
             trials.append(subject.trial(scenario, reader.name, figures))
     return trials
 

@@ -239,7 +239,7 @@ def test_reversibility_against_scipys_paired_bootstrap() -> None:
 
 
 def figures_of(scores: Scores, **more: Any) -> dict[str, Figure]:
-    made = privacy_figures(scores, **{"threshold": 0.5, "resamples": 50, **more})
+    made = privacy_figures(scores, **{"threshold": 0.5, "bootstrap": FEW, **more})
     assert len({figure.metric for figure in made}) == len(made)
     return {figure.metric: figure for figure in made}
 

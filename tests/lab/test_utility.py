@@ -288,9 +288,8 @@ def test_what_is_there_is_told_and_what_is_not_is_chance() -> None:
     # Where nobody knows, nothing is learnt or asked: these answers are wrong, and must not count.
     labels["told"][:40] = -1
     train_people = np.repeat(np.arange(200), 2)
-    figures = {
-        figure.metric: figure for figure in infer(train, labels, test, truth, train_people, people, resamples=40)
-    }
+    made = infer((train, labels, train_people), (test, truth, people), Bootstrap(40))
+    figures = {figure.metric: figure for figure in made}
     told, noise = figures["inference of told"], figures["inference of noise"]
     assert told.value > 0.95 and told.low <= told.value <= told.high
     assert noise.low < 0.5 < noise.high

@@ -18,19 +18,7 @@ from torch.nn.functional import mse_loss
 from ficgan.anonymizers import Faces
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
-from ficgan.lab.attacks import networks
-from ficgan.lab.attacks.base import (
-    FROM_PAIRS,
-    REVERSERS,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    fitted,
-    resized,
-    seed_of,
-    to_images,
-    to_tensor,
-)
+from ficgan.lab.attacks import base, networks
 from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop, TrainingPlan
 from ficgan.models import load_tensors, save_tensors
 from ficgan.registry import param
@@ -42,7 +30,7 @@ WEIGHTS = "attacker.safetensors"  # In an attacker's workspace: what its trainin
 
 
 @dataclass(frozen=True)
-class Learned(Reverser):
+class Learned(base.Reverser):
     """A reverser whose `fit` trains a network; subclasses give `network` and `learner`."""
 
     multiple: ClassVar[int] = 1  # What `size` must be divisible by
@@ -86,7 +74,7 @@ class Learned(Reverser):
         """Most candidates in one call of `restore`."""
         return 64
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
+    def fit(self, pairs: base.Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
         key = digest_of(self, pairs)
         if workspace is not None and (workspace / WEIGHTS).exists():
@@ -139,7 +127,7 @@ class Learned(Reverser):
 
     def trained_network(self) -> nn.Module:
         """The network; UsageError where nothing has been learnt yet."""
-        network: nn.Module = fitted(self._network, self.name)
+        network: nn.Module = base.fitted(self._network, self.name)
         return network
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
@@ -162,28 +150,28 @@ class Learned(Reverser):
         device = next(network.parameters()).device
         side = faces.images.shape[1]
         asked = [(face, candidate) for face in range(len(faces)) for candidate in range(n)]
-        out, small = np.empty((len(asked), side, side, 3), np.uint8), resized(faces.images, self.size)
+        out, small = np.empty((len(asked), side, side, 3), np.uint8), base.resized(faces.images, self.size)
         step = self.pass_size(device)
         with torch.inference_mode():
             network = self.in_use(network)
             for start in range(0, len(asked), step):
                 some = asked[start : start + step]
-                seen = to_tensor(small[[face for face, _ in some]], device).contiguous(
+                seen = base.to_tensor(small[[face for face, _ in some]], device).contiguous(
                     memory_format=torch.channels_last
                 )
-                seeds = [seed_of(self.seed, faces.names[face], candidate) for face, candidate in some]
-                out[start : start + step] = resized(to_images(self.restore(network, seen, seeds)), side)
+                seeds = [base.seed_of(self.seed, faces.names[face], candidate) for face, candidate in some]
+                out[start : start + step] = base.resized(base.to_images(self.restore(network, seen, seeds)), side)
         return out.reshape(len(faces), n, side, side, 3)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class AutoEncoder(Learned):
     """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B)."""
 
     name = "autoencoder"
     multiple = 4
-    traits = ReverserTraits("Auto-encoder (Fantômas)", "Fantômas, §5", FROM_PAIRS)
+    traits = base.ReverserTraits("Auto-encoder (Fantômas)", "Fantômas, §5", base.FROM_PAIRS)
 
     features: int = param(9, "channels of the convolutions", low=1)
     linear: str = param("full", "the linear layer", choices=("full", "none"))
@@ -195,14 +183,14 @@ class AutoEncoder(Learned):
         return LossLearner(network, networks.ssim_loss, self.lr, rate=networks.plateau)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
     name = "thesis-autoencoder"
     multiple = 8
-    traits = ReverserTraits("Auto-encoder (point-cloud thesis)", "point-cloud thesis, §4.3.5", FROM_PAIRS)
+    traits = base.ReverserTraits("Auto-encoder (point-cloud thesis)", "point-cloud thesis, §4.3.5", base.FROM_PAIRS)
 
     size: int = param(128, "side at which the network works, pixels", low=16, high=1024)
     epochs: int = param(250, "most passes over the pairs", low=1)
@@ -216,13 +204,13 @@ class ThesisAutoEncoder(Learned):
         return LossLearner(network, lambda network, seen, clear: mse_loss(network(seen), clear), self.lr)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
     """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2)."""
 
     name = "pix2pix"
-    traits = ReverserTraits("Pix2Pix", "Isola et al. 2017; Fantômas, §6.2.2", FROM_PAIRS, several=True)
+    traits = base.ReverserTraits("Pix2Pix", "Isola et al. 2017; Fantômas, §6.2.2", base.FROM_PAIRS, several=True)
 
     batch: int = param(1, "pairs in a step", low=1)
     lr: float = param(2e-4, "learning rate of the first half; it then falls to 0", low=0)
@@ -247,13 +235,13 @@ class Pix2Pix(Learned):
         return guesses
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
-class Trained(Reverser):
+class Trained(base.Reverser):
     """An attacker that was trained before, by its file; it learns nothing more."""
 
     name = "trained"
-    traits = ReverserTraits("Trained attacker, from a file", "its file")
+    traits = base.ReverserTraits("Trained attacker, from a file", "its file")
 
     file: str = param("", "attacker.safetensors of a training")
     device: str = param("auto", "where it computes: auto, cpu, cuda or cuda:N")
@@ -279,7 +267,7 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
     if header.get("schema_version", 0) > SCHEMA:
         raise FicganError(f"{path} was written by a later version of ficgan; update it")
     try:
-        attacker = REVERSERS.make(header["attacker"], **header["settings"])
+        attacker = base.REVERSERS.make(header["attacker"], **header["settings"])
         assert isinstance(attacker, Learned)
         attacker = replace(attacker, device=device)
         with torch.device("meta"):
@@ -298,7 +286,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
     return load_tensors(path, kind=_KIND)[1]
 
 
-def digest_of(attacker: Learned, pairs: Pairs) -> str:
+def digest_of(attacker: Learned, pairs: base.Pairs) -> str:
     """Of everything that a training's outcome depends on: settings, pixels of the pairs, who is who."""
     state = hashlib.sha256(repr((attacker.name, sorted(attacker.settings().items()))).encode())
     for faces in (pairs.anonymised, pairs.clear):

@@ -128,20 +128,11 @@ class Sample:
     def none(self, metric: str, why: str) -> Figure:
         return Figure(metric, None, unit=self.unit, note=why)
 
-    def mean(
-        self,
-        metric: str,
-        values: ArrayLike,
-        note: str = "",
-        *,
-        then: Callable[[float], float] = float,
-        share: bool = False,
-    ) -> Figure:
-        """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
+    def mean(self, metric: str, values: ArrayLike, note: str = "", *, share: bool = False, **more: Any) -> Figure:
+        """Mean of the finite values [N]; shares have the interval of a proportion; otherwise as `ratio`."""
         x = np.asarray(values)
-        share, x = share or x.dtype == bool, x.astype(np.float64)
         used = np.isfinite(x)
-        return self.ratio(metric, np.where(used, x, 0.0), used, note, then=then, share=share)
+        return self.ratio(metric, np.where(used, x, 0.0), used, note, share=share or x.dtype == bool, **more)
 
     def ratio(
         self,
@@ -153,7 +144,7 @@ class Sample:
         then: Callable[[float], float] = float,
         share: bool = True,
     ) -> Figure:
-        """Σ above / Σ below of the images [N]; otherwise as `mean`."""
+        """Σ above / Σ below of the images [N] and its interval, both under `then`."""
         sums, counts = self.total(above), self.total(below)
         if not counts.any():
             return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
@@ -190,10 +181,7 @@ class Sample:
 def _weights(identities: int, resamples: int, seed: int) -> NDArray[np.float32]:
     out = np.empty((resamples, identities), np.float32)
     rng = np.random.default_rng(seed)
-    step = max(1, 2**20 // identities)  # bounds the memory of the draws
-    for begin in range(0, resamples, step):
-        rows = min(step, resamples - begin)
-        drawn = rng.integers(identities, size=(rows, identities)) + identities * np.arange(rows)[:, None]
-        out[begin : begin + rows] = np.bincount(drawn.ravel(), minlength=rows * identities).reshape(rows, identities)
+    for row in out:
+        row[:] = np.bincount(rng.integers(identities, size=identities), minlength=identities)
     out.flags.writeable = False
     return out

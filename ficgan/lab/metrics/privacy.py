@@ -224,11 +224,9 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def privacy_figures(
-    scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
-) -> tuple[Figure, ...]:
+def privacy_figures(scores: Scores, threshold: float | None, bootstrap: Bootstrap = BOOTSTRAP) -> tuple[Figure, ...]:
     """Every metric that one score matrix has; `threshold` is the recogniser's own."""
-    draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
+    draw: Any = {"bootstrap": bootstrap}
     return (
         *(rank(scores, k, **draw) for k in KS if k <= max(1, scores.enrolled)),
         auc(scores, **draw),
@@ -238,7 +236,7 @@ def privacy_figures(
         genuine_similarity(scores, **draw),
         match_rate(scores, threshold, **draw),
         false_match_rate(scores, threshold, **draw),
-        linkability(scores, seed=seed),
+        linkability(scores, seed=bootstrap.seed),
         singling_out(scores, threshold, **draw),
     )
 
