@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from scipy.linalg import eigh
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
+from ficgan.faces import MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
@@ -28,7 +28,7 @@ BATCH = 64  # Faces read together: bounds memory
 class Reader:
     """A recogniser that judges; `digest` is of the network's file, or the name."""
 
-    recognizer: Recognizer
+    recognizer: Any  # A `Recognizer`, or a `ShapeRecognizer`
     name: str
     digest: str
 
@@ -65,13 +65,9 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     """Judges by name: dlib (on the CPU), insightface, onnx:PATH, or shape."""
     readers = []
     for given in names:
-        of: Recognizer = (
-            ShapeRecognizer(device)
-            if given == "shape"
-            else get_recognizer(given, device="cpu" if given == "dlib" else device)
-        )
-        kind, colon, file = given.partition(":")
-        name = Path(file).stem if colon else kind
+        where = "cpu" if given == "dlib" else device
+        of: Any = ShapeRecognizer(where) if given == "shape" else get_recognizer(given, device=where)
+        name = Path(given.removeprefix("onnx:")).stem if given.startswith("onnx:") else given
         path = getattr(of, "path", None)  # of a network that the user brought
         readers.append(Reader(of, name, file_digest(path) if path else getattr(of, "digest", name)))
     if len({reader.name for reader in readers}) < len(readers):
@@ -113,23 +109,17 @@ def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float6
 
 # -- the shape of the face alone --------------------------------------------------------------------------------------
 
-_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
-
 
 class ShapeRecognizer:
     """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 
     name = "shape"
-    metric: Literal["cosine", "euclidean"] = "cosine"
-    match_threshold = _MATCH  # of 1 − cosine
+    metric = "cosine"
+    match_threshold = 1 - 0.717  # one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
     def __init__(self, device: str = "cpu") -> None:
         self._mesh = MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('linear'))}"
-
-    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
-        marks = np.asarray(landmarks)
-        return self.embed_each(np.repeat(image[None], len(marks), 0), marks)
 
     def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
         """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
@@ -147,12 +137,6 @@ class ShapeRecognizer:
         flat = points.reshape(len(images), mean.size).astype(np.float32)
         flat -= flat @ moving @ moving.T
         return np.pad(flat, [(0, 0), (0, 1)], constant_values=1e-3)
-
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return 1.0 - float(cosines(np.atleast_2d(a), np.atleast_2d(b))[0])
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
 
 
 @lru_cache(maxsize=1)

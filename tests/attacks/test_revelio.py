@@ -26,20 +26,24 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
 from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.lab.attacks.base import REVERSERS, Pairs
-from ficgan.lab.attacks.diffusion import (
+from ficgan.lab.attacks.networks import additive_margin_loss, retrained
+from ficgan.lab.attacks.revelio import (
     PRESETS,
     SCHEDULES,
     Architecture,
     DiffusionLearner,
+    Revelio,
     Sampler,
     Schedule,
     UNet,
+    choose_threshold,
+    fine_tune,
     levels,
+    ood_curve,
+    retrieve,
     sample,
     scheduler_of,
 )
-from ficgan.lab.attacks.networks import additive_margin_loss, retrained
-from ficgan.lab.attacks.revelio import Revelio, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.readers import get_readers
 
 TINY = Revelio(size=16, preset="tiny", batch=4, epochs=120, lr=4e-3, samples=8, precision="float32", device="cpu")

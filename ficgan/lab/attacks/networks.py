@@ -48,18 +48,14 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
-# Epochs in a row without a better loss that are borne; at one more the rate falls
-_PLATEAU = 5
-
-
 def ssim_loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
     """100·(1 − SSIM) (Fantômas, appendix B)."""
     return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
 
 
 def plateau(factor: float, done: int, stale: int) -> float:
-    """On a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
-    return factor * 0.75 if stale and stale % (_PLATEAU + 1) == 0 else factor
+    """After each six epochs without a better loss the rate is multiplied by 0.75 (Fantômas, appendix B)."""
+    return factor * 0.75 if stale and stale % 6 == 0 else factor
 
 
 class ThesisAutoEncoderNetwork(nn.Module):
