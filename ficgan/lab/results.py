@@ -242,39 +242,33 @@ def note_texts(kind: str) -> dict[str, str]:
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
     naive = {trial.set for trial in results.trials if trial.scenario == "naive"}
-    kinds = {trial.set for trial in results.trials for figure in trial.figures if figure.metric == "within-kind"}
+    kinds = {trial.set for trial in results.trials if trial.figure("within-kind")}
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
-        split, missed = facts["split"], facts["failures_to_acquire"]
-        tested = split["parts"]["probe"]["people"]
+        missed, tested = facts["failures_to_acquire"], facts["split"]["parts"]["probe"]["people"]
         networks = sorted(_judges(results, name) - {"shape"})
-        out += notes(
-            "evaluation",
-            {
-                "no kind": name in naive - kinds,
-                "few": tested < FEW_PEOPLE,
-                "missed": missed,
-                "one judge": len(networks) == 1,
-            },
-            name=name,
-            tested=tested,
-            missed=len(missed),
-            all=len(missed) + facts["faces"],
-            reasons="; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3)),
-            judge=next(iter(networks), ""),
-        )
+        holds: dict[str, object] = {
+            "no kind": name in naive - kinds,
+            "few": tested < FEW_PEOPLE,
+            "missed": missed,
+            "one judge": len(networks) == 1,
+        }
+        reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
+        counts = {"tested": tested, "missed": len(missed), "all": len(missed) + facts["faces"]}
+        out += notes("evaluation", holds, name=name, reasons=reasons, judge="".join(networks[:1]), **counts)
     classifier = results.provenance.get("attribute_classifier") or {}
     ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
-    holds: dict[str, object] = {
+    holds = {
         "classifier": classifier,
         "ficgan": "ficgan" in ours,
         "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
         "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
-        **dict.fromkeys(("attackers", "only faces"), True),
+        "attackers": True,
+        "only faces": True,
     }
     return out + notes("evaluation", holds, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
 
