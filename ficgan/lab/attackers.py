@@ -126,9 +126,9 @@ class TunedAttacker(TrainedAttacker):
         given, pairs = cast(Revelio, self.base.fitted), cast(Pairs, self.pairs)
         with self.bench.store.workspace(["tuned", *self.mark]) as folder:
             if folder is None or self.tuning["which"] == "attention":  # one for each face, and soon made again
-                return fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning)
+                return fine_tune(given, pairs, **self.tuning)
             if not (folder / WEIGHTS).exists():
-                fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning).save(folder / WEIGHTS)
+                fine_tune(given, pairs, **self.tuning).save(folder / WEIGHTS)
             return load_attacker(folder / WEIGHTS, device=given.device)
 
     @cached_property

@@ -33,7 +33,7 @@ EVALUATION = "evaluation.json"
 
 
 def train_attacker(
-    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
+    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress = unheard, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
     source = config.set.placed(data, data.name or str(data), **given)
@@ -44,8 +44,7 @@ def train_attacker(
     source = source.model_copy(update=change)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
-    report = progress or unheard
-    say = partial(report, 0, 1)
+    say = partial(progress, 0, 1)
     say("preparing faces")
     prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
@@ -172,11 +171,7 @@ def attacker_of(text: str, *, device: str = "auto") -> Reverser:
 
 
 def guess_all(
-    attacker: Reverser,
-    files: Sequence[tuple[Path, Path]],
-    out: Path,
-    candidates: int = 1,
-    progress: Progress | None = None,
+    attacker: Reverser, files: Sequence[tuple[Path, Path]], out: Path, candidates: int = 1, progress: Progress = unheard
 ) -> tuple[int, list[str]]:
     """Guess at every face crop; how many guesses were written, and for each image that is no crop why.
 
@@ -187,9 +182,9 @@ def guess_all(
         if count > 1 or (out / f"{name}.png").exists():
             reason = f"{out / name}.png exists, or the guesses at {count} images would have this one name"
             raise UsageError(f"{reason}; choose another output folder, or give the images in two commands")
-    written, failed, report = 0, list[str](), progress or unheard
+    written, failed = 0, list[str]()
     for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):
-        report(number, len(files), str(path))
+        progress(number, len(files), str(path))
         try:
             crop = read_image(path).rgb
             height, width = crop.shape[:2]

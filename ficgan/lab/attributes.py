@@ -168,7 +168,6 @@ def train_attributes(
         network,
         loss,
         lambda: torch.randperm(len(images)).split(_BATCH),
-        optimiser,
         torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
         epochs=epochs,
         error=error,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +97,14 @@ class Pix2PixUNet(nn.Module):
         depth = size.bit_length() - 1
         widths = [base * min(2**level, _WIDEST) for level in range(depth)]
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        for level, width in enumerate(widths):
+        for level, (before, width) in enumerate(pairwise([3, *widths])):
             # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
-            normed = 0 < level < depth - 1
-            conv = nn.Conv2d(widths[level - 1] if level else 3, width, 4, 2, 1)
-            self.down.append(nn.Sequential(conv, nn.InstanceNorm2d(width, affine=True) if normed else nn.Identity()))
-        for level in reversed(range(depth)):
-            inside = widths[level] * (1 if level == depth - 1 else 2)
-            out = widths[level - 1] if level else 3
-            conv_up = nn.ConvTranspose2d(inside, out, 4, 2, 1)
-            self.up.append(nn.Sequential(conv_up, nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()))
+            norm = nn.InstanceNorm2d(width, affine=True) if 0 < level < depth - 1 else nn.Identity()
+            self.down.append(nn.Sequential(nn.Conv2d(before, width, 4, 2, 1), norm))
+        for level, (out, width) in reversed(list(enumerate(pairwise([3, *widths])))):
+            inside = width if level == depth - 1 else 2 * width
+            norm = nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()
+            self.up.append(nn.Sequential(nn.ConvTranspose2d(inside, out, 4, 2, 1), norm))
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
@@ -137,15 +137,13 @@ class PatchGAN(nn.Module):
 
     def __init__(self, base: int = 64, halvings: int = 3) -> None:
         super().__init__()
+        widths = [6, *(base * min(2**index, _WIDEST) for index in range(halvings + 1))]
         layers: list[nn.Module] = []
-        before = 6
-        for index in range(halvings + 1):
-            width = base * min(2**index, _WIDEST)
+        for index, (before, width) in enumerate(pairwise(widths)):
             layers.append(nn.Conv2d(before, width, 4, 2 if index < halvings else 1, 1))
             layers += [nn.InstanceNorm2d(width, affine=True)] if index else []
             layers.append(nn.LeakyReLU(_SLOPE))
-            before = width
-        self.layers = nn.Sequential(*layers, nn.Conv2d(before, 1, 4, 1, 1))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
         self.apply(_initialise)
 
     def forward(self, seen: Tensor, other: Tensor) -> Tensor:
@@ -179,13 +177,9 @@ class Pix2PixLearner(Learner):
     """
 
     def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
-        modules = {"network": network, "discriminator": judge}
-        on_gpu = next(network.parameters()).is_cuda
-        adam = {
-            name: torch.optim.Adam(module.parameters(), lr, betas=(0.5, 0.999), fused=on_gpu)
-            for name, module in modules.items()
-        }
-        super().__init__(modules, adam)
+        modules, on_gpu = {"network": network, "discriminator": judge}, next(network.parameters()).is_cuda
+        adam = partial(torch.optim.Adam, lr=lr, betas=(0.5, 0.999), fused=on_gpu)
+        super().__init__(modules, {name: adam(module.parameters()) for name, module in modules.items()})
         self.network, self.judge = network, judge
 
     def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
@@ -272,7 +266,6 @@ class KernelEstimator:
             module,
             loss,
             lambda: torch.randperm(len(seen), generator=order).split(batch),
-            optimiser,
             schedule,
             epochs=epochs,
             error=error,
@@ -299,8 +292,7 @@ class KernelEstimator:
 def log_spectrum(images: Images) -> NDArray[np.float32]:
     """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window."""
     side = images.shape[1]
-    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
-    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    radius = np.hypot(np.fft.fftfreq(side, 1 / side)[:, None], np.arange(side // 2 + 1)).astype(np.int64).ravel()
     order, counts = np.argsort(radius, kind="stable"), np.bincount(radius)
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
@@ -403,7 +395,6 @@ def retrained(
         module,
         lambda rows: additive_margin_loss(embed(crops[rows]), head, people[rows.to(device)]),
         lambda: torch.randperm(len(crops)).split(_FACES),
-        optimiser,
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
         epochs=epochs,
         error=lambda: None,

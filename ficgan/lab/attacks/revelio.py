@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
-from ficgan.anonymizers import Faces
 from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, UsageError
-from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, ReverserTraits, resized, to_tensor
+from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, Pairs, ReverserTraits, resized, to_tensor
 from ficgan.lab.attacks.learned import Learned
 from ficgan.lab.attacks.training import Learner
 from ficgan.registry import param
@@ -157,21 +156,13 @@ def levels(schedule: Schedule, spots: Tensor) -> Tensor:
 class DiffusionLearner(Learner):
     """E‖f(x, y_t, √γ) − ε‖² under Adam, or − y_0 where the clear image is predicted (Revelio, eq. 4; Palette, §3).
 
-    The running average of the weights is used, of which a step keeps the share `keep`, less at first. `dtype` is of
-    convolutions and products; weights and sums stay float32.
+    The running average of the weights is used, of which a step keeps the share `keep`, less at first. In another precision
+    weights and sums stay float32.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        lr: float,
-        schedule: Schedule,
-        predicts: str,
-        *,
-        keep: float = 0.9999,
-        flip: bool = False,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    keep = 0.9999
+
+    def __init__(self, network: nn.Module, lr: float, schedule: Schedule, predicts: str, flip: bool = False) -> None:
         self.network, self.average = network, copy.deepcopy(network).eval().requires_grad_(False)
         averages = dict(self.average.named_parameters())
         learnt = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
@@ -179,8 +170,7 @@ class DiffusionLearner(Learner):
         self._averages: list[Tensor] = [averages[name] for name in learnt]
         adam = torch.optim.Adam(learnt.values(), lr, fused=True)
         super().__init__({"network": network, "average": self.average}, {"adam": adam})
-        self.schedule, self.predicts, self.keep, self.flip = schedule, predicts, keep, flip
-        self.precision = str(dtype).removeprefix("torch.")
+        self.schedule, self.predicts, self.flip = schedule, predicts, flip
 
     @property
     def result(self) -> nn.Module:
@@ -253,6 +243,8 @@ def sample(denoise: Denoise, seen: Tensor, sampler: Sampler, seeds: Sequence[int
     return y
 
 
+Which = Literal["attention", "all"]
+
 # -- the attacker ------------------------------------------------------------------------------------------------------
 
 
@@ -293,8 +285,9 @@ class Revelio(Learned):
         return UNet(PRESETS[self.preset], self.size)
 
     def learner(self, network: nn.Module, device: torch.device) -> DiffusionLearner:
-        dtype = self._dtype(device)
-        return DiffusionLearner(network, self.lr, SCHEDULES[self.schedule], self.predicts, flip=self.flip, dtype=dtype)
+        learner = DiffusionLearner(network, self.lr, SCHEDULES[self.schedule], self.predicts, self.flip)
+        learner.precision = str(self._dtype(device)).removeprefix("torch.")
+        return learner
 
     def in_use(self, network: nn.Module) -> nn.Module:
         weights = next(network.parameters())
@@ -313,14 +306,7 @@ class Revelio(Learned):
 
 
 def fine_tune(
-    attacker: Revelio,
-    anonymised: Faces,
-    clear: Faces,
-    *,
-    steps: int,
-    lr: float,
-    which: Literal["attention", "all"] = "attention",
-    seed: int = 0,
+    attacker: Revelio, pairs: Pairs, *, steps: int, lr: float, which: Which = "attention", seed: int = 0
 ) -> Revelio:
     """The attacker trained on further; the given one is unchanged (Revelio, §4.4 and §6).
 
@@ -331,10 +317,11 @@ def fine_tune(
         module.requires_grad_(True)
     device = next(network.parameters()).device
     learner = replace(attacker, lr=lr).learner(network, device)
-    pictures = [resized(faces.images, attacker.size) for faces in (anonymised, clear)]
-    batch = min(attacker.batch, len(clear))
-    rng, epochs = np.random.default_rng(seed), -(-steps * batch // len(clear))
-    order = np.concatenate([rng.permutation(len(clear)) for _ in range(epochs)])[: steps * batch]
+    pictures = [resized(faces.images, attacker.size) for faces in (pairs.anonymised, pairs.clear)]
+    count = len(pairs.clear)
+    batch = min(attacker.batch, count)
+    rng, epochs = np.random.default_rng(seed), -(-steps * batch // count)
+    order = np.concatenate([rng.permutation(count) for _ in range(epochs)])[: steps * batch]
     losses = []
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -343,7 +330,7 @@ def fine_tune(
             losses.append(learner.step(seen, wanted, step * batch)["loss"])
     if not bool(torch.stack(losses).isfinite().all()):
         raise FicganError(f"fine-tuning of {attacker.name} ran into a loss that is not finite; lower lr")
-    tuned: dict[str, Any] = {"which": which, "steps": steps, "lr": lr, "pairs": len(clear), "seed": seed}
+    tuned: dict[str, Any] = {"which": which, "steps": steps, "lr": lr, "pairs": count, "seed": seed}
     record = {**attacker.record, "fine_tuned": [*attacker.record.get("fine_tuned", []), tuned]}
     return attacker.with_network(learner.result, record)
 

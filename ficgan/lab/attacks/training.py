@@ -34,7 +34,6 @@ def minimise(
     module: nn.Module,
     loss: Callable[[Tensor], Tensor],
     rows: Callable[[], Iterable[Tensor]],
-    optimiser: Optimizer,
     schedule: LRScheduler,
     *,
     epochs: int,
@@ -44,8 +43,8 @@ def minimise(
 ) -> tuple[int, float | None]:
     """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
 
-    `rows` gives the batches of an epoch, for which `loss` is lessened; `title` is for `progress`. Returns the kept
-    epoch and its error.
+    `rows` gives the batches of an epoch, for which `loss` is lessened by the optimiser of `schedule`; `title` is for
+    `progress`. Returns the kept epoch and its error.
     """
     best: tuple[int, float | None] = (0, None)
     state: dict[str, Tensor] | None = None
@@ -53,9 +52,9 @@ def minimise(
         module.train()
         for batch in rows():
             value = loss(batch)
-            optimiser.zero_grad()
+            schedule.optimizer.zero_grad()
             value.backward()
-            optimiser.step()
+            schedule.optimizer.step()
             schedule.step()
         module.eval()
         found = error()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -128,23 +128,14 @@ class Sample:
     def none(self, metric: str, why: str) -> Figure:
         return Figure(metric, None, unit=self.unit, note=why)
 
-    def mean(self, metric: str, values: ArrayLike, note: str = "", *, share: bool = False, **more: Any) -> Figure:
-        """Mean of the finite values [N]; shares have the interval of a proportion; otherwise as `ratio`."""
+    def mean(self, metric: str, values: ArrayLike, note: str = "", *, share: bool = False) -> Figure:
+        """Mean of the finite values [N]; shares have the interval of a proportion."""
         x = np.asarray(values)
         used = np.isfinite(x)
-        return self.ratio(metric, np.where(used, x, 0.0), used, note, share=share or x.dtype == bool, **more)
+        return self.ratio(metric, np.where(used, x, 0.0), used, note, share=share or x.dtype == bool)
 
-    def ratio(
-        self,
-        metric: str,
-        above: ArrayLike,
-        below: ArrayLike,
-        note: str = "",
-        *,
-        then: Callable[[float], float] = float,
-        share: bool = True,
-    ) -> Figure:
-        """Σ above / Σ below of the images [N] and its interval, both under `then`."""
+    def ratio(self, metric: str, above: ArrayLike, below: ArrayLike, note: str = "", *, share: bool = True) -> Figure:
+        """Σ above / Σ below of the images [N] and its interval; otherwise as `mean`."""
         sums, counts = self.total(above), self.total(below)
         if not counts.any():
             return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
@@ -153,9 +144,7 @@ class Sample:
             ends = proportion(self.drawn, sums, counts)
         elif np.count_nonzero(counts) > 1:
             ends = percentiles(ratios(self.drawn, sums, counts))
-        found = (float(sums.sum() / counts.sum()), *ends)
-        value, low, high = (None if one is None else float(then(one)) for one in found)
-        return Figure(metric, value, low, high, int(counts.sum()), self.unit, note)
+        return Figure(metric, float(sums.sum() / counts.sum()), *ends, int(counts.sum()), self.unit, note)
 
     def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
         """Mean of hits [N], 0 to 1."""

@@ -249,14 +249,7 @@ def _of_genuine(name: str, scores: Scores, values: NDArray[Any], bootstrap: Boot
 
 
 def _ratio(
-    name: str,
-    scores: Scores,
-    above: NDArray[Any],
-    below: NDArray[Any],
-    bootstrap: Bootstrap,
-    unit: str = "images",
-    *,
-    share: bool = True,
+    name: str, scores: Scores, above: Any, below: Any, bootstrap: Bootstrap, unit: str = "images", *, share: bool = True
 ) -> Figure:
     """Σ above / Σ below over probes [P], resampled by identity."""
     if not below.any():

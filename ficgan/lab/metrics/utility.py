@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +240,9 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
     yield sample.mean("ssim", pictures.ssim(a, b))
     yield psnr_figure("psnr", pictures.psnr(a, b), sample)
     # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
-    yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
+    found = sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)))
+    value, low, high = (None if one is None else float(np.exp(one)) for one in (found.value, found.low, found.high))
+    yield replace(found, value=value, low=low, high=high)
     if after.lpips is not None:
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
     if after.perceived is not None:

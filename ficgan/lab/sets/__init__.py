@@ -90,13 +90,16 @@ def written(
     parts: dict[str, dict[str, Any]] = {}
     for part in PARTS:
         rows = getattr(split, part)
-        lines = [f"{people[row]}\0{names[row] if names is not None else row}" for row in rows]
-        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        known = people[rows][people[rows] >= 0]
-        parts[part] = {"people": len(np.unique(known)), "images": len(rows), "sha256": digest}
+        who = people[rows]
+        lines = "\n".join(f"{people[row]}\0{names[row] if names is not None else row}" for row in rows)
+        parts[part] = {"people": len(np.unique(who[who >= 0])), "images": len(rows), "sha256": _sha256(lines)}
     # What was drawn, not what was asked for: two ways to one division have one hash.
-    total = hashlib.sha256("".join(parts[part]["sha256"] for part in PARTS).encode()).hexdigest()
+    total = _sha256("".join(parts[part]["sha256"] for part in PARTS))
     return replace(split, manifest={**how, "parts": parts, "sha256": total})
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
@@ -194,8 +197,7 @@ class Prepared:
     def digest(self) -> str:
         """sha256 of the pixels of all crops, in their order, 64 hex digits."""
         digest = hashlib.sha256(repr(self.faces.images.shape).encode())
-        for image in self.faces.images:
-            digest.update(np.ascontiguousarray(image).data)
+        digest.update(np.ascontiguousarray(self.faces.images).data)
         return digest.hexdigest()
 
     @property
@@ -239,8 +241,6 @@ class Prepared:
     def with_regions(self, images: Image) -> Faces:
         """The crops with other pixels [N,n,n,3] in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
-        if images.shape != (len(self), y1 - y0, x1 - x0, 3) or images.dtype != np.uint8:
-            raise InputError(f"replaced faces are {images.dtype} {list(images.shape)}, not squares of {y1 - y0} pixels")
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
@@ -295,7 +295,7 @@ def prepare(
     alignment: Alignment | None = None,
     aligned: bool = False,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Prepared:
     """Aligned crops of `size` pixels; images in which no face is acquired are listed (Fantômas, §7.3).
 
@@ -316,11 +316,10 @@ def prepare(
     files = {blob.source for blob in faceset.blobs}
     times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
     placed = [how, getattr(getattr(finder, "detector", finder), "threshold", None), asdict(alignment)]
-    report = progress or unheard
     crops: dict[str, NDArray[Any]] = Store(cache).kept(
-        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, report)
+        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, progress)
     )
-    report(len(faceset), len(faceset), "cutting faces")
+    progress(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
     if not len(crops["rows"]):
         reasons = "; ".join(dict.fromkeys(why for _, why in missed[:3]))
