@@ -156,8 +156,8 @@ def levels(schedule: Schedule, spots: Tensor) -> Tensor:
 class DiffusionLearner(Learner):
     """E‖f(x, y_t, √γ) − ε‖² under Adam, or − y_0 where the clear image is predicted (Revelio, eq. 4; Palette, §3).
 
-    The running average of the weights is used, of which a step keeps the share `keep`, less at first. In another precision
-    weights and sums stay float32.
+    The running average of the weights is used, of which a step keeps the share `keep`, less at first. Weights and sums
+    stay float32 in any precision.
     """
 
     keep = 0.9999

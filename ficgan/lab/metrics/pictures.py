@@ -166,10 +166,8 @@ def _batches(images: Images) -> list[slice]:
 
 def lpips_backbone() -> str | None:
     """The backbone of LPIPS whose weights torchvision has on the disk, or None; nothing is downloaded."""
-    for network, weights in _BACKBONES.items():
-        if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
-            return network
-    return None
+    urls = {name: getattr(torchvision.models, weights).IMAGENET1K_V1.url for name, weights in _BACKBONES.items()}
+    return next((name for name, url in urls.items() if hub_file(url.rpartition("/")[2])), None)
 
 
 def check_pretrained(network: str) -> None:

@@ -95,7 +95,7 @@ class Judges:
     @classmethod
     def find(cls, *, attributes: Path | None = None) -> Judges:
         """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
-        folders, found, needs = model_folders(), cls(), dict(_NEEDS)
+        folders, found = model_folders(), cls()
         name = next((name for name in _DETECTORS if detector_missing(name) is None), None)
         if name is not None:
             found.detector = pictures.quick(get_detector(name))
@@ -106,17 +106,11 @@ class Judges:
         linear = _first(folders, "lpips_squeeze_linear.safetensors")
         if linear and (path := _first(folders, "squeezenet*_features.onnx")):
             found.squeezenet = SqueezeNet(path, linear)
-        try:
-            if network := pictures.lpips_backbone():
-                found.lpips = Lpips(network)
-        except ImportError:
-            needs["lpips"] = "the package lpips is not installed; install ficgan[eval]"
-        try:
-            if path := pictures.inception_file():
-                found.inception = Inception(path)
-        except ImportError:
-            needs["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
-        found.missing |= {judge: why for judge, why in needs.items() if getattr(found, judge) is None}
+        if network := pictures.lpips_backbone():
+            found.lpips = Lpips(network)
+        if path := pictures.inception_file():
+            found.inception = Inception(path)
+        found.missing = {judge: why for judge, why in _NEEDS.items() if getattr(found, judge) is None}
         return found
 
     def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
@@ -158,8 +152,7 @@ def by_attribute(clear: Values, anonymised: Values, weights: Values) -> list[NDA
     out = []
     for wanted in (before, ~before):
         hits, cases = (weights @ some.astype(weights.dtype) for some in (wanted & (before == after), wanted))
-        share = np.divide(hits, cases, out=np.full(hits.shape, np.nan), where=cases > 0, dtype=np.float64)
-        out.append(share)
+        out.append(np.divide(hits, cases, out=np.full(hits.shape, np.nan), where=cases > 0, dtype=np.float64))
     return out
 
 
@@ -174,13 +167,11 @@ def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, le
     return np.where(known, both, 0).sum(-1) / np.where(known.any(-1), known.sum(-1), np.nan)
 
 
-def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
+def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, ...]]:
     """Attribute → share kept of the images with it, and of those without (FICGAN, figures 4c and B)."""
-    shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T.tolist()
-    return {
-        name: (None if np.isnan(having) else having, None if np.isnan(lacking) else lacking)
-        for name, (having, lacking) in zip(names, shares, strict=True)
-    }
+    shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T
+    known = [tuple(None if np.isnan(share) else float(share) for share in both) for both in shares]
+    return dict(zip(names, known, strict=True))
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -233,10 +224,8 @@ def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
 
 
 def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, region: Box | None) -> Iterator[Figure]:
-    a, b = clear.faces.images, after.faces.images
-    if region is not None:
-        x0, y0, x1, y1 = region
-        a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
+    x0, y0, x1, y1 = region or (0, 0, None, None)
+    a, b = (faces.images[:, y0:y1, x0:x1] for faces in (clear.faces, after.faces))
     yield sample.mean("ssim", pictures.ssim(a, b))
     yield psnr_figure("psnr", pictures.psnr(a, b), sample)
     # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
