@@ -16,7 +16,7 @@ from ficgan.anonymizers import Faces
 from ficgan.config import check
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
-from ficgan.files import atomic_write, content_key, file_digest
+from ficgan.files import content_key, file_digest
 from ficgan.images.read import read_image
 from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
@@ -26,7 +26,7 @@ from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
-from ficgan.lab.run import Store, digest
+from ficgan.lab.run import Store, digest, write_file
 from ficgan.lab.sets import open_set
 
 EVALUATION = "evaluation.json"
@@ -58,8 +58,6 @@ def train_attacker(
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
-    elif (out / WEIGHTS).exists():
-        raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
     manifest.write(out / MANIFEST)
     pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
@@ -191,16 +189,12 @@ def guess_all(
             if height != width:
                 raise InputError(f"{path} has {width}×{height} pixels; give square crops, as `ficgan align` makes them")
             guesses = attacker.reverse(Faces(crop[None], (str(name),)), candidates)[0]
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
             for place, guess in enumerate(guesses, 1):
                 mark = "" if len(guesses) == 1 else f"-{place:02d}"
-                with atomic_write(out / name.with_name(f"{name.name}{mark}.png")) as file:
-                    file.write(png(guess))
+                write_file(out / name.with_name(f"{name.name}{mark}.png"), png(guess))
             written += len(guesses)
         except UsageError:
             raise
-        except OSError as error:
-            raise FicganError(f"{out} cannot be made ({error.strerror}); choose another output folder") from None
         except FicganError as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     return written, failed

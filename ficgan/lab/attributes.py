@@ -110,14 +110,14 @@ class AttributeClassifier:
     def load(cls, path: Path) -> AttributeClassifier:
         """Read a file of `save`."""
         tensors, header = load_tensors(path, kind=_KIND)
-        if header.get("schema") != SCHEMA:
-            raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; train it again")
         try:
+            if header["schema"] != SCHEMA:
+                raise KeyError(f"schema {SCHEMA}")
             names = tuple(str(name) for name in header["names"])
             network = AttributeNetwork(len(names))
             network.load_state_dict(tensors)
         except (KeyError, TypeError, RuntimeError) as error:
-            raise InputError(f"{path} is damaged: its weights do not fit its header; train it again") from error
+            raise InputError(f"{path} does not hold what this version reads ({error}); train it again") from error
         return cls(names, network.eval(), dict(header.get("training", {})))
 
 

@@ -425,10 +425,7 @@ def _other_set(source: SetConfig, prepared: Prepared, detector: str, out: Path) 
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {learnt.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
-    rows = np.flatnonzero([mark not in here for mark in other.digests()])
-    if not len(rows):
-        raise InputError(f"every picture of {learnt.name} is in {source.name}, too; learn from another set")
-    return other.part(rows)
+    return other.part(np.flatnonzero([mark not in here for mark in other.digests()]))
 
 
 @lru_cache(maxsize=1)

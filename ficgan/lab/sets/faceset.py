@@ -161,8 +161,6 @@ def open_set(
     if limit_people is None:
         return faces
     who, images = np.unique(faces.people[faces.people >= 0], return_counts=True)
-    if not len(who):
-        raise InputError("limit_people needs a set in which people are known; this one names nobody")
     most = who[np.argsort(-images, kind="stable")[:limit_people]]
     return faces.take(np.flatnonzero(np.isin(faces.people, most)))
 
@@ -234,14 +232,9 @@ def _columns(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _people_of(path: Path) -> dict[str, dict[str, str]]:
+def _people_of(path: Path) -> dict[str, Row]:
     """Person → row, of a CSV whose first column says who."""
-    rows: dict[str, dict[str, str]] = {}
-    for row in _table(path):
-        person = next(iter(row))
-        if rows.setdefault(_person_key(row[person]), row) is not row:
-            raise InputError(f"{path} has two rows for {row[person]!r}; keep one")
-    return rows
+    return {_person_key(next(iter(row.values()))): row for row in _table(path)}
 
 
 def _described(rows: Sequence[Row], columns: Iterable[str]) -> tuple[Attributes, Groups]:
