@@ -153,9 +153,6 @@ def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     write_json(path, mark)
 
 
-# -- guesses at images -------------------------------------------------------------------------------------------------
-
-
 def attacker_of(text: str, *, device: str = "auto") -> Reverser:
     """A trained attacker from its file, or by name one that learns nothing, such as `wiener:radius=4`."""
     if text.endswith(".safetensors") or Path(text).is_file():

@@ -224,9 +224,6 @@ def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     return upright(faces, Alignment().points(SIZE) + margin, SIZE + 2 * margin)
 
 
-# -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------
-
-
 def binary_labels(
     attributes: Mapping[str, NDArray[np.uint8]], groups: Mapping[str, tuple[str, ...]]
 ) -> dict[str, NDArray[np.int8]]:

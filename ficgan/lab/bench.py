@@ -356,7 +356,7 @@ def prepared_set(
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
-    parts = split(people, **sizes.model_dump(), names=names)
+    parts = split(people, sizes, names)
     return without_repeats(parts, people, names, prepared.digests())
 
 

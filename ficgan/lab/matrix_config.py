@@ -25,8 +25,6 @@ _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys whose values name none
 
-# -- scenarios --------------------------------------------------------------------------------------------------------
-
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
 # What is done to probes before they are read
@@ -61,9 +59,6 @@ def get_scenarios(names: Sequence[str]) -> list[Scenario]:
         if name not in SCENARIOS:
             raise UsageError(f"there is no scenario {name!r}; {hint(name, SCENARIOS)}")
     return [scenario for name, scenario in SCENARIOS.items() if name in names]
-
-
-# -- evaluations ------------------------------------------------------------------------------------------------------
 
 
 class _EvaluationSettings(BaseModel):
@@ -208,9 +203,6 @@ def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
         return at(tree)
     text = re.sub(rf"\b({'|'.join(_FILES)})=([^,]+)", lambda found: f"{found[1]}={at(found[2])}", tree)
     return re.sub(r"\bonnx:([^+,]+)", lambda found: f"onnx:{at(found[1])}", text)
-
-
-# -- trainings of attackers -------------------------------------------------------------------------------------------
 
 
 class AttackSet(SetConfig):

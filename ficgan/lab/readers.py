@@ -107,9 +107,6 @@ def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float6
     return np.asarray(scores[of_x][:, of_y])
 
 
-# -- the shape of the face alone --------------------------------------------------------------------------------------
-
-
 class ShapeRecognizer:
     """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 
@@ -149,8 +146,6 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
     moving, _ = np.linalg.qr((moves / spread).reshape(len(moves), -1).T)
     return shape.mean.astype(np.float64), spread, moving.astype(np.float32)
 
-
-# -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 RETRAINED = "Linear head retrained on anonymised faces, network fixed."  # Note of figures
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing

@@ -103,8 +103,6 @@ def fill_page(template: str, data: Any, **texts: str) -> str:
     return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
 SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
 
@@ -221,8 +219,6 @@ def origin(settings: Any, seconds: float) -> dict[str, Any]:
         "seconds": round(seconds, 1),
     }
 
-
-# -- what the figures of a report do not say --------------------------------------------------------------------------
 
 FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
 

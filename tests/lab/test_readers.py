@@ -20,7 +20,7 @@ from ficgan.frame import FaceShape
 from ficgan.lab import readers
 from ficgan.lab.attackers import fit_probes, run_identity_probe, whitening
 from ficgan.lab.bench import Bench, NotApplicable, Refused, Subject
-from ficgan.lab.matrix_config import SCENARIOS
+from ficgan.lab.matrix_config import SCENARIOS, SplitConfig
 from ficgan.lab.metrics.privacy import Scores, auc
 from ficgan.lab.readers import Reader, ShapeRecognizer, discriminant, similarities
 from ficgan.lab.results import Trial
@@ -163,7 +163,7 @@ def test_where_there_is_no_identity_nothing_is_found() -> None:
 @pytest.fixture(scope="module")
 def bench() -> Bench:
     faces = people(20, 3, side=32)
-    parts = split(faces.people, background=0, attacker=10, test=10)  # type: ignore[arg-type]
+    parts = split(faces.people, SplitConfig(background=0, attacker=10, test=10))  # type: ignore[arg-type]
     return Bench(prepared(faces), parts, [], None, Store(None), resamples=50)
 
 
@@ -208,6 +208,6 @@ def test_rows_of_a_model(bench: Bench, network: dict[str, object], settings: dic
 def test_other_methods_and_splits_without_an_attacker_are_refused(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(NotApplicable):
         probed(bench, ANONYMIZERS.make("solid"))
-    nobody = split(bench.people, background=0, attacker=0, test=10)
+    nobody = split(bench.people, SplitConfig(background=0, attacker=0, test=10))
     with pytest.raises(Refused, match="nobody to learn from"):
         probed(Bench(bench.prepared, nobody, [], None, Store(tmp_path)), ANONYMIZERS.make("ficgan", layer=0))

@@ -29,8 +29,6 @@ from ficgan.lab.attacks.base import (
 )
 from ficgan.registry import param
 
-# -- restoration -------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class _Resampling(Reverser):
@@ -117,25 +115,25 @@ def denoised(planes: Float) -> Float:
     # Reflected beyond the edges: the transform is periodic and must not see the left edge beside the right one.
     unit = 2**levels
     margin = min(unit, size - 1)
-    total = -(-(size + 2 * margin) // unit) * unit
-    pad = (margin, total - size - margin)
-    rest: NDArray[Any] = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
-    bands: list[NDArray[Any]] = []
-    for _ in range(levels):
-        turn = wavelet_matrix(rest.shape[-1])
-        bands.append(turn @ rest @ turn.T)  # The smooth picture stands top left, details stand in the other quarters
-        half = len(turn) // 2
-        rest = bands[-1][..., :half, :half]
-    finest = bands[0][..., total // 2 :, total // 2 :]
-    noise = (np.median(np.abs(finest), axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
-    for band in reversed(bands):
-        turn = wavelet_matrix(band.shape[-1])
-        first, last = slice(None, len(turn) // 2), slice(len(turn) // 2, None)
-        for quarter in ((..., first, last), (..., last, first), (..., last, last)):
-            band[quarter] = bayes_shrunk(band[quarter], noise)
-        band[..., first, first] = rest
-        rest = turn.T @ band @ turn
-    return rest[..., margin : margin + size, margin : margin + size]
+    pad = (margin, -(-(size + 2 * margin) // unit) * unit - size - margin)
+    whole: NDArray[Any] = np.pad(planes, ((0, 0), (0, 0), pad, pad), "symmetric")
+    return _shrunk(whole, levels)[..., margin : margin + size, margin : margin + size]
+
+
+def _shrunk(planes: NDArray[Any], levels: int, noise: Float | None = None) -> NDArray[Any]:
+    """The bands of so many levels under soft thresholding; the finest ones tell the noise."""
+    if not levels:
+        return planes
+    turn = wavelet_matrix(planes.shape[-1])
+    band, half = turn @ planes @ turn.T, len(turn) // 2  # The smooth picture stands top left, details elsewhere
+    if noise is None:
+        finest = np.abs(band[..., half:, half:])
+        noise = (np.median(finest, axis=(-2, -1), keepdims=True) / 0.6745).astype(np.float32)
+    first, last = slice(None, half), slice(half, None)
+    for quarter in ((..., first, last), (..., last, first), (..., last, last)):
+        band[quarter] = bayes_shrunk(band[quarter], noise)
+    band[..., first, first] = _shrunk(band[..., first, first], levels - 1, noise)
+    return turn.T @ band @ turn
 
 
 def wavelet_matrix(size: int) -> Float:
@@ -184,9 +182,6 @@ class InterpolateGrey(Reverser):
 def _neighbours(grid: Float) -> Float:
     sums = cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
     return sums - grid
-
-
-# -- inversion ---------------------------------------------------------------------------------------------------------
 
 
 @REVERSERS.add

@@ -28,8 +28,6 @@ LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
 
-# -- judges and what they read ----------------------------------------------------------------------------------------
-
 
 @dataclass
 class UtilityReadings:
@@ -137,9 +135,6 @@ def _first(folders: Sequence[Path], pattern: str) -> Path | None:
     return next((path for folder in folders if folder.is_dir() for path in sorted(folder.glob(pattern))), None)
 
 
-# -- attributes -------------------------------------------------------------------------------------------------------
-
-
 def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
     """Share of attributes decided alike (p ≥ .5) for each image, of probabilities [N,A] (FICGAN, §4.2)."""
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
@@ -171,9 +166,6 @@ def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str,
     shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T
     known = [tuple(None if np.isnan(share) else float(share) for share in both) for both in shares]
     return dict(zip(names, known, strict=True))
-
-
-# -- figures ----------------------------------------------------------------------------------------------------------
 
 
 def compare(

@@ -103,9 +103,6 @@ def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
     return {caption: data_url("image/png", paths[0].read_bytes()) for caption, paths in plots.items()}
 
 
-# -- tables of the page -----------------------------------------------------------------------------------------------
-
-
 def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return {name: list(some) for name, some in groupby(rows, key=itemgetter("set"))}
 
@@ -174,9 +171,6 @@ def _group_cells(heads: Sequence[Headline]) -> Iterator[Cell]:
             column, _, value = group.partition("=")
             text = spelled(next((each for each in figures if each.metric == IDENTIFIES), None))
             yield f"{head.set}, by {column}: rank-1 under the strongest attacker", head.method, value, text
-
-
-# -- plots ------------------------------------------------------------------------------------------------------------
 
 
 def save_plot(stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float]) -> list[Path]:

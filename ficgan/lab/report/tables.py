@@ -23,9 +23,6 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
-# -- headlines and controls -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Headline:
     """A method on a set, judged by its strongest attackers; figures are rank-1, and AUC within kind.
@@ -169,9 +166,6 @@ def controls(results: Results) -> list[Control]:
     return out
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 def ranking(heads: Sequence[Headline]) -> list[Row]:
     """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
     useful = [m for m in SHOWN if any(head.utility and head.utility.value(m) is not None for head in heads)]
@@ -261,9 +255,6 @@ def _worst(found: Sequence[Figure], risk: str) -> str:
 def _trial_cells(trial: Trial) -> Row:
     names = ("set", "method", "scenario", "attacker")
     return {**{name: getattr(trial, name) for name in names}, "judge": trial.recogniser}
-
-
-# -- text -------------------------------------------------------------------------------------------------------------
 
 
 def spelled(each: Figure | None, *, interval: bool = True, factor: float = 1.0, digits: int | None = None) -> str:

@@ -20,6 +20,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
 from ficgan.lab.attacks.base import one_each_unknown
+from ficgan.lab.matrix_config import SplitConfig
 from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
@@ -49,38 +50,29 @@ class Split:
         return str(self.manifest["sha256"])
 
 
-def split(
-    people: NDArray[np.integer] | Sequence[int],
-    *,
-    background: int = 200,
-    attacker: int = 4500,
-    test: int = 300,
-    enrolment: float = 0.75,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-) -> Split:
+def split(people: NDArray[np.integer], wanted: SplitConfig, names: Sequence[str] | None = None) -> Split:
     """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
     `people` [N] are one number per person, −1 where unknown: those images stay unused. Where there are too few, all
-    parts shrink alike. `enrolment` is the share of each evaluated person's images that is enrolled.
+    parts shrink alike.
     """
-    people = np.asarray(people, np.int64).reshape(-1)
-    wanted = {"background": background, "attacker": attacker, "test": test}
+    people = np.asarray(people, np.int64)
     who, counts = np.unique(people[people >= 0], return_counts=True)
-    sizes, scale = _sizes(wanted, len(who), int((counts >= 2).sum()))
-    drawn = _draw(who, counts, sizes, seed)
-    sides = [np.flatnonzero(np.isin(people, drawn[part])) for part in ("background", "attacker")]
-    gallery, probe = _enrol(drawn["test"], people, enrolment, seed)
-    unused = np.setdiff1d(np.arange(len(people)), np.concatenate([*sides, gallery, probe]))
+    asked = {"background": wanted.background, "attacker": wanted.attacker, "test": wanted.test}
+    sizes, scale = _sizes(asked, len(who), int((counts >= 2).sum()))
+    drawn = _draw(who, counts, sizes, wanted.seed)
+    background, attacker = (np.flatnonzero(np.isin(people, drawn[part])) for part in ("background", "attacker"))
+    gallery, probe = _enrol(drawn["test"], people, wanted.enrolment, wanted.seed)
+    unused = np.setdiff1d(np.arange(len(people)), np.concatenate([background, attacker, gallery, probe]))
     how = {
-        "seed": seed,
-        "enrolment": enrolment,
-        "wanted": wanted,
+        "seed": wanted.seed,
+        "enrolment": wanted.enrolment,
+        "wanted": asked,
         "scale": scale,
         "people_with_one_image": int((counts == 1).sum()),
         "images_of_unknown_people": int((people < 0).sum()),
     }
-    return written(Split(sides[0], sides[1], gallery, probe, unused), people, how, names)
+    return written(Split(background, attacker, gallery, probe, unused), people, how, names)
 
 
 def written(
