@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -55,10 +55,8 @@ class TrainedAttacker:
 
     @cached_property
     def fitted(self) -> Reverser:
-        if self.pairs is None:
-            return self.reverser
-        if not isinstance(self.reverser, Learned):
-            return self.reverser.fit(self.pairs)
+        if self.pairs is None or not isinstance(self.reverser, Learned):
+            return self.reverser if self.pairs is None else self.reverser.fit(self.pairs)
         with self.bench.store.workspace(["attacker", *self.mark]) as folder:
 
             def report(done: int, total: int | None, stage: str) -> None:
@@ -291,10 +289,9 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
     whole = subject.anonymised(rows) if published else bench.clear(rows)
     faces = bench.part(rows, whole.images).regions()
     model = method.face_model
-    both = cache(lambda: model.codes(method.readings(faces)))
-    key = ["codes", model.digest()]
-    z_id = bench.store.array([*key, 0, content(faces)], lambda: both()["z_id"])
-    z_non = bench.store.array([*key, 1, content(faces)], lambda: both()["z_non"])
+    key = ["codes", model.digest(), content(faces)]
+    codes = bench.store.kept(key, lambda: model.codes(method.readings(faces)))
+    z_id, z_non = codes["z_id"], codes["z_non"]
     out: dict[str, Blocks] = {"z_non": (z_non,)}
     first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
     spans = [(low, high) for low, high in ((1, first - 1), (last + 1, model.num_layers)) if low <= high]

@@ -50,8 +50,7 @@ class AttributeNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.blocks(F.relu(self.norm(self.stem(x))))
-        logits: Tensor = self.head(self.drop(x.flatten(1)))
-        return logits
+        return self.head(self.drop(x.flatten(1)))
 
 
 class _Block(nn.Module):

@@ -48,8 +48,8 @@ def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], 
         raise InputError(f"{path} is not of the schema {schemas[0]}; {otherwise}")
     try:
         return TypeAdapter(kind).validate_python(raw)
-    except (ValidationError, LookupError, TypeError, AttributeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": repr(error)}
+    except ValidationError as error:
+        first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(f"{path} is damaged ({problem}); {otherwise}") from None
 

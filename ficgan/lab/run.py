@@ -98,11 +98,9 @@ class Store:
             return
         folder = self.folder / "attackers" / digest([VERSION, key])
         folder.mkdir(parents=True, exist_ok=True)
-        if not first_process():  # of torchrun: they train together
-            yield folder
-            return
         with folder.with_suffix(".lock").open("a") as file:
-            lock(file)
+            if first_process():  # of torchrun: they train together
+                lock(file)
             yield folder
 
 

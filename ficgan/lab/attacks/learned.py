@@ -63,8 +63,7 @@ class Learned(base.Reverser):
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         """One candidate [B,3,size,size] in [0, 1] for each face `seen` of that shape, drawn by `seeds` [B]."""
-        guesses: Tensor = network(seen)
-        return guesses
+        return network(seen)
 
     def in_use(self, network: nn.Module) -> nn.Module:
         """The trained network as `restore` takes it, such as in another floating type; made once for many faces."""
@@ -83,8 +82,7 @@ class Learned(base.Reverser):
                 raise FicganError(f"{workspace} is of a training on other pairs or settings; use another folder")
             return found
         team = Team(self.device)  # of the processes of torchrun, where there are several
-        device = team.device
-        if device.type == "cpu":
+        if (device := team.device).type == "cpu":
             keep_freed_memory()
         torch.manual_seed(self.seed)
         network = self.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -127,8 +125,7 @@ class Learned(base.Reverser):
 
     def trained_network(self) -> nn.Module:
         """The network; UsageError where nothing has been learnt yet."""
-        network: nn.Module = base.fitted(self._network, self.name)
-        return network
+        return base.fitted(self._network, self.name)
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
         """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
@@ -147,20 +144,15 @@ class Learned(base.Reverser):
         if n > 1 and not self.traits.several:
             return np.repeat(self.reverse(faces), n, axis=1)
         network = self.trained_network()
-        device = next(network.parameters()).device
-        side = faces.images.shape[1]
-        asked = [(face, candidate) for face in range(len(faces)) for candidate in range(n)]
-        out, small = np.empty((len(asked), side, side, 3), np.uint8), base.resized(faces.images, self.size)
-        step = self.pass_size(device)
+        device, side = next(network.parameters()).device, faces.images.shape[1]
+        out, small = np.empty((len(faces) * n, side, side, 3), np.uint8), base.resized(faces.images, self.size)
         with torch.inference_mode():
-            network = self.in_use(network)
-            for start in range(0, len(asked), step):
-                some = asked[start : start + step]
-                seen = base.to_tensor(small[[face for face, _ in some]], device).contiguous(
-                    memory_format=torch.channels_last
-                )
-                seeds = [base.seed_of(self.seed, faces.names[face], candidate) for face, candidate in some]
-                out[start : start + step] = base.resized(base.to_images(self.restore(network, seen, seeds)), side)
+            network, step = self.in_use(network), self.pass_size(device)
+            for start in range(0, len(out), step):
+                some = np.arange(start, min(start + step, len(out)))
+                seeds = [base.seed_of(self.seed, faces.names[row // n], row % n) for row in some.tolist()]
+                guesses = self.restore(network, base.to_tensor(small[some // n], device), seeds)
+                out[some] = base.resized(base.to_images(guesses), side)
         return out.reshape(len(faces), n, side, side, 3)
 
 
@@ -231,8 +223,7 @@ class Pix2Pix(Learned):
         return networks.Pix2PixLearner(network, judge, self.lr)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        guesses: Tensor = network(seen, seeds)
-        return guesses
+        return network(seen, seeds)
 
 
 @base.REVERSERS.add

@@ -148,8 +148,7 @@ class PatchGAN(nn.Module):
 
     def forward(self, seen: Tensor, other: Tensor) -> Tensor:
         """`seen`, `other`: [B,3,S,S] in [0, 1]."""
-        logits: Tensor = self.layers(2 * torch.cat([seen, other], dim=1) - 1)
-        return logits
+        return self.layers(2 * torch.cat([seen, other], dim=1) - 1)
 
 
 def halvings_for(size: int) -> int:
@@ -324,8 +323,7 @@ class _EfficientNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         mean, deviation = (values.to(images.device) for values in self.seen)
-        out: Tensor = self.network((images.float() / 255 - mean) / deviation)
-        return out
+        return self.network((images.float() / 255 - mean) / deviation)
 
 
 class _Perceptron(nn.Module):
@@ -346,8 +344,7 @@ class _Perceptron(nn.Module):
         return torch.from_numpy(log_spectrum(images))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        out: Tensor = self.layers((inputs - self.mean) / self.scale)
-        return out
+        return self.layers((inputs - self.mean) / self.scale)
 
 
 # -- parrots: a recogniser's network trained on with anonymised faces (Revelio, §5.2: ArcFace on blurred images) -------

@@ -114,8 +114,7 @@ class Sample:
     @cached_property
     def person(self) -> NDArray[np.intp]:
         """[N] the people, numbered from 0."""
-        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
-        return found
+        return np.unique(self.people, return_inverse=True)[1].ravel()
 
     @cached_property
     def drawn(self) -> NDArray[np.float32]:

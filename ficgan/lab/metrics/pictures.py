@@ -112,8 +112,7 @@ class SqueezeNet:
         image = self._session.get_inputs()[0]
         side = image.shape[2] if isinstance(image.shape[2], int) else 128
         batch = np.stack([resize(each, side) for each in images]).transpose(0, 3, 1, 2)
-        taps: list[NDArray[np.float32]] = self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
-        return taps
+        return self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
 
 
 def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:

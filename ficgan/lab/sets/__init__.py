@@ -156,7 +156,6 @@ def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, dig
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
-
 KIND = ("race", "gender")  # Groups that say what kind of person somebody is
 GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
@@ -230,8 +229,8 @@ class Prepared:
         shifted = (self.faces.landmarks - np.array([x0, y0], np.float32)).astype(np.float32)
         return Faces(inner, self.faces.names, shifted, self.faces.people)
 
-    def with_regions(self, images: Image) -> Faces:
-        """The crops with other pixels [N,n,n,3] in the inner square; around it they are bit-identical."""
+    def with_regions(self, images: Image | np.uint8) -> Faces:
+        """The crops with other pixels [N,n,n,3], or a grey, in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
@@ -243,8 +242,7 @@ class Prepared:
 
     def surroundings(self) -> Faces:
         """The crops with the inner square grey: what is left of people without their faces."""
-        x0, y0, x1, y1 = self.region
-        return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
+        return self.with_regions(np.uint8(GREY))
 
     def inside(self) -> Faces:
         grey = self.faces.with_images(np.full_like(self.faces.images, GREY))
@@ -360,11 +358,8 @@ def _cut(
 def _main_face(faces: list[Face], shape: tuple[int, ...]) -> Face:
     """The largest face whose landmarks are in the picture; one that the border cuts only beside small bystanders."""
     height, width = shape[:2]
-    inside = [
-        face
-        for face in faces
-        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all()
-    ]
+    edge = (width - 0.5, height - 0.5)
+    inside = [face for face in faces if (face.landmarks >= -0.5).all() and (face.landmarks <= edge).all()]
     if not inside:
         raise InputError("no face is fully in it" if faces else "no face was found")
 
