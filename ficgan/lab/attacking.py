@@ -21,7 +21,7 @@ from ficgan.images.read import read_image
 from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, read_header
-from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, photo_keys
+from ficgan.lab.bench import MANIFEST, SCHEMA, AttackerManifest, Bench, Subject, divided_set, everybody, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
 from ficgan.lab.papers import scaled
@@ -58,7 +58,7 @@ def train_attacker(
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
-    manifest.write(out / MANIFEST)
+    write_json(out / MANIFEST, {"schema": SCHEMA, **dataclasses.asdict(manifest)})
     pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
@@ -77,7 +77,6 @@ def evaluate_attacker(
     scenarios: Sequence[str] = (),
     resamples: int = 1000,
     jobs: int = 1,
-    seed: int = 0,
     device: str = "auto",
     progress: Progress | None = None,
     **given: Any,
@@ -85,8 +84,6 @@ def evaluate_attacker(
     """Figures of a trained attacker on people it never saw, beside the controls; default: its own anonymiser."""
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
-    if "," in str(file):
-        raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     if manifest.withheld and not methods:
         name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
@@ -103,23 +100,18 @@ def evaluate_attacker(
         "general": [spec, "mean-face"],
         "utility": False,
         "resamples": resamples,
-        "seed": seed,
     }
     config = check(MatrixConfig, tree, where=str(file))
     _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
-    results.trials = [
-        dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
-    ]
+    renamed = (dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials)
+    results.trials = list(renamed)
     results.provenance["settings"]["general"][0] = called
     results.provenance["attacker"] = {key: header[key] for key in ("attacker", "settings", "training", "about")}
     learnt = header["about"]["data"]
-    results.caveats.insert(
-        0,
-        f"The attacker learnt from {learnt['name']} ({learnt['licence'] or 'licence not known'}); "
-        "that it fails does not show that another attacker, or this one with more data, would.",
-    )
+    first = f"The attacker learnt from {learnt['name']} ({learnt['licence'] or 'licence not known'}); that it fails "
+    results.caveats.insert(0, f"{first}does not show that another attacker, or this one with more data, would.")
     results.write(out / "results.json")
     return results
 
@@ -134,8 +126,8 @@ def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> Attacker
     tree = config.model_copy(update={"set": placed}).shareable()
     public, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
-    photos = photo_keys(source, {bench.prepared.faces.names[row] for row in rows})
-    return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
+    photos = sorted(photo_keys(everybody(source), {bench.prepared.faces.names[row] for row in rows}))
+    return AttackerManifest(tree, data, split.manifest, tuple(learnt), tuple(photos), tuple(withheld), __version__)
 
 
 def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:

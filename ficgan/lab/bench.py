@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import Figure, Trial, read_checked, write_json
+from ficgan.lab.results import Figure, Trial, read_checked
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
@@ -52,9 +53,6 @@ class AttackerManifest:
     withheld: tuple[str, ...] = ()
     version: str = ""
 
-    def write(self, path: Path) -> None:
-        write_json(path, {"schema": SCHEMA, **asdict(self)})
-
     @classmethod
     def read(cls, path: Path) -> AttackerManifest:
         if not path.is_file():
@@ -62,10 +60,19 @@ class AttackerManifest:
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
-def photo_keys(source: SetConfig, names: Set[str]) -> tuple[str, ...]:
-    """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
-    faces = opened(source.model_copy(update={"limit_people": None}))
-    return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
+def everybody(source: SetConfig) -> FaceSet:
+    """The set with the people whom it leaves out."""
+    return opened(source.model_copy(update={"limit_people": None}))
+
+
+def photo_keys(faces: FaceSet, names: Set[str]) -> dict[str, str]:
+    """Hash of the bytes of each of these files → its name; unreadable ones are neither learnt from nor tested."""
+    out = {}
+    for name, blob in zip(faces.names, faces.blobs, strict=True):
+        if name in names:
+            with suppress(InputError):
+                out[hashlib.blake2b(blob.read(), digest_size=16).hexdigest()] = name
+    return out
 
 
 def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared, split: Split) -> None:
@@ -74,14 +81,12 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
+    tested, faces, whole = np.concatenate([split.gallery, split.probe]), prepared.faces, everybody(source)
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
-    whole = opened(source.model_copy(update={"limit_people": None}))
-    mine = {faces.names[row] for row in tested}
-    who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
-    found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
+    who = {person[faces.names[row]] for row in tested}
+    found |= photo_keys(whole, {name for name, each in person.items() if each in who})
     for file in files:
         manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
         if header["about"].get("split_sha256") != manifest.split.get("sha256"):
@@ -91,17 +96,6 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
-
-
-def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
-    """Hash of the bytes → name; unreadable files are neither learnt from nor tested."""
-    out = {}
-    for row in rows:
-        try:
-            out[hashlib.blake2b(faces.blobs[row].read(), digest_size=16).hexdigest()] = faces.names[row]
-        except InputError:
-            continue
-    return out
 
 
 # -- the bench --------------------------------------------------------------------------------------------------------
@@ -201,10 +195,8 @@ class Bench:
         """[N] whether the detector still finds a face in each crop."""
         if self.detector is None:
             return np.ones(len(faces), bool)
-        return self.store.array(
-            ["found", self.detector.name, content(faces)],
-            lambda: detect_faces(self.detector, faces.images, faces.landmarks).found,
-        )
+        key = ["found", self.detector.name, content(faces)]
+        return self.store.array(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
 
 
 def described(anonymizer: Anonymizer) -> dict[str, Any]:
@@ -225,8 +217,7 @@ class Subject:
     def __init__(self, bench: Bench, anonymizer: Anonymizer | None, label: str = "", *, say: Say | None = None) -> None:
         if anonymizer is not None and anonymizer.traits.needs & {"background", "overlays"}:
             if not len(bench.split.background):
-                needs = f"{anonymizer.name} needs a background set, and this split has none"
-                raise UsageError(f"{needs}; set split.background")
+                raise UsageError(f"{anonymizer.name} needs a background; set split.background, which is empty here")
             anonymizer = anonymizer.fit(bench.background)
         self.bench, self.anonymizer, self.label = bench, anonymizer, label
         self.say: Say = say or (lambda text: None)
@@ -256,13 +247,12 @@ class Subject:
             self.say(f"{len(part)} faces are anonymised")
             return part.anonymise(maker).images
 
-        mark = fingerprint(maker)
+        mark, names = fingerprint(maker), part.faces.names
         if mark is not None:
-            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(part.faces.names)], make)
-        key = (maker.name, part.faces.names)
-        if key not in self._blocks:
-            self._blocks[key] = make()
-        return self._blocks[key]
+            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(names)], make)
+        if (maker.name, names) not in self._blocks:
+            self._blocks[maker.name, names] = make()
+        return self._blocks[maker.name, names]
 
     def trial(
         self, scenario: Scenario, judge: str, figures: Sequence[Figure], attacker: str = "", **more: Any
@@ -326,8 +316,7 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
 
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    keys = ("path", "layout", "labels", "name", "identity", "limit_people")
-    return open_set(**{key: getattr(config, key) for key in keys})
+    return open_set(**config.model_dump(include={"path", "layout", "labels", "name", "identity", "limit_people"}))
 
 
 def prepared_set(
