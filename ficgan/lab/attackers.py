@@ -83,21 +83,14 @@ class TrainedAttacker:
             some = np.arange(begin, min(begin + _BLOCK, len(rows)))
             part = bench.part(rows[some], seen.images[some])
             guesses = self._guesses(part.regions(), count)
+            shown = [turn(part.with_regions(guesses[:, n]), rows[some]) for n in range(count)]
             for reader in bench.readers:
-                shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
-                shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
-        enrolled = bench.clear(gallery)
-        return {
-            reader.name: Read(
-                np.concatenate(found[reader.name]),
-                bench.people[rows],
-                bench.embed(reader, enrolled),
-                bench.people[gallery],
-                reader.metric,
-            )
-            for reader in bench.readers
-        }
+        out, enrolled = dict[str, Read](), bench.clear(gallery)
+        for reader in bench.readers:
+            candidates, codes = np.concatenate(found[reader.name]), bench.embed(reader, enrolled)
+            out[reader.name] = Read(candidates, bench.people[rows], codes, bench.people[gallery], reader.metric)
+        return out
 
     def _guesses(self, faces: Faces, count: int) -> NDArray[np.uint8]:
         """[N,count,S,S,3]; those of networks are kept."""
