@@ -219,8 +219,9 @@ class Pix2Pix(Learned):
         return networks.Pix2PixUNet(self.size, self.base)
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        judge = networks.PatchGAN(self.base, networks.halvings_for(self.size)).to(device)
-        return networks.Pix2PixLearner(network, judge, self.lr)
+        # As many as leave more than one patch in an image: 3 from 128 pixels on (70×70).
+        halvings = 3 if self.size >= 128 else 2 if self.size >= 64 else 1
+        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         return network(seen, seeds)

@@ -151,11 +151,6 @@ class PatchGAN(nn.Module):
         return self.layers(2 * torch.cat([seen, other], dim=1) - 1)
 
 
-def halvings_for(size: int) -> int:
-    """As many as leave more than one patch in an image: 3 from 128 pixels (70×70), 2 from 64, else 1."""
-    return 3 if size >= 128 else 2 if size >= 64 else 1
-
-
 def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
     """−½·(log D(x, y) + log(1 − D(x, G(x)))), means over patches, from logits (Isola et al. 2017, eq. 1 and §3.3)."""
     return (F.softplus(-real).mean() + F.softplus(fake).mean()) / 2

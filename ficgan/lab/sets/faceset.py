@@ -410,7 +410,12 @@ def _london(found: SetFiles) -> Known:
     return replace(_by_name(found, _LONDON), licence=terms)
 
 
-def _by_name(found: SetFiles, identity: str | None) -> Known:
+def _folders(found: SetFiles) -> Known:
+    return Known.of_labels(Labels.from_folders(found.names))
+
+
+def _by_name(found: SetFiles, identity: str | None = None) -> Known:
+    identity = identity or found.identity
     if identity is None:
         raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
     try:
@@ -446,22 +451,12 @@ def _is_london(found: SetFiles) -> bool:
 
 
 _ALL = (
-    Layout(
-        "pattern",
-        "the person in the name, found by `identity`",
-        lambda f: f.identity is not None,
-        lambda f: _by_name(f, f.identity),
-    ),
+    Layout("pattern", "the person in the name, found by `identity`", lambda f: f.identity is not None, _by_name),
     Layout("celeba-hq", "CelebAMask-HQ: CelebA-HQ-img/0.jpg", lambda f: bool(f.below("CelebA-HQ-img")), _celeba_hq),
     Layout("ffhq", "images1024x1024/00000/00000.png", lambda f: any(map(f.below, _FFHQ_FOLDERS)), _ffhq),
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
     Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
-    Layout(
-        "folders",
-        "a folder per person",
-        lambda f: all("/" in name for name in f.names),
-        lambda f: Known.of_labels(Labels.from_folders(f.names)),
-    ),
+    Layout("folders", "a folder per person", lambda f: all("/" in name for name in f.names), _folders),
 )
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried
