@@ -40,9 +40,6 @@ def unturned(faces: Faces, rows: Rows) -> Faces:
     return faces
 
 
-# -- learning ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainedAttacker:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
@@ -142,9 +139,6 @@ def training_pairs(subject: Subject) -> Pairs:
     return bench.pairs(bench.learners, subject.anonymised(bench.learners).images)
 
 
-# -- attacking --------------------------------------------------------------------------------------------------------
-
-
 def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
     """Name of each attacker of a scenario in tables → what it makes of the probes `rows`."""
     kind, method = scenario.attacker, subject.anonymizer
@@ -200,9 +194,6 @@ def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
     return subject.bench.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
 def titles(specs: Sequence[str]) -> dict[str, str]:
     """A name for tables for each attacker NAME:KEY=VALUE,…: no two alike, without folders and secrets."""
     out: dict[str, str] = {}
@@ -223,9 +214,6 @@ def shareable(text: str) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-# -- several guesses at each probe -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Read:
     """What a judge reads in the candidates of P probes and in the gallery."""
@@ -240,8 +228,6 @@ class Read:
         """[P] the people found, by so many guesses; None: by all."""
         return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
 
-
-# -- probes of FICGAN's codes ------------------------------------------------------------------------------------------
 
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
 Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine

@@ -38,8 +38,6 @@ Rows = NDArray[np.int64]
 _CHUNK = 256  # Faces that are anonymised together
 _BETWEEN = 100  # Faces that are cut between two reports
 
-# -- whom a trained attacker learnt from ------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class AttackerManifest:
@@ -96,9 +94,6 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
-
-
-# -- the bench --------------------------------------------------------------------------------------------------------
 
 
 class Refused(FicganError):
@@ -309,9 +304,6 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
     """[N] mean squared errors on [−1, 1] of pairs [N,S,S,3] uint8."""
     pairs = zip(a, b, strict=True)
     return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
-
-
-# -- sets of a configuration ------------------------------------------------------------------------------------------
 
 
 def opened(config: SetConfig) -> FaceSet:

@@ -145,9 +145,6 @@ def _shown(config: MatrixConfig) -> dict[str, Any]:
     return tree
 
 
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
 def check_paths(config: MatrixConfig) -> None:
     """Check that the files the matrix names are there."""
     if config.attributes is not None and not Path(config.attributes).is_file():
@@ -175,8 +172,6 @@ def _check(config: MatrixConfig) -> None:
                 refuse_trainer(model, name)
 
 
-# -- one method on one set ---------------------------------------------------------------------------------------------
-
 LEAST_GROUP = 10  # People a group needs for figures of its own
 GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 # Controls that are run on the clear images alone. All other scenarios are run on the anonymised ones alone, but for two
@@ -200,9 +195,6 @@ def run_trials(subject: Subject, scenarios: Sequence[Scenario], say: Say) -> lis
         except (Refused, UsageError, InputError) as error:
             trials.append(subject.trial(scenario, "", [Figure("rank-1", None, note=str(error))]))
     return trials
-
-
-# -- recognition ------------------------------------------------------------------------------------------------------
 
 
 def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
@@ -289,9 +281,6 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
     return out
 
 
-# -- likeness of what attackers give back -----------------------------------------------------------------------------
-
-
 def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
     """Likeness to the clear faces within the replaced square, without IDD, of rows int64 [N]; intervals by people."""
     if not bench.reversal_metrics:
@@ -322,9 +311,6 @@ def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     """
     x, y = unit(a), unit(b)
     return np.asarray(2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1)))
-
-
-# -- attribute inference ----------------------------------------------------------------------------------------------
 
 
 def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:

@@ -1,4 +1,4 @@
-"""Attackers without networks: Gaussian blurs and their deconvolution, other restoration, learnt permutations and maps."""
+"""Attackers without networks: blurs and deconvolution, other restoration, learnt permutations and linear maps."""
 
 from __future__ import annotations
 

@@ -328,9 +328,6 @@ class TrainingLoop:
         return {f"module.{k}": v for k, v in modules}, {f"optimizer.{k}": v for k, v in optimizers}
 
 
-# -- attackers ---------------------------------------------------------------------------------------------------------
-
-
 class PairBatches(Batches):
     """Pairs in random order; what is left over of an epoch comes in the next one, whose order is another."""
 

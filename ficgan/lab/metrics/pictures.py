@@ -30,8 +30,6 @@ _FEW = 4  # Images that SqueezeNet sees at once: larger batches leave the cache
 # Backbones of LPIPS, in order of preference: the weights of torchvision that each begins from
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 
-# -- pixels -----------------------------------------------------------------------------------------------------------
-
 
 def ssim(a: Images, b: Images) -> Matrix:
     """SSIM in [−1, 1] of pairs of images [N,S,S,3] uint8 RGB: float64 [N], NaN where S is below 11.
@@ -78,9 +76,6 @@ def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
     edge = _WINDOW // 2
     blurred: Any = cv2.GaussianBlur(image, (_WINDOW, _WINDOW), _SIGMA)
     return blurred[edge:-edge, edge:-edge]
-
-
-# -- networks ---------------------------------------------------------------------------------------------------------
 
 
 class SqueezeNet:
@@ -187,9 +182,6 @@ def hub_file(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-# -- sets of images ---------------------------------------------------------------------------------------------------
-
-
 def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
     """Fréchet distance of Gaussians fitted to features [N,D] and [M,D], biased upwards where few; FID for Inception's.
 
@@ -210,8 +202,6 @@ def halves(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     order = np.random.default_rng(0).permutation(len(x))
     return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
-
-# -- where the face is -------------------------------------------------------------------------------------------------
 
 Floats = NDArray[np.floating[Any]]
 
