@@ -337,8 +337,7 @@ def prepared_set(
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
-    parts = split(people, sizes, names)
-    return without_repeats(parts, people, names, prepared.digests())
+    return without_repeats(split(people, sizes, names), people, names, prepared.digests())
 
 
 def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:

@@ -113,8 +113,7 @@ def _measure(
     config: MatrixConfig, source: SetConfig, method: MethodConfig | None, out: Path, title: str, say: Say
 ) -> dict[str, Any]:
     began, label = time.monotonic(), CLEAR if method is None else method.title
-    bench = open_bench(config, source, out)
-    subject = Subject(bench, None if method is None else method.make(), label)
+    subject = Subject(open_bench(config, source, out), None if method is None else method.make(), label)
     trials = run_trials(subject, get_scenarios(config.scenarios), lambda text: say(f"{title}: {text}"))
     return {
         "set": source.name,

@@ -105,8 +105,7 @@ class MeanFace(Reverser):
         return replace(self, mean=nearest_grey(pairs.clear.images.mean(axis=0)))
 
     def guess(self, faces: Faces) -> Images:
-        mean = fitted(self.mean, self.name)
-        return np.repeat(mean[None], len(faces), axis=0)
+        return np.repeat(fitted(self.mean, self.name)[None], len(faces), axis=0)
 
 
 @REVERSERS.add

@@ -542,8 +542,7 @@ def wavelet_matrix(size: int) -> Float:
 
 def bayes_shrunk(band: Float, noise: Float) -> Float:
     """A band [N,H,W] under soft thresholding; `noise` [N,1,1] is its deviation."""
-    energy = np.mean(band**2, axis=(-2, -1), keepdims=True)
-    signal = np.sqrt(np.maximum(energy - noise**2, 0))
+    signal = np.sqrt(np.maximum(np.mean(band**2, axis=(-2, -1), keepdims=True) - noise**2, 0))
     # Where there is nothing but noise the threshold is infinite: the whole band goes.
     threshold = np.where(signal > 0, noise**2 / np.maximum(signal, 1e-6), np.inf).astype(np.float32)
     return np.sign(band) * np.maximum(np.abs(band) - threshold, 0)
@@ -578,8 +577,7 @@ class InterpolateGrey(Reverser):
 
 
 def _neighbours(grid: Float) -> Float:
-    sums = cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT)
-    return sums - grid
+    return cv2.boxFilter(grid, -1, (3, 3), normalize=False, borderType=cv2.BORDER_CONSTANT) - grid
 
 
 # -- inversion ---------------------------------------------------------------------------------------------------------

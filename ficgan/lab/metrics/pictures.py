@@ -112,8 +112,7 @@ class SqueezeNet:
 
 def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
     units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
-    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
-    return square / (x.shape[2] * x.shape[3])
+    return np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64) / (x.shape[2] * x.shape[3])
 
 
 class Lpips:

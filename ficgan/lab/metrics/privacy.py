@@ -142,8 +142,7 @@ def eer(scores: Scores) -> Figure:
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
     far, tar = scores.roc
-    value = float(np.interp(0, far + tar - 1, far))
-    return Figure("EER", value, n=len(scores.genuine), unit="genuine scores")
+    return Figure("EER", float(np.interp(0, far + tar - 1, far)), n=len(scores.genuine), unit="genuine scores")
 
 
 def tar_at_far(scores: Scores, far: float) -> Figure:
@@ -312,8 +311,7 @@ class Scores:
         cls, probe: Floats, gallery: Floats, probe_people: ArrayLike, gallery_people: ArrayLike, **more: Any
     ) -> Scores:
         """Embeddings [P,D] against [G,D] by the `metric`; the rest as in `from_matrix`."""
-        matrix = similarities(probe, gallery, more["metric"])
-        return cls.from_matrix(matrix, probe_people, gallery_people, **more)
+        return cls.from_matrix(similarities(probe, gallery, more["metric"]), probe_people, gallery_people, **more)
 
     @classmethod
     def from_matrix(

@@ -277,8 +277,7 @@ def _semantics(
     weights = np.concatenate([np.ones((1, len(after)), np.float32), sample.drawn[:, sample.person]])
     value, *resampled = balanced_agreement(before, after, weights).tolist()
     if np.isfinite(value):
-        ends = percentiles(resampled, within=(0, 1))
-        yield Figure("attributes-balanced", value, *ends, len(after), "images")
+        yield Figure("attributes-balanced", value, *percentiles(resampled, within=(0, 1)), len(after), "images")
     else:
         yield sample.none("attributes-balanced", "no attribute is read in five of the clear images and not in five")
     if labels is not None:
@@ -301,5 +300,4 @@ def correlation(sample: Sample, metric: str, a: Values, b: Values, note: str = "
     n, sx, sy, sxx, syy, sxy = (sample.drawn @ sums).astype(np.float64).T
     with np.errstate(invalid="ignore", divide="ignore"):
         r = (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
-    ends = percentiles(r, within=(-1, 1))
-    return Figure(metric, float(np.mean(x * y)), *ends, int(used.sum()), "images", note)
+    return Figure(metric, float(np.mean(x * y)), *percentiles(r, within=(-1, 1)), int(used.sum()), "images", note)
