@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import platform
 import re
@@ -17,26 +16,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+import cv2
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from ficgan import __version__
 from ficgan.errors import InputError
+from ficgan.folders import read_json
 from ficgan.lab.run import write_file
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name another") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
-
 
 Model = TypeVar("Model")
 
@@ -60,9 +49,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """[H,W,3] uint8 RGB as PNG, nothing in it but pixels."""
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1].tobytes()
 
 
 def new_folder(folder: Path, *inside: str) -> None:
