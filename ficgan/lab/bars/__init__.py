@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from ficgan.lab.metrics.privacy import within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import to_csv
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, write_json
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
@@ -45,23 +44,9 @@ LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
 _FEW = 64  # Sources of swaps and of several draws
 _DRAWS, _PSI = 4, 0.6  # Draws of each source, and their diversity: that of photos of several people and of films
-_ROLES = {
-    True: "gate: decides about retries, and may tune",
-    False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
-}
-# Row → metric of `metrics.utility`, and its judge, where that is not the detector
-_KEPT = {
-    "detected": ("detected", None),
-    "landmarks": ("landmarks", None),
-    "yaw-r": ("yaw-r", None),
-    "smile-r": ("smile-r", "attribute classifier"),
-    "gender": ("gender-kept", "age_gender"),
-    "sharpness-kept": ("sharpness", ""),
-}
+_GATE = "gate: decides about retries, and may tune"
+_JUDGE = "judge: no part in gating; not the trainer that the checkpoint names, if it names one"
 _STRANGERS = "same-group strangers"
-
-# -- the table --------------------------------------------------------------------------------------------------------
-
 
 # Row → its title, and perhaps limits, see `bars.yaml`
 BARS: dict[str, dict[str, Any]] = yaml.safe_load(files("ficgan.lab.bars").joinpath("bars.yaml").read_text("utf-8"))
@@ -136,12 +121,8 @@ class Sheet:
     def write(self, folder: Path) -> list[Path]:
         """Write `bars.json` with all facts, and the table, `bars.csv`."""
         tree = {**self.facts, "verdicts": self.verdicts, "lines": [line.to_dict() for line in self.lines]}
-        text = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-        table = to_csv([line.cells() for line in self.lines])
-        return [write_file(folder / "bars.json", text), write_file(folder / "bars.csv", table)]
-
-
-# -- the sets ---------------------------------------------------------------------------------------------------------
+        write_json(folder / "bars.json", tree)
+        return [folder / "bars.json", write_file(folder / "bars.csv", to_csv([line.cells() for line in self.lines]))]
 
 
 @dataclass
@@ -207,8 +188,6 @@ class MeasuredSet:
     def strangers(self) -> dict[str, Strangers]:
         return {reader.name: strangers(self, reader) for reader in self.readers}
 
-
-# -- rows of identity -------------------------------------------------------------------------------------------------
 
 # A recogniser's threshold at FAR 1e-3, and how alike strangers of one kind are: figures of id-cosine, match, and tar
 Strangers = tuple[float | None, dict[str, Figure]]
@@ -286,9 +265,6 @@ def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
     return out
 
 
-# -- rows of swaps, draws and the policy ------------------------------------------------------------------------------
-
-
 def swap(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
     """Row swap: mean cosine of each output to the clear face of the next person, its target."""
     seen = bench.recognised(bench.prepared.anonymise(anonymizer))  # All at once: the next row is the target
@@ -328,16 +304,15 @@ def policy(bench: MeasuredSet, deid: Deidentifier, layer: int) -> tuple[Figures,
     return out, bench.faces.with_images(published)
 
 
-# -- rows of what is kept ---------------------------------------------------------------------------------------------
-
-
 def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
     """Rows detected, landmarks, yaw-r, smile-r, gender, sharpness-kept and fd of outputs against clear faces."""
     readings = bench.judges.read(faces, against=bench.readings)
     kept = {figure.metric: figure for figure in compare(bench.readings, readings, bootstrap=bench.bootstrap)}
     detector, out = readings.used.get("detector", "no detector"), Figures()
-    for row, (metric, judge) in _KEPT.items():
-        found, judge = kept[metric], detector if judge is None else judge
+    for row, bar in BARS.items():
+        if "metric" not in bar:
+            continue
+        found, judge = kept[bar["metric"]], bar.get("by", detector)
         if row == "smile-r" and found.value is None and kept["mouth-r"].value is not None:
             note = f"by the width of the mouth, a weak sign, for {found.note}"
             found, judge = replace(kept["mouth-r"], note=note), "mouth width"
@@ -369,9 +344,6 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
         distances = network.read(faces.images, clear=bench.faces.images)[1]
         out["rec-lpips", ""] = bench.mean("rec-lpips", distances, "not the published LPIPS")
     return out
-
-
-# -- measuring --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -436,7 +408,7 @@ def run_bars(config: BarsConfig, progress: Progress = unheard) -> Sheet:
         "bank": deid.face_model.bank.digest,
         "data_licence": None if deid.header is None else deid.header.data.get("licence"),
         "settings": {**settings, "layers": list(layers), "detector": deid.detector.name},
-        "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in sets[0].readers},
+        "judges": {one.name: _GATE if one.recognizer.name == gate else _JUDGE for one in sets[0].readers},
         "sets": {bench.name: bench.prepared.facts() for bench in sets},
         "seconds": round(time.monotonic() - began, 1),
     }

@@ -211,9 +211,6 @@ def _licence(path: Path) -> str | None:
     return None if file is None else file.read_text(encoding="utf-8", errors="replace").strip() or None
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 def _table(path: Path, *, strict: bool = True) -> list[dict[str, str]]:
     """The rows of a CSV; `strict`: all as long as the first line."""
     try:
@@ -267,9 +264,6 @@ def _group_value(group: str, cell: str) -> str:
 
 def _person_key(text: str) -> str:
     return str(int(text)) if text.strip().isdecimal() else text.strip()
-
-
-# -- layouts ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
