@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
 from ficgan.arrays import ridge
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment
 from ficgan.lab.attacks.base import to_tensor, upright
 from ficgan.lab.attacks.training import minimise
@@ -129,7 +130,7 @@ def train_attributes(
     epochs: int = 25,
     seed: int = 0,
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> dict[str, Any]:
     """Train a classifier on 70 % of the people, choose the epoch on 10 %, measure on 20 % (FICGAN, §4.2).
 
@@ -162,17 +163,10 @@ def train_attributes(
         read = probabilities(network, held).astype(np.float64).clip(1e-7, 1 - 1e-7)
         return float(-np.where(labels[validation] > 0, np.log(read), np.log(1 - read)).mean())
 
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     torch.manual_seed(seed)
-    epoch, least = minimise(
-        network,
-        loss,
-        lambda: torch.randperm(len(images)).split(_BATCH),
-        torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
-        epochs=epochs,
-        error=error,
-        progress=progress,
-        title="training",
-    )
+    order, tell = partial(torch.randperm, len(images)), lambda done: progress(done, epochs, "training")
+    epoch, least = minimise(network, loss, order, _BATCH, schedule, epochs, error, tell)
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
         "source": dict(source or {}),

@@ -323,15 +323,8 @@ def prepared_set(
     finder = None
     if detector is not None and not config.aligned:
         finder = Quick(_detector(detector) if isinstance(detector, str) else detector)
-    return prepare(
-        opened(config),
-        size=config.size,
-        context=config.context,
-        detector=finder,
-        cache=store,
-        aligned=config.aligned,
-        progress=report,
-    )
+    how = config.model_dump(include={"size", "context", "aligned"})
+    return prepare(opened(config), detector=finder, cache=store, progress=report, **how)
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
@@ -349,8 +342,7 @@ def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = N
 def describe(bench: Bench, source: SetConfig) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
     prepared, parts = bench.prepared, bench.split
-    facts = prepared.facts()
-    learnt_from: dict[str, Any] = {}
+    facts, learnt_from = prepared.facts(), dict[str, Any]()
     if bench.training_set is not None and source.learn_from is not None:
         of = bench.training_set.facts()
         of["licence"] = source.learn_from.licence or of["licence"]
@@ -379,20 +371,16 @@ def _cached_bench(text: str, name: str, out: Path) -> Bench:
     source = next(source for source in config.sets if source.name == name)
     prepared, parts = divided_set(source, config.detector, out)
     refuse_the_known(config.named_attackers, source, prepared, parts)
+    same = {"seed", "resamples", "general", "specialised", "reversal_metrics", "attributes"}
     return Bench(
         prepared,
         parts,
         readers.get_readers(tuple(config.recognisers)),
         quick(_detector(config.detector)),
         Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
         columns=config.groups,
-        reversal_metrics=config.reversal_metrics,
-        attributes=config.attributes,
         training_set=_other_set(source, prepared, config.detector, out),
+        **config.model_dump(include=same),
     )
 
 

@@ -19,7 +19,7 @@ from torchvision import models
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
-from ficgan.errors import Progress
+from ficgan.errors import Progress, unheard
 from ficgan.faces import ARCFACE_POINTS
 from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attacks.restoration import blurred
@@ -228,7 +228,7 @@ class KernelEstimator:
         pretrained: bool = False,
         epochs: int = 0,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = unheard,
     ) -> KernelEstimator:
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel, of odd widths (Revelio, §4.2 and §5.4).
 
@@ -246,7 +246,8 @@ class KernelEstimator:
         optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
         steps = epochs * -(-len(seen) // batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        order, made = torch.Generator().manual_seed(seed), cls(module, kernels)
+        order = partial(torch.randperm, len(seen), generator=torch.Generator().manual_seed(seed))
+        made = cls(module, kernels)
         validated = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
@@ -256,16 +257,8 @@ class KernelEstimator:
             errors = [np.abs(made.regress(images) - kernel) for images, kernel in validated]
             return float(np.mean(errors)) if validated else None
 
-        _, least = minimise(
-            module,
-            loss,
-            lambda: torch.randperm(len(seen), generator=order).split(batch),
-            schedule,
-            epochs=epochs,
-            error=error,
-            progress=progress,
-            title="kernel estimator",
-        )
+        tell = lambda done: progress(done, epochs, "kernel estimator")  # noqa: E731
+        _, least = minimise(module, loss, order, batch, schedule, epochs, error, tell)
         return cls(module, kernels, least)
 
     @torch.no_grad()
@@ -386,11 +379,10 @@ def retrained(
     minimise(
         module,
         lambda rows: additive_margin_loss(embed(crops[rows]), head, people[rows.to(device)]),
-        lambda: torch.randperm(len(crops)).split(_FACES),
+        partial(torch.randperm, len(crops)),
+        _FACES,
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
-        epochs=epochs,
-        error=lambda: None,
-        progress=lambda done, total, text: say(f"{text}, epoch {done} of {total}"),
-        title=f"the parrot {path.stem}",
+        epochs,
+        tell=lambda done: say(f"the parrot {path.stem}, epoch {done} of {epochs}"),
     )
     return every(torch.cat([crops, inputs(others)])).cpu().numpy()

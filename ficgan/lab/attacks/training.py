@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,25 +33,24 @@ _RESERVED = 1000  # Seeds of the steps differ by this many from those of the wei
 def minimise(
     module: nn.Module,
     loss: Callable[[Tensor], Tensor],
-    rows: Callable[[], Iterable[Tensor]],
+    order: Callable[[], Tensor],
+    batch: int,
     schedule: LRScheduler,
-    *,
     epochs: int,
-    error: Callable[[], float | None],
-    progress: Callable[[int, int, str], object] | None,
-    title: str,
+    error: Callable[[], float | None] = lambda: None,
+    tell: Callable[[int], object] = lambda done: None,
 ) -> tuple[int, float | None]:
     """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
 
-    `rows` gives the batches of an epoch, for which `loss` is lessened by the optimiser of `schedule`; `title` is for
-    `progress`. Returns the kept epoch and its error.
+    `order` gives the rows of an epoch, for batches of which `loss` is lessened by the optimiser of `schedule`; `tell`
+    hears of each epoch. Returns the kept epoch and its error.
     """
     best: tuple[int, float | None] = (0, None)
     state: dict[str, Tensor] | None = None
     for epoch in range(1, epochs + 1):
         module.train()
-        for batch in rows():
-            value = loss(batch)
+        for rows in order().split(batch):
+            value = loss(rows)
             schedule.optimizer.zero_grad()
             value.backward()
             schedule.optimizer.step()
@@ -60,8 +59,7 @@ def minimise(
         found = error()
         if found is not None and (best[1] is None or found < best[1]):
             best, state = (epoch, found), copy.deepcopy(module.state_dict())
-        if progress is not None:
-            progress(epoch, epochs, title)
+        tell(epoch)
     if state is not None:
         module.load_state_dict(state)
     return best
