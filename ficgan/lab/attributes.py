@@ -183,9 +183,7 @@ def train_attributes(
     return training
 
 
-def split_people(
-    people: NDArray[np.int64], shares: tuple[float, ...], *, seed: int = 0
-) -> tuple[NDArray[np.int64], ...]:
+def split_people(people: NDArray[np.int64], shares: tuple[float, ...], seed: int = 0) -> tuple[NDArray[np.int64], ...]:
     """Rows of images for each share of the people [N]; nobody is in two."""
     known = np.unique(people)
     if len(known) < LEAST:
@@ -275,9 +273,7 @@ def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
     return [len(np.unique(people[labels == value])) for value in (1, 0)]
 
 
-def auc(
-    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.floating] | None = None
-) -> float | None:
+def auc(scores: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None) -> float | None:
     """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
     truth = labels > 0
     counted = np.ones(len(truth)) if weights is None else weights

@@ -329,8 +329,5 @@ def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
     return trials
 
 
-# Attackers whose trials are not recognition.
-_KINDS: Mapping[str, Callable[[Subject, Scenario], list[Trial]]] = {
-    "inference": _inference,
-    "identity probe": run_identity_probe,
-}
+# Attackers whose trials are not recognition
+_KINDS: dict[str, Any] = {"inference": _inference, "identity probe": run_identity_probe}

@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from ficgan.device import PRECISIONS, resolve_precision
 from ficgan.errors import FicganError, UsageError
 from ficgan.lab.attacks.base import FROM_PAIRS, REVERSERS, Pairs, ReverserTraits, resized, to_tensor
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.training import Learner
+from ficgan.lab.attacks.training import LossLearner
 from ficgan.registry import param
 
 # -- the diffusion -----------------------------------------------------------------------------------------------------
@@ -153,24 +153,35 @@ def levels(schedule: Schedule, spots: Tensor) -> Tensor:
     return torch.lerp(roots[t], roots[t + 1], place - t).to(spots)
 
 
-class DiffusionLearner(Learner):
-    """E‖f(x, y_t, √γ) − ε‖² under Adam, or − y_0 where the clear image is predicted (Revelio, eq. 4; Palette, §3).
+def diffusion_loss(schedule: Schedule, predicts: str, network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
+    """E‖f(x, y_t, √γ) − ε‖², or − y_0 where the clear image is predicted (Revelio, eq. 4; Palette, §3)."""
+    # One spot in each of as many equal parts: each is uniform, their mean varies less.
+    count = len(seen)
+    spots = (torch.arange(count, device=seen.device) + torch.rand(count, device=seen.device)) / count
+    seen, clear = 2 * seen - 1, 2 * clear - 1
+    noise, root = torch.randn_like(clear), levels(schedule, spots)
+    wide = root.reshape(-1, 1, 1, 1)
+    noisy = wide * clear + (1 - wide * wide).sqrt() * noise  # y_t = √γ·y_0 + √(1−γ)·ε
+    return F.mse_loss(network(noisy, seen, root).float(), noise if predicts == "noise" else clear)
 
-    The running average of the weights is used, of which a step keeps the share `keep`, less at first. Weights and sums
-    stay float32 in any precision.
+
+class DiffusionLearner(LossLearner):
+    """The diffusion's loss under Adam; the running average of the weights is used in the end.
+
+    A step keeps the share `keep` of the average, less at first.
     """
 
     keep = 0.9999
 
     def __init__(self, network: nn.Module, lr: float, schedule: Schedule, predicts: str, flip: bool = False) -> None:
-        self.network, self.average = network, copy.deepcopy(network).eval().requires_grad_(False)
+        self.average, self.flip = copy.deepcopy(network).eval().requires_grad_(False), flip
         averages = dict(self.average.named_parameters())
         learnt = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
         self._now = [weights.detach() for weights in learnt.values()]
         self._averages: list[Tensor] = [averages[name] for name in learnt]
         adam = torch.optim.Adam(learnt.values(), lr, fused=True)
-        super().__init__({"network": network, "average": self.average}, {"adam": adam})
-        self.schedule, self.predicts, self.flip = schedule, predicts, flip
+        super().__init__(network, partial(diffusion_loss, schedule, predicts), lr, adam)
+        self.modules["average"] = self.average
 
     @property
     def result(self) -> nn.Module:
@@ -181,30 +192,12 @@ class DiffusionLearner(Learner):
         if self.flip:
             turned = (torch.rand(len(seen), device=seen.device) < 0.5)[:, None, None, None]
             seen, clear = (torch.where(turned, x.flip(3), x) for x in (seen, clear))
-        loss = self._loss(self.network, seen, clear)
-        self.descend("adam", loss)
+        losses = super().step(seen, clear, images)
         # The weights as they are into their average, of which the beginning is forgotten faster.
         steps = images // len(seen)
         with torch.no_grad():
             torch._foreach_lerp_(self._averages, self._now, 1 - min(self.keep, (1 + steps) / (10 + steps)))
-        return {"loss": loss.detach()}
-
-    def loss(self, seen: Tensor, clear: Tensor) -> Tensor:
-        """Of the average."""
-        return self._loss(self.average, seen, clear)
-
-    def _loss(self, network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
-        # One spot in each of as many equal parts: each is uniform, their mean varies less.
-        count = len(seen)
-        spots = (torch.arange(count, device=seen.device) + torch.rand(count, device=seen.device)) / count
-        seen, clear = 2 * seen - 1, 2 * clear - 1
-        noise, root = torch.randn_like(clear), levels(self.schedule, spots)
-        wide = root.reshape(-1, 1, 1, 1)
-        noisy = wide * clear + (1 - wide * wide).sqrt() * noise  # y_t = √γ·y_0 + √(1−γ)·ε
-        dtype = getattr(torch, self.precision)
-        with torch.autocast(seen.device.type, dtype, enabled=dtype != torch.float32):
-            answer = network(noisy, seen, root)
-        return F.mse_loss(answer.float(), noise if self.predicts == "noise" else clear)
+        return losses
 
 
 def scheduler_of(sampler: Sampler) -> tuple[Any, dict[str, Any]]:

@@ -132,14 +132,17 @@ class LossLearner(Learner):
         self.precision = str(dtype).removeprefix("torch.")
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
-        loss = self.loss(seen, wanted)
+        loss = self._of(self.network, seen, wanted)
         self.descend("adam", loss)
         return {"loss": loss.detach()}
 
     def loss(self, seen: Any, wanted: Any) -> Tensor:
+        return self._of(self.result, seen, wanted)
+
+    def _of(self, network: nn.Module, seen: Any, wanted: Any) -> Tensor:
         dtype = getattr(torch, self.precision)
-        with torch.autocast(next(self.network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
-            return self._loss(self.network, seen, wanted)
+        with torch.autocast(next(network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
+            return self._loss(network, seen, wanted)
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         return self._rate(factor, done, stale)

@@ -183,8 +183,8 @@ def compare(
     """
     sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised.faces)), bootstrap)
     both = (clear, anonymised, sample)
-    made = (_fidelity(*both, region), _geometry(*both), _semantics(*both, labels))
-    found = {figure.metric: figure for figures in made for figure in figures}
+    made = (*_fidelity(*both, region), *_geometry(*both), *_semantics(*both, labels))
+    found = {figure.metric: figure for figure in made}
 
     def lacking(metric: Metric) -> Figure:
         missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
@@ -225,12 +225,10 @@ def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, re
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
     if after.perceived is not None:
         yield sample.mean("lpips-squeezenet", after.perceived, "no published LPIPS: do not compare with papers")
-    for name, x, y in (
-        ("fid", clear.inception, after.inception),
-        ("fd-squeezenet", clear.perception, after.perception),
-    ):
-        if x is not None and y is not None:
-            yield frechet_figure(name, x, y)
+    if clear.inception is not None and after.inception is not None:
+        yield frechet_figure("fid", clear.inception, after.inception)
+    if clear.perception is not None and after.perception is not None:
+        yield frechet_figure("fd-squeezenet", clear.perception, after.perception)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:

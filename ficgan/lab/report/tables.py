@@ -205,9 +205,7 @@ def every_figure(results: Results) -> dict[str, list[Row]]:
         cells = _trial_cells(trial)
         privacy += [{**cells, "control": trial.control, **vars(each)} for each in trial.figures]
         groups += [{**cells, "group": name, **vars(each)} for name, some in trial.groups.items() for each in some]
-    utility = [
-        {"set": use.set, "method": use.method, **vars(each)} for use in results.utilities for each in use.figures
-    ]
+    utility = [{"set": use.set, "method": use.method, **vars(one)} for use in results.utilities for one in use.figures]
     return {"privacy": privacy, "utility": utility, "groups": groups}
 
 

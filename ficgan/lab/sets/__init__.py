@@ -75,9 +75,7 @@ def split(people: NDArray[np.integer], wanted: SplitConfig, names: Sequence[str]
     return written(Split(background, attacker, gallery, probe, unused), people, how, names)
 
 
-def written(
-    split: Split, people: NDArray[np.integer], how: dict[str, Any], names: Sequence[str] | None = None
-) -> Split:
+def written(split: Split, people: NDArray[Any], how: dict[str, Any], names: Sequence[str] | None = None) -> Split:
     """A split with its manifest: `how` it was made, then what is in it."""
     parts: dict[str, dict[str, Any]] = {}
     for part in PARTS:
