@@ -25,8 +25,6 @@ WITHIN_KIND = "within-kind"
 LEAST_STRANGERS = 3  # People of an output's kind without whom it has no AUC within its kind
 _NULLS = 200  # draws for what D_sys would be of strangers alone
 
-# -- within kind: what an output says of the person beyond the kind of person ------------------------------------------
-
 
 def within_kind(
     similarity: Floats,
@@ -73,9 +71,6 @@ def within_kind(
     return Sample(who, bootstrap).share(WITHIN_KIND, areas, note)
 
 
-# -- identification: whom an attacker names ---------------------------------------------------------------------------
-
-
 def hits(scores: Scores, k: int) -> NDArray[np.float64]:
     """[P] probability that a probe's person is among the k most similar people (best image each); ties by lot."""
     better, tied = scores.rivals
@@ -111,9 +106,6 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
         return Figure("singling-out", None, note=NO_THRESHOLD)
     alone = scores.strangers(np.full(len(scores), threshold))[0] == 0
     return _ratio("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
-
-
-# -- verification: which pairs match ----------------------------------------------------------------------------------
 
 
 def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -181,9 +173,6 @@ def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> F
     return _of_genuine(name, scores, sign * scores.genuine, bootstrap, share=False)
 
 
-# -- linkability and reversibility ------------------------------------------------------------------------------------
-
-
 def linkability(scores: Scores, *, seed: int = 0) -> Figure:
     """D_sys in [0, 1]: 0 where a score does not tell one person's images (Gomez-Barrero et al. 2018, eqs. 8, 10).
 
@@ -218,9 +207,6 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
     if ceiling.mean() < 2 * chance(clear):
         note = f"Clear faces are recognised hardly more often ({ceiling.mean():.3g}) than by guessing: not to be used."
     return Figure(name, value, *ends, len(ceiling), "identities", note)
-
-
-# -- all of them ------------------------------------------------------------------------------------------------------
 
 
 def privacy_figures(scores: Scores, threshold: float | None, bootstrap: Bootstrap = BOOTSTRAP) -> tuple[Figure, ...]:
@@ -284,8 +270,6 @@ def _accuracies(scores: Scores) -> NDArray[np.float64]:
     present = images > 0
     return sample.total(hits(scores, 1))[present] / images[present]
 
-
-# -- scores ------------------------------------------------------------------------------------------------------------
 
 Index = NDArray[np.intp]
 Booleans = NDArray[np.bool_]
@@ -356,8 +340,6 @@ class Scores:
     def __len__(self) -> int:
         return len(self.people)
 
-    # -- people -------------------------------------------------------------------------------------------------------
-
     @cached_property
     def _first(self) -> Index:
         """[E] the first column of each enrolled person."""
@@ -382,8 +364,6 @@ class Scores:
     def mated(self) -> Booleans:
         """[P] probes that have a genuine score."""
         return self.acquired & self.enrolled_probes
-
-    # -- scores -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def genuine_at(self) -> Booleans:
