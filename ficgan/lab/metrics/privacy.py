@@ -113,7 +113,10 @@ def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
     below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
-    return _of_genuine("AUC", scores, (below + upto) / (2.0 * len(scores.impostors)), bootstrap)
+    pairs = 2.0 * len(scores.impostors)
+    figure = _of_genuine("AUC", scores, (below + upto) / pairs, bootstrap)
+    # A sum of whole numbers, so that constant scores have exactly ½.
+    return replace(figure, value=float(np.sum(below + upto)) / (pairs * len(below)))
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
