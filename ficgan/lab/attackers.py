@@ -285,10 +285,7 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
 
 
 def fit_probes(blocks: Blocks, people: NDArray[np.integer]) -> dict[str, Probe]:
-    """Name in tables → a function of codes under which one person's are alike, learnt on others than it is tested on.
-
-    Each block of codes [N,D] is standardised and whitened by itself; "linear" is Fisher's discriminant after that.
-    """
+    """Name in tables → a function of codes under which one person's are alike; "linear" is Fisher's discriminant."""
     changes = [whitening(block) for block in blocks]
 
     def white(given: Blocks) -> NDArray[np.float32]:

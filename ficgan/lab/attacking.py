@@ -160,10 +160,7 @@ def attacker_of(text: str, *, device: str = "auto") -> Reverser:
 def guess_all(
     attacker: Reverser, files: Sequence[tuple[Path, Path]], out: Path, candidates: int = 1, progress: Progress = unheard
 ) -> tuple[int, list[str]]:
-    """Guess at every face crop; how many guesses were written, and for each image that is no crop why.
-
-    `files` are crops, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
-    """
+    """Guess at crops, given with the names of their guesses below `out`; how many were written, and each failure."""
     names = [place.with_suffix("") for _, place in files]
     for name, count in Counter(names).items():
         if count > 1 or (out / f"{name}.png").exists():

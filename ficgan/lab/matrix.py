@@ -304,10 +304,7 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
 
 
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel.
-
-    Between embeddings of guesses and of the clear faces their mean is IDD (Revelio, §5.2).
-    """
+    """Angles [N], 0 to π, of pairs [N,D], exact if almost parallel: IDD of guesses and clear faces (Revelio, §5.2)."""
     x, y = unit(a), unit(b)
     return np.asarray(2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1)))
 

@@ -85,9 +85,9 @@ _SLOPE = 0.2
 
 
 class Pix2PixUNet(nn.Module):
-    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled again, with skips between equal sizes.
+    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled, with skips (Isola et al. 2017, §6.1.1).
 
-    Source: Isola et al. 2017, §6.1.1; at one pair in a step its batch normalisation is of one image, as here.
+    At one pair in a step its batch normalisation is of one image, as here.
     """
 
     dropout = 0.5
@@ -157,18 +157,12 @@ def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
 
 
 def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor) -> tuple[Tensor, Tensor]:
-    """−log D(x, G(x)) from logits, and 100·‖y − G(x)‖₁ as a mean over values of images in [−1, 1].
-
-    Source: Isola et al. 2017, eqs. 3 and 4, in the non-saturating form of §3.3.
-    """
+    """−log D(x, G(x)) from logits, and 100·‖y − G(x)‖₁, a mean on [−1, 1] (Isola et al. 2017, eqs. 3, 4, §3.3)."""
     return F.softplus(-fake).mean(), 100 * 2 * F.l1_loss(guess, clear)  # images here are in [0, 1]
 
 
 class Pix2PixLearner(Learner):
-    """Adam for both, β = (.5, .999); the rate is constant in the first half and falls linearly to 0 in the second.
-
-    Source: Isola et al. 2017, §3.3 and §6.2.
-    """
+    """Adam, β = (.5, .999); the rate falls linearly to 0 in the second half (Isola et al. 2017, §3.3, §6.2)."""
 
     def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
         modules, on_gpu = {"network": network, "discriminator": judge}, next(network.parameters()).is_cuda

@@ -385,10 +385,7 @@ def _transfer(kernel: Float, size: int) -> NDArray[np.complex64]:
 
 
 def hyper_laplacian(planes: Float, kernel: Float) -> Float:
-    """Deconvolution of planes [P,S,S], 0–1, with a known kernel [w,w] and the prior Σ|∇x|^0.8, edges reflected.
-
-    Source: Krishnan and Fergus 2009, algorithm 1; its w-step by Newton's iteration.
-    """
+    """Planes [P,S,S], 0–1, less a known blur [w,w], prior Σ|∇x|^0.8 (Krishnan and Fergus 2009, algorithm 1)."""
     size, margin = planes.shape[-1], min(2 * len(kernel), planes.shape[-1] - 1)
     total = fft.next_fast_len(size + 2 * margin, real=True)
     pad = (margin, total - size - margin)
@@ -414,6 +411,7 @@ def hyper_laplacian(planes: Float, kernel: Float) -> Float:
 
 
 def _power_shrunk(v: Float, beta: float, power: float = 0.8) -> Float:
+    """Its w-step, by Newton's iteration."""
     size = np.abs(v)
     w = size.copy()
     for _ in range(4):

@@ -32,9 +32,9 @@ _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "Squ
 
 
 def ssim(a: Images, b: Images) -> Matrix:
-    """SSIM in [−1, 1] of pairs of images [N,S,S,3] uint8 RGB: float64 [N], NaN where S is below 11.
+    """SSIM [N] of pairs [N,S,S,3] uint8 RGB in Gaussian windows of 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
 
-    Mean over channels and whole Gaussian windows, 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
+    Mean over channels and whole windows; NaN where S is below 11.
     """
     out = np.full(len(a), np.nan)
     if a.shape[1] < _WINDOW:
