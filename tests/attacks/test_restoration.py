@@ -38,6 +38,7 @@ from ficgan.lab.attacks.restoration import (
     Wavelet,
     Wiener,
     WienerBlind,
+    blur_matrix,
     blur_of,
     blur_transfer,
     blurred,
@@ -65,6 +66,8 @@ def test_a_blur_is_a_product_in_the_cosine_domain(size: int, half: int, seed: in
     slow = convolve1d(convolve1d(image[0].astype(float), taps, axis=0, mode="mirror"), taps, axis=1, mode="mirror")
     gain = np.outer(blur_transfer(width, size), blur_transfer(width, size))
     assert np.allclose(filtered(image, gain)[0], slow, atol=2e-3)
+    matrix = blur_matrix(width, size)
+    assert np.allclose(matrix, convolve1d(np.eye(size), taps, axis=0, mode="mirror"), atol=1e-6)
 
 
 def test_wiener_is_scikit_images_on_the_reflected_picture() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import cv2
@@ -115,6 +114,12 @@ def blur_gain(width: int, size: int, sigma: float = 0.0) -> NDArray[np.float64]:
     """Gain per frequency [S,S] of a square Gaussian kernel; arguments as of `blur_transfer`."""
     axis = blur_transfer(width, size, sigma)
     return np.outer(axis, axis)
+
+
+def blur_matrix(width: int, size: int) -> Float:
+    """The blur as a matrix [S,S] that acts on columns of pixels."""
+    spectra = fft.dct(np.eye(size), type=1, axis=0) * blur_transfer(width, size)[:, None]
+    return fft.idct(spectra, type=1, axis=0).astype(np.float32)
 
 
 def laplacian(size: int) -> NDArray[np.float64]:
@@ -251,16 +256,15 @@ class RichardsonLucy(Reverser):
 
     def guess(self, faces: Faces) -> Images:
         widths = np.full(len(faces), self.kernel) if self.kernel else blur_of(faces.images)[0]
-        area = areas(faces.images.shape[1]).astype(np.float32)
         out = np.empty_like(faces.images)
         for row, (image, width) in enumerate(zip(faces.images, widths.tolist(), strict=True)):
             observed = np.moveaxis(image, 2, 0).astype(np.float32)
-            blur = partial(multiplied, gain=blur_gain(width, len(image)))
-            back = 1 / blur(1 / area)  # the blur's transpose differs from it at the edges
+            blur = blur_matrix(width, len(image))
+            back = np.ascontiguousarray(blur.T / blur.sum(axis=0)[:, None])  # the transpose differs at the edges
             estimate = np.maximum(observed, 1e-3)
             for _ in range(self.rounds):
-                ratio = observed / np.maximum(blur(estimate), 1e-3)
-                estimate = estimate * blur(ratio / area) * back
+                ratio = observed / np.maximum(blur @ estimate @ blur.T, 1e-3)
+                estimate = estimate * (back @ ratio @ back.T)
             out[row] = nearest_grey(np.moveaxis(estimate, 0, 2))
         return out
 
