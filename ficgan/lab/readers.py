@@ -94,25 +94,11 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
 
 
 def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance.
-
-    Equal embeddings have equal similarities, to the bit: a product alone adds up the edges of a matrix otherwise.
-    """
-    (x, of_x), (y, of_y) = _distinct(a), _distinct(b)
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
     if metric == "cosine":
-        scores = unit(x) @ unit(y).T
-    else:
-        x, y = x.astype(np.float64), y.astype(np.float64)
-        scores = -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
-    return np.asarray(scores[of_x][:, of_y])
-
-
-def _distinct(x: Embeddings) -> tuple[Embeddings, NDArray[np.intp]]:
-    """The rows [K,D] that differ, and which of them each row [N] is; by their bytes, which NumPy sorts fast."""
-    x = np.ascontiguousarray(x + 0.0)  # −0 becomes 0
-    rows = x.view(np.dtype((np.void, x.itemsize * x.shape[1]))).ravel()
-    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
-    return x[first], of
+        return unit(a) @ unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
 
 
 class ShapeRecognizer:

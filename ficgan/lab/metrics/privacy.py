@@ -12,7 +12,6 @@ from sklearn.metrics import roc_curve
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import BOOTSTRAP, Bootstrap, Floats, Interval, Sample, percentiles, proportion, ratios
-from ficgan.lab.readers import similarities
 from ficgan.lab.results import Figure
 
 # What the name of a figure ends with in which a probe without a found face counts as a miss
@@ -298,7 +297,9 @@ class Scores:
         cls, probe: Floats, gallery: Floats, probe_people: ArrayLike, gallery_people: ArrayLike, **more: Any
     ) -> Scores:
         """Embeddings [P,D] against [G,D] by the `metric`; the rest as in `from_matrix`."""
-        return cls.from_matrix(similarities(probe, gallery, more["metric"]), probe_people, gallery_people, **more)
+        return cls.from_matrix(
+            _similarities(np.asarray(probe), np.asarray(gallery), more["metric"]), probe_people, gallery_people, **more
+        )
 
     @classmethod
     def from_matrix(
@@ -318,7 +319,8 @@ class Scores:
             acquired: [P] bool, which probes have an embedding; None: all.
             exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """
-        scores = np.array(matrix, np.float64)
+        given = np.asarray(matrix)
+        scores = given.astype(np.float32 if given.dtype == np.float32 else np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
@@ -410,3 +412,37 @@ class Scores:
     def rivals(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people lie above the best genuine score, and how many at it."""
         return self.strangers(self.best_genuine)
+
+
+def _similarities(probe: NDArray[Any], gallery: NDArray[Any], metric: Metric) -> NDArray[np.float32]:
+    """[P,G]; equal embeddings have equal similarities, to the bit."""
+    if metric == "cosine":
+        x, y = _unit(probe), _unit(gallery)
+    else:  # about the gallery's mean, where float32 cancels least
+        centre = gallery.mean(0, dtype=np.float64) if len(gallery) else 0.0
+        with np.errstate(over="ignore"):
+            x, y = ((rows - centre).astype(np.float32) for rows in (probe, gallery))
+    (x, x_of), (y, y_of) = _distinct(x), _distinct(y)
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        scores = x @ y.T
+        if metric == "euclidean":
+            scores *= -2
+            scores += np.einsum("nd,nd->n", x, x)[:, None]
+            scores += np.einsum("nd,nd->n", y, y)
+            np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
+            np.negative(scores, out=scores)
+    scores = scores if len(x) == len(x_of) else scores[x_of]
+    return scores if len(y) == len(y_of) else scores[:, y_of]
+
+
+def _unit(array: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(invalid="ignore"):  # all zeros have no cosine, which the caller refuses
+        rows = array / np.abs(array).max(1, keepdims=True).astype(np.float64)
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _distinct(array: NDArray[np.float32]) -> tuple[NDArray[np.float32], Index]:
+    array = np.ascontiguousarray(array + 0.0)  # −0 becomes 0, so that equal rows have equal bytes
+    rows = array.view(np.dtype((np.void, array.dtype.itemsize * array.shape[1]))).ravel()
+    _, first, of = np.unique(rows, return_index=True, return_inverse=True)
+    return (array, np.arange(len(array))) if len(first) == len(array) else (array[first], of.ravel())
