@@ -340,8 +340,9 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
     for name, made in bench.recognised(faces).items():
         out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear[name], made))
     out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
-    if network := bench.judges.squeezenet:
-        distances = network.read(faces.images, clear=bench.faces.images)[1]
+    network = bench.judges.squeezenet
+    distances = None if network is None else network.read(faces.images, clear=bench.faces.images)[1]
+    if distances is not None:
         out["rec-lpips", ""] = bench.mean("rec-lpips", distances, "not the published LPIPS")
     return out
 

@@ -320,7 +320,7 @@ class Scores:
             exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
         """
         given = np.asarray(matrix)
-        scores = given.astype(np.float32 if given.dtype == np.float32 else np.float64)
+        scores: Floats = given.astype(np.float32 if given.dtype == np.float32 else np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)

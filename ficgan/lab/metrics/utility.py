@@ -161,11 +161,11 @@ def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, le
     return np.where(known, both, 0).sum(-1) / np.where(known.any(-1), known.sum(-1), np.nan)
 
 
-def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, ...]]:
+def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
     """Attribute → share kept of the images with it, and of those without (FICGAN, figures 4c and B)."""
-    shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T
-    known = [tuple(None if np.isnan(share) else float(share) for share in both) for both in shares]
-    return dict(zip(names, known, strict=True))
+    shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T.tolist()
+    known = ([None if np.isnan(share) else share for share in both] for both in shares)
+    return {name: (having, lacking) for name, (having, lacking) in zip(names, known, strict=True)}
 
 
 def compare(

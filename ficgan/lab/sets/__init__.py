@@ -50,7 +50,7 @@ class Split:
         return str(self.manifest["sha256"])
 
 
-def split(people: NDArray[np.integer], wanted: SplitConfig, names: Sequence[str] | None = None) -> Split:
+def split(people: NDArray[Any], wanted: SplitConfig, names: Sequence[str] | None = None) -> Split:
     """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
     `people` [N] are one number per person, −1 where unknown: those images stay unused. Where there are too few, all
