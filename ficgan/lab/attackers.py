@@ -6,11 +6,14 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ficgan.anonymizers import Anonymizer, Faces, Images
 from ficgan.identity.ksame import k_same_layers
@@ -37,9 +40,6 @@ def unturned(faces: Faces, rows: Rows) -> Faces:
     return faces
 
 
-# -- learning ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainedAttacker:
     """A reverser and what it may learn from (None: nothing); trained on demand and kept, as its guesses are."""
@@ -52,10 +52,8 @@ class TrainedAttacker:
 
     @cached_property
     def fitted(self) -> Reverser:
-        if self.pairs is None:
-            return self.reverser
-        if not isinstance(self.reverser, Learned):
-            return self.reverser.fit(self.pairs)
+        if self.pairs is None or not isinstance(self.reverser, Learned):
+            return self.reverser if self.pairs is None else self.reverser.fit(self.pairs)
         with self.bench.store.workspace(["attacker", *self.mark]) as folder:
 
             def report(done: int, total: int | None, stage: str) -> None:
@@ -71,8 +69,7 @@ class TrainedAttacker:
 
     def restored(self, seen: Faces, rows: Rows) -> Faces:
         """Its one guess at each of the images at `rows` as they are `seen`, back in its place."""
-        kept = lambda faces: self._kept(["guess"], faces, lambda: self.fitted.guess(faces))  # noqa: E731
-        return in_region(self.bench, rows, seen, kept)
+        return in_region(self.bench, rows, seen, lambda faces: self._guesses(faces, 1)[:, 0])
 
     def reads(self, seen: Faces, rows: Rows, gallery: Rows, count: int, turn: Turn = unturned) -> dict[str, Read]:
         """What each judge reads in `count` guesses at each image; an attacker's only guess is read as often."""
@@ -82,29 +79,22 @@ class TrainedAttacker:
             self.say(f"{self.title}: {count} guesses at each of {len(rows)} faces, {begin} done")
             some = np.arange(begin, min(begin + _BLOCK, len(rows)))
             part = bench.part(rows[some], seen.images[some])
-            inner = part.regions()
-            make = lambda inner=inner: self.fitted.reverse(inner, count)  # [N,count,S,S,3]  # noqa: E731
-            guesses = self._kept(["candidates", count], inner, make)
+            guesses = self._guesses(part.regions(), count)
+            shown = [turn(part.with_regions(guesses[:, n]), rows[some]) for n in range(count)]
             for reader in bench.readers:
-                shown = (part.with_regions(np.ascontiguousarray(guesses[:, n])) for n in range(count))
-                shown = (turn(faces, rows[some]) for faces in shown)
                 found[reader.name].append(np.stack([bench.embed(reader, faces) for faces in shown], axis=1))
-        enrolled = bench.clear(gallery)
-        return {
-            reader.name: Read(
-                np.concatenate(found[reader.name]),
-                bench.people[rows],
-                bench.embed(reader, enrolled),
-                bench.people[gallery],
-                reader.metric,
-            )
-            for reader in bench.readers
-        }
+        out, enrolled = dict[str, Read](), bench.clear(gallery)
+        for reader in bench.readers:
+            candidates, codes = np.concatenate(found[reader.name]), bench.embed(reader, enrolled)
+            out[reader.name] = Read(candidates, bench.people[rows], codes, bench.people[gallery], reader.metric)
+        return out
 
-    def _kept(self, key: list[Any], faces: Faces, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    def _guesses(self, faces: Faces, count: int) -> NDArray[np.uint8]:
+        """[N,count,S,S,3]; those of networks are kept."""
         if not isinstance(self.reverser, (Learned, Trained)):
-            return make()
-        return self.bench.store.array([*key, *self.mark, content(faces), list(faces.names)], make)
+            return self.fitted.reverse(faces, count)
+        key = ["guesses", count, *self.mark, content(faces), list(faces.names)]
+        return self.bench.store.array(key, lambda: self.fitted.reverse(faces, count))
 
     @cached_property
     def mark(self) -> list[Any]:
@@ -124,9 +114,9 @@ class TunedAttacker(TrainedAttacker):
         given, pairs = cast(Revelio, self.base.fitted), cast(Pairs, self.pairs)
         with self.bench.store.workspace(["tuned", *self.mark]) as folder:
             if folder is None or self.tuning["which"] == "attention":  # one for each face, and soon made again
-                return fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning)
+                return fine_tune(given, pairs, **self.tuning)
             if not (folder / WEIGHTS).exists():
-                fine_tune(given, pairs.anonymised, pairs.clear, **self.tuning).save(folder / WEIGHTS)
+                fine_tune(given, pairs, **self.tuning).save(folder / WEIGHTS)
             return load_attacker(folder / WEIGHTS, device=given.device)
 
     @cached_property
@@ -147,9 +137,6 @@ def training_pairs(subject: Subject) -> Pairs:
         made = other.faces.with_images(subject.made(other, other.digest))
         return Pairs(dataclasses.replace(other, faces=made).regions(), other.regions())
     return bench.pairs(bench.learners, subject.anonymised(bench.learners).images)
-
-
-# -- attacking --------------------------------------------------------------------------------------------------------
 
 
 def attacked(subject: Subject, scenario: Scenario, rows: Rows) -> dict[str, Faces]:
@@ -207,9 +194,6 @@ def _averaged(subject: Subject, method: Anonymizer, rows: Rows) -> Faces:
     return subject.bench.clear(rows).with_images(np.rint(total / DRAWS).astype(np.uint8))
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
 def titles(specs: Sequence[str]) -> dict[str, str]:
     """A name for tables for each attacker NAME:KEY=VALUE,…: no two alike, without folders and secrets."""
     out: dict[str, str] = {}
@@ -230,9 +214,6 @@ def shareable(text: str) -> str:
     return f"{name}:{parameters}" if parameters else name
 
 
-# -- several guesses at each probe -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Read:
     """What a judge reads in the candidates of P probes and in the gallery."""
@@ -247,8 +228,6 @@ class Read:
         """[P] the people found, by so many guesses; None: by all."""
         return retrieve(self.candidates[:, :guesses], self.gallery, self.enrolled, self.metric).found
 
-
-# -- probes of FICGAN's codes ------------------------------------------------------------------------------------------
 
 Blocks = tuple[NDArray[np.float32], ...]  # Codes [N,D] that are whitened apart and then stand beside one another
 Probe = Callable[[Blocks], NDArray[np.float32]]  # Blocks → embeddings [N,D], compared by cosine
@@ -289,10 +268,9 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
     whole = subject.anonymised(rows) if published else bench.clear(rows)
     faces = bench.part(rows, whole.images).regions()
     model = method.face_model
-    both = cache(lambda: model.codes(method.readings(faces)))
-    key = ["codes", model.digest()]
-    z_id = bench.store.array([*key, 0, content(faces)], lambda: both()["z_id"])
-    z_non = bench.store.array([*key, 1, content(faces)], lambda: both()["z_non"])
+    key = ["codes", model.digest(), content(faces)]
+    codes = bench.store.kept(key, lambda: model.codes(method.readings(faces)))
+    z_id, z_non = codes["z_id"], codes["z_non"]
     out: dict[str, Blocks] = {"z_non": (z_non,)}
     first, last = k_same_layers(model.num_layers, None if model.band else method.layer, model.band)
     spans = [(low, high) for low, high in ((1, first - 1), (last + 1, model.num_layers)) if low <= high]
@@ -307,10 +285,7 @@ def _codes(subject: Subject, method: Ficgan, rows: Rows, published: bool, ceilin
 
 
 def fit_probes(blocks: Blocks, people: NDArray[np.integer]) -> dict[str, Probe]:
-    """Name in tables → a function of codes under which one person's are alike, learnt on others than it is tested on.
-
-    Each block of codes [N,D] is standardised and whitened by itself; "linear" is Fisher's discriminant after that.
-    """
+    """Name in tables → a function of codes under which one person's are alike; "linear" is Fisher's discriminant."""
     changes = [whitening(block) for block in blocks]
 
     def white(given: Blocks) -> NDArray[np.float32]:
@@ -322,10 +297,6 @@ def fit_probes(blocks: Blocks, people: NDArray[np.integer]) -> dict[str, Probe]:
 
 def whitening(codes: NDArray[np.floating]) -> Callable[[NDArray[np.floating]], NDArray[np.float32]]:
     """Standardises [M,D], then turns to as many whitened principal components [M,K] as the images bear."""
-    from sklearn.decomposition import PCA
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     count = min(codes.shape[1], max(1, min(_WIDTH, len(codes) // _IMAGES_EACH)))
     made = make_pipeline(StandardScaler(), PCA(count, svd_solver="covariance_eigh")).fit(codes.astype(np.float64))
     spread = np.sqrt(made[-1].explained_variance_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -17,24 +16,24 @@ from ficgan.anonymizers import Faces
 from ficgan.config import check
 from ficgan.device import first_process
 from ficgan.errors import FicganError, InputError, Progress, UsageError, unheard
-from ficgan.files import atomic_write, content_key, file_digest
+from ficgan.files import content_key, file_digest
 from ficgan.images.read import read_image
 from ficgan.lab.attackers import titles, training_pairs
 from ficgan.lab.attacks import Learned, Reverser, load_attacker, reverser_of
 from ficgan.lab.attacks.learned import WEIGHTS, read_header
-from ficgan.lab.bench import MANIFEST, AttackerManifest, Bench, Subject, divided_set, opened, photo_keys
+from ficgan.lab.bench import MANIFEST, SCHEMA, AttackerManifest, Bench, Subject, divided_set, everybody, photo_keys
 from ficgan.lab.matrix import run_matrix
 from ficgan.lab.matrix_config import AttackConfig, AttackSet, MatrixConfig, SetConfig
 from ficgan.lab.papers import scaled
 from ficgan.lab.results import Results, png, read_json, write_json
-from ficgan.lab.run import Store, digest, files_digest
+from ficgan.lab.run import Store, digest, write_file
 from ficgan.lab.sets import open_set
 
 EVALUATION = "evaluation.json"
 
 
 def train_attacker(
-    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress | None = None, **given: Any
+    config: AttackConfig, data: Path, out: Path, *, device: str = "auto", progress: Progress = unheard, **given: Any
 ) -> Learned:
     """Train, or resume, an attacker in the folder `out`; `given` overrides the configuration."""
     source = config.set.placed(data, data.name or str(data), **given)
@@ -45,8 +44,7 @@ def train_attacker(
     source = source.model_copy(update=change)
     attacker = dataclasses.replace(config.learner(), device=device)
     out.mkdir(parents=True, exist_ok=True)
-    report = progress or unheard
-    say = partial(report, 0, 1)
+    say = partial(progress, 0, 1)
     say("preparing faces")
     prepared, parts = divided_set(source, config.detector, out, say)
     bench = Bench(prepared, parts, (), None, Store(out / "store"))
@@ -54,16 +52,13 @@ def train_attacker(
         raise UsageError("the split leaves nobody to learn from; set set.split.attacker, or give a set of more people")
     manifest = _manifest(config, source, bench)
     if (out / MANIFEST).exists():
-        before = AttackerManifest.read(out / MANIFEST)
         old, new = (
-            json.loads(json.dumps({**each.config, "data": [each.split["sha256"], each.data["pixels"]]}))
-            for each in (before, manifest)
+            {**each.config, "data": [each.split["sha256"], each.data["pixels"]]}
+            for each in (AttackerManifest.read(out / MANIFEST), manifest)
         )
         if changed := sorted(key for key in new if old.get(key) != new[key]):
             raise UsageError(f"{out} holds a run with another {' and '.join(changed)}; use another --out")
-    elif (out / WEIGHTS).exists():
-        raise UsageError(f"{out} holds an attacker of which nothing is known; use another folder")
-    manifest.write(out / MANIFEST)
+    write_json(out / MANIFEST, {"schema": SCHEMA, **dataclasses.asdict(manifest)})
     pairs = training_pairs(Subject(bench, config.anonymizer.make(), say=say))
     trained = attacker.fit(pairs, workspace=out, progress=progress)
     about = _about(config, manifest)
@@ -82,7 +77,6 @@ def evaluate_attacker(
     scenarios: Sequence[str] = (),
     resamples: int = 1000,
     jobs: int = 1,
-    seed: int = 0,
     device: str = "auto",
     progress: Progress | None = None,
     **given: Any,
@@ -90,8 +84,6 @@ def evaluate_attacker(
     """Figures of a trained attacker on people it never saw, beside the controls; default: its own anonymiser."""
     if not file.is_file():
         raise UsageError(f"there is no attacker {file}; give attacker.safetensors of `ficgan-attack train`")
-    if "," in str(file):
-        raise UsageError(f"{file} has a comma in its path, which an attacker's parameter cannot hold; rename it")
     manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
     if manifest.withheld and not methods:
         name, withheld = manifest.config["anonymizer"]["method"], ", ".join(manifest.withheld)
@@ -108,23 +100,18 @@ def evaluate_attacker(
         "general": [spec, "mean-face"],
         "utility": False,
         "resamples": resamples,
-        "seed": seed,
     }
     config = check(MatrixConfig, tree, where=str(file))
     _claim(out, file, config)
     results = run_matrix(config, out, jobs=jobs, progress=progress)
     called, title = f"{header['attacker']} (trained)", titles([spec, "mean-face"])[spec]
-    results.trials = [
-        dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials
-    ]
+    renamed = (dataclasses.replace(trial, attacker=trial.attacker.replace(title, called)) for trial in results.trials)
+    results.trials = list(renamed)
     results.provenance["settings"]["general"][0] = called
     results.provenance["attacker"] = {key: header[key] for key in ("attacker", "settings", "training", "about")}
     learnt = header["about"]["data"]
-    results.caveats.insert(
-        0,
-        f"The attacker learnt from {learnt['name']} ({learnt['licence'] or 'licence not known'}); "
-        "that it fails does not show that another attacker, or this one with more data, would.",
-    )
+    first = f"The attacker learnt from {learnt['name']} ({learnt['licence'] or 'licence not known'}); that it fails "
+    results.caveats.insert(0, f"{first}does not show that another attacker, or this one with more data, would.")
     results.write(out / "results.json")
     return results
 
@@ -137,34 +124,25 @@ def _manifest(config: AttackConfig, source: SetConfig, bench: Bench) -> Attacker
     learnt = sorted({content_key(image) for image in bench.prepared.faces.images[rows]})
     placed = AttackSet(**source.model_dump(exclude={"path", "name", "labels"}))
     tree = config.model_copy(update={"set": placed}).shareable()
-    tree["set"]["identity"] = source.identity
     public, asked = config.anonymizer.shown, config.anonymizer.parameters
     withheld = sorted(key for key, value in asked.items() if public.get(key) != value)
-    photos = photo_keys(source, {bench.prepared.faces.names[row] for row in rows})
-    return AttackerManifest(tree, data, split.manifest, tuple(learnt), photos, tuple(withheld), __version__)
+    photos = sorted(photo_keys(everybody(source), {bench.prepared.faces.names[row] for row in rows}))
+    return AttackerManifest(tree, data, split.manifest, tuple(learnt), tuple(photos), tuple(withheld), __version__)
 
 
 def _about(config: AttackConfig, manifest: AttackerManifest) -> dict[str, Any]:
     data = {key: manifest.data[key] for key in ("name", "licence", "digest", "faces", "people")}
     tree = {"anonymizer": manifest.config["anonymizer"], "set": manifest.config["set"], "data": data}
-    about = {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
-    return dict(json.loads(json.dumps(about)))
+    return {**tree, "split_sha256": manifest.split["sha256"], "ficgan": manifest.version, "title": config.title}
 
 
 def _claim(out: Path, file: Path, config: MatrixConfig) -> None:
     """Refuse a folder with results of another attacker, set, method, scenario or judge."""
-    faces, moved = opened(config.sets[0]), {"name", "path", "labels", "licence"}
-    asked = config.model_dump(mode="json", exclude={"title": True, "general": True, "sets": {0: moved}})
-    values = [*config.recognisers, *(str(v) for method in config.methods for v in method.parameters.values())]
-    data = [faces.digest, faces.people.tolist(), faces.groups]
-    mark = digest([file_digest(file), asked, data, [files_digest(value) for value in values]])
-    path = out / EVALUATION
+    path, asked = out / EVALUATION, config.model_dump(mode="json", exclude={"title", "general"})
+    mark = digest([file_digest(file), asked])
     if (out / "results.json").exists() and (not path.exists() or read_json(path) != mark):
         raise UsageError(f"{out} holds the results of another evaluation; use another folder")
     write_json(path, mark)
-
-
-# -- guesses at images -------------------------------------------------------------------------------------------------
 
 
 def attacker_of(text: str, *, device: str = "auto") -> Reverser:
@@ -180,40 +158,29 @@ def attacker_of(text: str, *, device: str = "auto") -> Reverser:
 
 
 def guess_all(
-    attacker: Reverser,
-    files: Sequence[tuple[Path, Path]],
-    out: Path,
-    candidates: int = 1,
-    progress: Progress | None = None,
+    attacker: Reverser, files: Sequence[tuple[Path, Path]], out: Path, candidates: int = 1, progress: Progress = unheard
 ) -> tuple[int, list[str]]:
-    """Guess at every face crop; how many guesses were written, and for each image that is no crop why.
-
-    `files` are crops, and the names of their guesses below `out`: NAME-01.png, … of several candidates.
-    """
+    """Guess at crops, given with the names of their guesses below `out`; how many were written, and each failure."""
     names = [place.with_suffix("") for _, place in files]
     for name, count in Counter(names).items():
         if count > 1 or (out / f"{name}.png").exists():
             reason = f"{out / name}.png exists, or the guesses at {count} images would have this one name"
             raise UsageError(f"{reason}; choose another output folder, or give the images in two commands")
-    written, failed, report = 0, list[str](), progress or unheard
+    written, failed = 0, list[str]()
     for number, ((path, _), name) in enumerate(zip(files, names, strict=True)):
-        report(number, len(files), str(path))
+        progress(number, len(files), str(path))
         try:
             crop = read_image(path).rgb
             height, width = crop.shape[:2]
             if height != width:
                 raise InputError(f"{path} has {width}×{height} pixels; give square crops, as `ficgan align` makes them")
             guesses = attacker.reverse(Faces(crop[None], (str(name),)), candidates)[0]
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
             for place, guess in enumerate(guesses, 1):
                 mark = "" if len(guesses) == 1 else f"-{place:02d}"
-                with atomic_write(out / name.with_name(f"{name.name}{mark}.png")) as file:
-                    file.write(png(guess))
+                write_file(out / name.with_name(f"{name.name}{mark}.png"), png(guess))
             written += len(guesses)
         except UsageError:
             raise
-        except OSError as error:
-            raise FicganError(f"{out} cannot be made ({error.strerror}); choose another output folder") from None
         except FicganError as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     return written, failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from ficgan.anonymizers import Faces
 from ficgan.arrays import ridge
-from ficgan.errors import InputError, Progress, UsageError
+from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment
 from ficgan.lab.attacks.base import to_tensor, upright
 from ficgan.lab.attacks.training import minimise
@@ -35,9 +37,6 @@ _RATE, _WARM = 2e-3, 50
 _JITTER = 0.1  # of contrast, and of each channel's brightness, in units of the range −1..1
 
 
-# -- network ----------------------------------------------------------------------------------------------------------
-
-
 class AttributeNetwork(nn.Module):
     """Residual network: [B,3,64,64] in [−1, 1] → one logit for each attribute."""
 
@@ -52,8 +51,7 @@ class AttributeNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.blocks(F.relu(self.norm(self.stem(x))))
-        logits: Tensor = self.head(self.drop(x.flatten(1)))
-        return logits
+        return self.head(self.drop(x.flatten(1)))
 
 
 class _Block(nn.Module):
@@ -91,9 +89,6 @@ def _varied(x: Tensor) -> Tensor:
     return out.contiguous(memory_format=torch.channels_last)
 
 
-# -- classifier -------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class AttributeClassifier:
     """Reads attributes from faces of 64×64 pixels at the default alignment."""
@@ -115,14 +110,14 @@ class AttributeClassifier:
     def load(cls, path: Path) -> AttributeClassifier:
         """Read a file of `save`."""
         tensors, header = load_tensors(path, kind=_KIND)
-        if header.get("schema") != SCHEMA:
-            raise InputError(f"{path} has schema {header.get('schema')}, this version reads {SCHEMA}; train it again")
         try:
+            if header["schema"] != SCHEMA:
+                raise KeyError(f"schema {SCHEMA}")
             names = tuple(str(name) for name in header["names"])
             network = AttributeNetwork(len(names))
             network.load_state_dict(tensors)
         except (KeyError, TypeError, RuntimeError) as error:
-            raise InputError(f"{path} is damaged: its weights do not fit its header; train it again") from error
+            raise InputError(f"{path} does not hold what this version reads ({error}); train it again") from error
         return cls(names, network.eval(), dict(header.get("training", {})))
 
 
@@ -135,7 +130,7 @@ def train_attributes(
     epochs: int = 25,
     seed: int = 0,
     device: str = "cpu",
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> dict[str, Any]:
     """Train a classifier on 70 % of the people, choose the epoch on 10 %, measure on 20 % (FICGAN, §4.2).
 
@@ -168,18 +163,10 @@ def train_attributes(
         read = probabilities(network, held).astype(np.float64).clip(1e-7, 1 - 1e-7)
         return float(-np.where(labels[validation] > 0, np.log(read), np.log(1 - read)).mean())
 
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     torch.manual_seed(seed)
-    epoch, least = minimise(
-        network,
-        loss,
-        lambda: torch.randperm(len(images)).split(_BATCH),
-        optimiser,
-        torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
-        epochs=epochs,
-        error=error,
-        progress=progress,
-        title="training",
-    )
+    order, tell = partial(torch.randperm, len(images)), lambda done: progress(done, epochs, "training")
+    epoch, least = minimise(network, loss, order, _BATCH, schedule, epochs, error, tell)
     read = probabilities(network, _inputs(faces.take(test), 0))
     training = {
         "source": dict(source or {}),
@@ -196,9 +183,7 @@ def train_attributes(
     return training
 
 
-def split_people(
-    people: NDArray[np.int64], shares: tuple[float, ...], *, seed: int = 0
-) -> tuple[NDArray[np.int64], ...]:
+def split_people(people: NDArray[np.int64], shares: tuple[float, ...], seed: int = 0) -> tuple[NDArray[np.int64], ...]:
     """Rows of images for each share of the people [N]; nobody is in two."""
     known = np.unique(people)
     if len(known) < LEAST:
@@ -213,14 +198,14 @@ def _measure(
 ) -> dict[str, Any]:
     right = ((read >= 0.5) == (labels > 0)).mean(0)
     commoner = ((known.mean(0) >= 0.5) == (labels > 0)).mean(0)  # the answer is the training set's, not the test's
-    areas = [auc(*columns) for columns in zip(read.T, labels.T, strict=True)]
-    measured = [area for area in areas if area is not None]
+    areas = np.array([auc(*columns) for columns in zip(read.T, labels.T, strict=True)], np.float64)
 
-    def facts(accuracy: Any, answer: Any, area: float | None) -> dict[str, float | None]:
-        known_area = None if area is None else round(area, 4)
-        return {"accuracy": round(float(accuracy), 4), "commoner_answer": round(float(answer), 4), "auc": known_area}
+    def facts(*values: float) -> dict[str, float | None]:
+        rounded = (None if np.isnan(value) else round(float(value), 4) for value in values)
+        return dict(zip(("accuracy", "commoner_answer", "auc"), rounded, strict=True))
 
-    whole = facts(right.mean(), commoner.mean(), float(np.mean(measured)) if measured else None)
+    measured = areas[np.isfinite(areas)]
+    whole = facts(right.mean(), commoner.mean(), measured.mean() if len(measured) else np.nan)
     each = {name: facts(*some) for name, *some in zip(names, right, commoner, areas, strict=True)}
     return {"mean_auc": whole.pop("auc"), **whole, "attributes": each}
 
@@ -228,9 +213,6 @@ def _measure(
 def _inputs(faces: Faces, margin: int) -> NDArray[np.uint8]:
     """Faces at the default alignment of the network's size, with so many pixels around: [N,S,S,3]."""
     return upright(faces, Alignment().points(SIZE) + margin, SIZE + 2 * margin)
-
-
-# -- attribute inference: what an anonymised face tells of a person whom nobody names (WP216) ------------------------
 
 
 def binary_labels(
@@ -253,44 +235,37 @@ def label_matrix(names: tuple[str, ...], known: Mapping[str, NDArray[np.uint8]])
     return np.stack([known[name] for name in names], 1).astype(np.uint8)
 
 
-def infer(
-    train: NDArray[np.floating],
-    train_labels: Mapping[str, NDArray[np.int8]],
-    test: NDArray[np.floating],
-    test_labels: Mapping[str, NDArray[np.int8]],
-    train_people: NDArray[np.integer],
-    people: NDArray[np.integer],
-    *,
-    resamples: int = 200,
-    seed: int = 0,
-) -> tuple[Figure, ...]:
+# Embeddings [N,D] of anonymised faces, what is known as of `binary_labels`, and people [N]
+Answered = tuple[NDArray[np.floating], Mapping[str, NDArray[np.int8]], NDArray[np.int64]]
+
+
+def infer(learnt: Answered, asked: Answered, bootstrap: Bootstrap) -> tuple[Figure, ...]:
     """AUC with which a classifier, trained on anonymised faces of other people, predicts each attribute.
 
-    Of embeddings [M,D] and [N,D] of the attacker's anonymised faces and of anonymised probes. Returns "inference of
-    NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance), and last their mean.
+    Returns "inference of NAME" for each attribute that ten people on both sides have, and ten have not (.5 is chance),
+    and last their mean.
     """
+    (train, train_labels, train_people), (test, test_labels, people) = learnt, asked
     mean, spread = train.mean(0), train.std(0).mean() + 1e-12
     x, t = (train - mean) / spread, (test - mean) / spread
-    sample = Sample(people.astype(np.int64), Bootstrap(resamples, seed))
+    sample = Sample(people, bootstrap)
     count, weights = sample.drawn.shape[1], sample.drawn[:, sample.person]
     out, drawn = [], []
     for name, wanted in train_labels.items():
         truth = test_labels.get(name)
         if truth is None or min(_people(wanted, train_people) + _people(truth, people)) < LEAST:
             continue
-        learnt, asked = wanted >= 0, truth >= 0
-        has = wanted[learnt] > 0
+        known, rows = wanted >= 0, truth >= 0
+        has = wanted[known] > 0
         target = np.where(has, 0.5 / has.mean(), -0.5 / (1 - has.mean()))  # so that both answers weigh alike
-        score = t[asked] @ ridge(x[learnt].astype(np.float64), target, RIDGE * learnt.sum())
-        yes, draws = truth[asked] > 0, weights[:, asked]
-        value, areas = auc(score, yes), np.array([auc(score, yes, row) for row in draws], np.float64)
-        low, high = percentiles(areas)
-        out.append(Figure(f"inference of {name}", value, low, high, count))
+        score = t[rows] @ ridge(x[known].astype(np.float64), target, RIDGE * known.sum())
+        yes = truth[rows] > 0
+        areas = np.array([auc(score, yes, draw) for draw in weights[:, rows]], np.float64)
+        out.append(Figure(f"inference of {name}", auc(score, yes), *percentiles(areas), count))
         drawn.append(areas)
     if out:
-        low, high = percentiles(np.mean(drawn, axis=0))
         total = float(np.mean([figure.value for figure in out if figure.value is not None]))
-        out.append(Figure("inference (mean AUC)", total, low, high, count))
+        out.append(Figure("inference (mean AUC)", total, *percentiles(np.mean(drawn, axis=0)), count))
     return tuple(out)
 
 
@@ -298,12 +273,8 @@ def _people(labels: NDArray[np.int8], people: NDArray[np.integer]) -> list[int]:
     return [len(np.unique(people[labels == value])) for value in (1, 0)]
 
 
-def auc(
-    scores: NDArray[np.floating], labels: NDArray[Any], weights: NDArray[np.floating] | None = None
-) -> float | None:
+def auc(scores: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None) -> float | None:
     """Area under the ROC, each image counting `weights` times; None where one answer has no weight."""
-    from sklearn.metrics import roc_auc_score
-
     truth = labels > 0
     counted = np.ones(len(truth)) if weights is None else weights
     if not counted[truth].any() or not counted[~truth].any():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from ficgan.lab.metrics.pictures import detect_faces, quick
 from ficgan.lab.metrics.privacy import Scores
 from ficgan.lab.metrics.utility import Judges, UtilityReadings
 from ficgan.lab.readers import Embeddings, Reader
-from ficgan.lab.results import Figure, Trial, read_checked, write_json
+from ficgan.lab.results import Figure, Trial, read_checked
 from ficgan.lab.run import Say, Store, digest, fingerprint
 from ficgan.lab.sets import GREY, FaceSet, Prepared, Quick, Split, open_set, prepare, split, without_repeats
 from ficgan.registry import parse_spec
@@ -36,8 +37,6 @@ SCHEMA = 2
 Rows = NDArray[np.int64]
 _CHUNK = 256  # Faces that are anonymised together
 _BETWEEN = 100  # Faces that are cut between two reports
-
-# -- whom a trained attacker learnt from ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,6 @@ class AttackerManifest:
     withheld: tuple[str, ...] = ()
     version: str = ""
 
-    def write(self, path: Path) -> None:
-        write_json(path, {"schema": SCHEMA, **asdict(self)})
-
     @classmethod
     def read(cls, path: Path) -> AttackerManifest:
         if not path.is_file():
@@ -62,10 +58,19 @@ class AttackerManifest:
         return read_checked(path, cls, (SCHEMA,), "train the attacker again")
 
 
-def photo_keys(source: SetConfig, names: Set[str]) -> tuple[str, ...]:
-    """Hashes of the image files of a set, sorted: of their bytes, so that folders, archives and crops do not matter."""
-    faces = opened(source.model_copy(update={"limit_people": None}))
-    return tuple(sorted(_keys(faces, [row for row, name in enumerate(faces.names) if name in names])))
+def everybody(source: SetConfig) -> FaceSet:
+    """The set with the people whom it leaves out."""
+    return opened(source.model_copy(update={"limit_people": None}))
+
+
+def photo_keys(faces: FaceSet, names: Set[str]) -> dict[str, str]:
+    """Hash of the bytes of each of these files → its name; unreadable ones are neither learnt from nor tested."""
+    out = {}
+    for name, blob in zip(faces.names, faces.blobs, strict=True):
+        if name in names:
+            with suppress(InputError):
+                out[hashlib.blake2b(blob.read(), digest_size=16).hexdigest()] = name
+    return out
 
 
 def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared, split: Split) -> None:
@@ -74,14 +79,12 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
     files = [Path(parameters["file"]) for parameters in given if parameters.get("file")]
     if not files:
         return
-    tested, faces = np.concatenate([split.gallery, split.probe]), prepared.faces
+    tested, faces, whole = np.concatenate([split.gallery, split.probe]), prepared.faces, everybody(source)
     theirs = np.flatnonzero(np.isin(known(faces), known(faces)[tested]))
     found = {content_key(faces.images[row]): faces.names[row] for row in theirs}
-    whole = opened(source.model_copy(update={"limit_people": None}))
-    mine = {faces.names[row] for row in tested}
-    who = np.unique(whole.people[[row for row, name in enumerate(whole.names) if name in mine]])
-    found |= _keys(whole, np.flatnonzero(np.isin(whole.people, who)).tolist())
     person = dict(zip(whole.names, whole.people.tolist(), strict=True))
+    who = {person[faces.names[row]] for row in tested}
+    found |= photo_keys(whole, {name for name, each in person.items() if each in who})
     for file in files:
         manifest, header = AttackerManifest.read(file.parent / MANIFEST), read_header(file)
         if header["about"].get("split_sha256") != manifest.split.get("sha256"):
@@ -91,20 +94,6 @@ def refuse_the_known(specs: Sequence[str], source: SetConfig, prepared: Prepared
                 f"{file.name} learnt from {len({person[name] for name in met})} of the {len(who)} people it would be "
                 f"tested on, such as from {met[0]} of {source.name}; give the set and the split of its training"
             )
-
-
-def _keys(faces: FaceSet, rows: Sequence[int]) -> dict[str, str]:
-    """Hash of the bytes → name; unreadable files are neither learnt from nor tested."""
-    out = {}
-    for row in rows:
-        try:
-            out[hashlib.blake2b(faces.blobs[row].read(), digest_size=16).hexdigest()] = faces.names[row]
-        except InputError:
-            continue
-    return out
-
-
-# -- the bench --------------------------------------------------------------------------------------------------------
 
 
 class Refused(FicganError):
@@ -149,9 +138,8 @@ class Bench:
             raise Refused("the split leaves nobody to learn from; set split.attacker, or give a set of more people")
         return self.split.attacker
 
-    @property
-    def part(self) -> Callable[..., Prepared]:
-        return self.prepared.part
+    def part(self, rows: Rows, images: Images | None = None) -> Prepared:
+        return self.prepared.part(rows, images)
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -202,10 +190,8 @@ class Bench:
         """[N] whether the detector still finds a face in each crop."""
         if self.detector is None:
             return np.ones(len(faces), bool)
-        return self.store.array(
-            ["found", self.detector.name, content(faces)],
-            lambda: detect_faces(self.detector, faces.images, faces.landmarks).found,
-        )
+        key = ["found", self.detector.name, content(faces)]
+        return self.store.array(key, lambda: detect_faces(self.detector, faces.images, faces.landmarks).found)
 
 
 def described(anonymizer: Anonymizer) -> dict[str, Any]:
@@ -226,8 +212,7 @@ class Subject:
     def __init__(self, bench: Bench, anonymizer: Anonymizer | None, label: str = "", *, say: Say | None = None) -> None:
         if anonymizer is not None and anonymizer.traits.needs & {"background", "overlays"}:
             if not len(bench.split.background):
-                needs = f"{anonymizer.name} needs a background set, and this split has none"
-                raise UsageError(f"{needs}; set split.background")
+                raise UsageError(f"{anonymizer.name} needs a background; set split.background, which is empty here")
             anonymizer = anonymizer.fit(bench.background)
         self.bench, self.anonymizer, self.label = bench, anonymizer, label
         self.say: Say = say or (lambda text: None)
@@ -257,13 +242,12 @@ class Subject:
             self.say(f"{len(part)} faces are anonymised")
             return part.anonymise(maker).images
 
-        mark = fingerprint(maker)
+        mark, names = fingerprint(maker), part.faces.names
         if mark is not None:
-            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(part.faces.names)], make)
-        key = (maker.name, part.faces.names)
-        if key not in self._blocks:
-            self._blocks[key] = make()
-        return self._blocks[key]
+            return self.bench.store.array(["pixels", origin, list(part.region), mark, list(names)], make)
+        if (maker.name, names) not in self._blocks:
+            self._blocks[maker.name, names] = make()
+        return self._blocks[maker.name, names]
 
     def trial(
         self, scenario: Scenario, judge: str, figures: Sequence[Figure], attacker: str = "", **more: Any
@@ -275,15 +259,11 @@ class Subject:
             whole = "the crops of this set are replaced as a whole and have no surroundings; set context above 1"
             raise Refused(whole) if self.anonymizer is None else NotApplicable(whole)
         part = self.bench.part(rows)
-        made: dict[View, Callable[[], Faces]] = {
-            "clear": lambda: part.faces,
-            "anonymised": lambda: self.anonymised(rows),
-            "surroundings": part.surroundings,
-            "inside": part.inside,
-            "inside anonymised": lambda: self.bench.part(rows, self.anonymised(rows).images).inside(),
-            "constant": lambda: part.faces.with_images(np.full_like(part.faces.images, GREY)),
-        }
-        return made[view]()
+        if "anonymised" in view:
+            part = self.bench.part(rows, self.anonymised(rows).images)
+        if view == "constant":
+            return part.faces.with_images(np.full_like(part.faces.images, GREY))
+        return part.surroundings() if view == "surroundings" else part.inside() if "inside" in view else part.faces
 
 
 def content(faces: Faces) -> str:
@@ -326,13 +306,9 @@ def squared_errors(a: Images, b: Images) -> NDArray[np.float64]:
     return np.array([np.square(x.astype(np.float32) - y).mean(dtype=np.float64) / 127.5**2 for x, y in pairs])
 
 
-# -- sets of a configuration ------------------------------------------------------------------------------------------
-
-
 def opened(config: SetConfig) -> FaceSet:
     """The people and photos of a set that are asked for; nothing is decoded."""
-    keys = ("path", "layout", "labels", "name", "identity", "limit_people")
-    return open_set(**{key: getattr(config, key) for key in keys})
+    return open_set(**config.model_dump(include={"path", "layout", "labels", "name", "identity", "limit_people"}))
 
 
 def prepared_set(
@@ -347,22 +323,14 @@ def prepared_set(
     finder = None
     if detector is not None and not config.aligned:
         finder = Quick(_detector(detector) if isinstance(detector, str) else detector)
-    return prepare(
-        opened(config),
-        size=config.size,
-        context=config.context,
-        detector=finder,
-        cache=store,
-        aligned=config.aligned,
-        progress=report,
-    )
+    how = config.model_dump(include={"size", "context", "aligned"})
+    return prepare(opened(config), detector=finder, cache=store, progress=report, **how)
 
 
 def divide(prepared: Prepared, sizes: SplitConfig) -> Split:
     """Who of a set is background, teaches attackers, and is tested; pictures that two parts share are left out."""
     people, names = known(prepared.faces), prepared.faces.names
-    parts = split(people, **sizes.model_dump(), names=names)
-    return without_repeats(parts, people, names, prepared.digests())
+    return without_repeats(split(people, sizes, names), people, names, prepared.digests())
 
 
 def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = None) -> tuple[Prepared, Split]:
@@ -371,13 +339,12 @@ def divided_set(config: SetConfig, detector: str, out: Path, say: Say | None = N
     return prepared, divide(prepared, config.split)
 
 
-def describe(config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None) -> dict[str, Any]:
+def describe(bench: Bench, source: SetConfig) -> dict[str, Any]:
     """What a report says of a set of a matrix, with the digest of all in it that a trial depends on."""
-    prepared, parts, other = _checked(config, source, out, say)
-    facts = prepared.facts()
-    learnt_from: dict[str, Any] = {}
-    if other is not None and source.learn_from is not None:
-        of = other.facts()
+    prepared, parts = bench.prepared, bench.split
+    facts, learnt_from = prepared.facts(), dict[str, Any]()
+    if bench.training_set is not None and source.learn_from is not None:
+        of = bench.training_set.facts()
         of["licence"] = source.learn_from.licence or of["licence"]
         learnt_from = {"learn_from": {key: of[key] for key in ("name", "faces", "people", "pixels", "licence")}}
     attributes = {name: values.tolist() for name, values in prepared.attributes.items()}
@@ -402,41 +369,31 @@ def open_bench(config: MatrixConfig, source: SetConfig, out: Path) -> Bench:
 def _cached_bench(text: str, name: str, out: Path) -> Bench:
     config = MatrixConfig.model_validate_json(text)
     source = next(source for source in config.sets if source.name == name)
-    prepared, parts, training_set = _checked(config, source, out)
+    prepared, parts = divided_set(source, config.detector, out)
+    refuse_the_known(config.named_attackers, source, prepared, parts)
+    same = {"seed", "resamples", "general", "specialised", "reversal_metrics", "attributes"}
     return Bench(
         prepared,
         parts,
         readers.get_readers(tuple(config.recognisers)),
         quick(_detector(config.detector)),
         Store(out / "store"),
-        seed=config.seed,
-        resamples=config.resamples,
-        general=config.general,
-        specialised=config.specialised,
         columns=config.groups,
-        reversal_metrics=config.reversal_metrics,
-        attributes=config.attributes,
-        training_set=training_set,
+        training_set=_other_set(source, prepared, config.detector, out),
+        **config.model_dump(include=same),
     )
 
 
-def _checked(
-    config: MatrixConfig, source: SetConfig, out: Path, say: Say | None = None
-) -> tuple[Prepared, Split, Prepared | None]:
-    """A set, its split, and the other set that attackers learn from, without pictures that are in both."""
-    prepared, parts = divided_set(source, config.detector, out, say)
-    refuse_the_known(config.named_attackers, source, prepared, parts)
+def _other_set(source: SetConfig, prepared: Prepared, detector: str, out: Path) -> Prepared | None:
+    """The other set that attackers learn from, cut like this one, without pictures that are in both."""
     if source.learn_from is None:
-        return prepared, parts, None
-    learnt = source.learn_from.model_copy(update={"size": source.size, "context": source.context})  # cut like this one
-    other = prepared_set(learnt, config.detector, out / "store", say)
+        return None
+    learnt = source.learn_from.model_copy(update={"size": source.size, "context": source.context})
+    other = prepared_set(learnt, detector, out / "store")
     if other.faces.people is None or (other.faces.people < 0).any():
         raise InputError(f"the set {learnt.name} does not say who everybody is; attackers cannot learn from it")
     here = set(prepared.digests())
-    rows = np.flatnonzero([mark not in here for mark in other.digests()])
-    if not len(rows):
-        raise InputError(f"every picture of {learnt.name} is in {source.name}, too; learn from another set")
-    return prepared, parts, other.part(rows)
+    return other.part(np.flatnonzero([mark not in here for mark in other.digests()]))
 
 
 @lru_cache(maxsize=1)

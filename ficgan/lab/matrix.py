@@ -20,7 +20,7 @@ from ficgan.deidentify import refuse_trainer
 from ficgan.errors import InputError, Progress, UsageError
 from ficgan.lab import readers
 from ficgan.lab.attackers import attacked, run_identity_probe, shareable, titles
-from ficgan.lab.attributes import AttributeClassifier, binary_labels, infer, label_matrix
+from ficgan.lab.attributes import Answered, AttributeClassifier, binary_labels, infer, label_matrix
 from ficgan.lab.bench import (
     Bench,
     NotApplicable,
@@ -32,9 +32,10 @@ from ficgan.lab.bench import (
     described,
     known,
     open_bench,
+    prepared_set,
 )
 from ficgan.lab.matrix_config import MatrixConfig, MethodConfig, Scenario, SetConfig, get_scenarios
-from ficgan.lab.metrics import pictures
+from ficgan.lab.metrics import Bootstrap, pictures
 from ficgan.lab.metrics.privacy import (
     FAILURES,
     Scores,
@@ -46,7 +47,7 @@ from ficgan.lab.metrics.privacy import (
     within_kind,
 )
 from ficgan.lab.metrics.utility import compare, frechet_figure, psnr_figure
-from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, similarities
+from ficgan.lab.readers import RETRAINED, Embeddings, Reader, retrain_head, unit
 from ficgan.lab.results import Figure, Results, Trial, Utility, caveats, origin
 from ficgan.lab.run import Run, Say, Task, files_digest
 from ficgan.registry import parse_spec
@@ -63,7 +64,8 @@ def run_matrix(config: MatrixConfig, out: Path, *, jobs: int = 1, progress: Prog
     sets: dict[str, dict[str, Any]] = {}
     for source in config.sets:
         run.say(f"preparing {source.name}")
-        sets[source.name] = describe(config, source, out, run.say)
+        prepared_set(source, config.detector, out / "store", run.say)  # says how far it is, and keeps the crops
+        sets[source.name] = describe(open_bench(config, source, out), source)
     # The clear images come first: everybody compares with them, and their embeddings are then in the store.
     entries: list[dict[str, Any]] = []
     for methods in ([None], config.methods):
@@ -111,18 +113,25 @@ def _measure(
     config: MatrixConfig, source: SetConfig, method: MethodConfig | None, out: Path, title: str, say: Say
 ) -> dict[str, Any]:
     began, label = time.monotonic(), CLEAR if method is None else method.title
-    bench = open_bench(config, source, out)
-    subject = Subject(bench, None if method is None else method.make(), label)
-    trials = run_trials(subject, get_scenarios(config.scenarios), say=lambda text: say(f"{title}: {text}"))
-    utilities = [asdict(measure_utility(subject))] if config.utility else []
+    subject = Subject(open_bench(config, source, out), None if method is None else method.make(), label)
+    trials = run_trials(subject, get_scenarios(config.scenarios), lambda text: say(f"{title}: {text}"))
     return {
         "set": source.name,
         "label": label,
         "trials": [asdict(trial) for trial in trials],
-        "utilities": utilities,
+        "utilities": [asdict(_utility(subject))] if config.utility else [],
         "method": None if subject.anonymizer is None else described(subject.anonymizer),
         "seconds": round(time.monotonic() - began, 2),
     }
+
+
+def _utility(subject: Subject) -> Utility:
+    bench, rows = subject.bench, subject.bench.split.probe
+    seen = bench.judges.read(subject.anonymised(rows), against=bench.readings)
+    labels = label_matrix(bench.readings.attribute_names, bench.prepared.attributes)
+    labels = None if labels is None else labels[rows]
+    figures = compare(bench.readings, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
+    return Utility(bench.name, subject.label, figures)
 
 
 def _shown(config: MatrixConfig) -> dict[str, Any]:
@@ -133,9 +142,6 @@ def _shown(config: MatrixConfig) -> dict[str, Any]:
     for shown, method in zip(tree["methods"], config.methods, strict=True):
         shown["parameters"] = method.shown
     return tree
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 def check_paths(config: MatrixConfig) -> None:
@@ -165,8 +171,6 @@ def _check(config: MatrixConfig) -> None:
                 refuse_trainer(model, name)
 
 
-# -- one method on one set ---------------------------------------------------------------------------------------------
-
 LEAST_GROUP = 10  # People a group needs for figures of its own
 GROUP_RESAMPLES = 200  # Of the figures of groups and of attribute inference, at most
 # Controls that are run on the clear images alone. All other scenarios are run on the anonymised ones alone, but for two
@@ -175,25 +179,21 @@ _OF_CLEAR = ("ceiling", "negative", "surroundings")
 _OF_BOTH = ("linkability", "attribute-inference")
 
 
-def run_trials(subject: Subject, scenarios: Sequence[Scenario], *, say: Say | None = None) -> list[Trial]:
+def run_trials(subject: Subject, scenarios: Sequence[Scenario], say: Say) -> list[Trial]:
     """Trials of one anonymiser by scenario, attacker and judge, or why a scenario cannot run."""
-    report, trials = say or (lambda text: None), list[Trial]()
+    trials: list[Trial] = []
     for scenario in scenarios:
         if scenario.name not in _OF_BOTH and (subject.anonymizer is None) != (scenario.control in _OF_CLEAR):
             continue
-        report(scenario.name)
-        subject.say = partial(lambda name, text: report(f"{name}: {text}"), scenario.name)
+        say(scenario.name)
+        subject.say = lambda text, name=scenario.name: say(f"{name}: {text}")  # type: ignore[misc]
         try:
             trials += _KINDS.get(scenario.attacker, _recognition)(subject, scenario)
         except NotApplicable:
             continue
         except (Refused, UsageError, InputError) as error:
             trials.append(subject.trial(scenario, "", [Figure("rank-1", None, note=str(error))]))
-    subject.say = report
     return trials
-
-
-# -- recognition ------------------------------------------------------------------------------------------------------
 
 
 def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
@@ -211,21 +211,17 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
         for reader in bench.readers:
             embed, note = _embedder(subject, scenario, reader)
             probe = embed(faces)
-            compared: dict[str, Any] = {
-                "gallery": probe if scenario.same_set else embed(gallery),
-                "probe_people": known(faces),
-                "gallery_people": known(gallery),
-                "metric": "cosine" if scenario.retrained else reader.metric,
-            }
-            scores = Scores.compare(probe, **compared, exclude_same=scenario.same_set)
-            threshold = None if scenario.retrained else reader.threshold
-            figures = list(privacy_figures(scores, threshold=threshold, seed=bench.seed, resamples=bench.resamples))
+            metric, threshold = ("cosine", None) if scenario.retrained else (reader.metric, reader.threshold)
+            how: dict[str, Any] = {"metric": metric, "exclude_same": scenario.same_set}
+            enrolled = probe if scenario.same_set else embed(gallery)
+            scores = Scores.compare(probe, enrolled, known(faces), known(gallery), **how)
+            figures = list(privacy_figures(scores, threshold, bench.bootstrap))
             if not scenario.retrained and (unread := reader.unread(probe)):
                 note = f"{unread} of {len(probe)} probes could not be read and are like nobody."
             if note:
                 figures[0] = replace(figures[0], note=f"{figures[0].note} {note}".strip())
             if not scenario.same_set:
-                figures += _without_face(bench, probe, compared, found)
+                figures += _without_face(scores, found, bench.bootstrap)
             figures.append(Figure("chance", chance(scores), n=scores.enrolled))
             naive = subject.naive.get(reader.name)
             if scenario.probe == "reversed" and naive is not None:
@@ -235,27 +231,26 @@ def _recognition(subject: Subject, scenario: Scenario) -> list[Trial]:
                 figures += (*likeness, sample.mean("IDD", angles(probe, clear))) if likeness else ()
             kinds = bench.prepared.kinds
             if kinds is not None and scenario.gallery == "clear" and not scenario.attacker:
-                alike = similarities(probe, compared["gallery"], compared["metric"])
-                who = (known(faces), kinds[probe_rows], known(gallery), kinds[gallery_rows])
-                figures.insert(0, within_kind(alike, *who, bootstrap=bench.bootstrap))
+                order = np.argsort(known(gallery), kind="stable")  # that of the scores
+                who = (known(faces), kinds[probe_rows], scores.gallery, kinds[gallery_rows][order])
+                figures.insert(0, within_kind(scores.similarity, *who, bootstrap=bench.bootstrap))
             if scenario.name == "naive":
                 subject.naive[reader.name] = scores
             groups = _score_groups(bench, scores, probe_rows, threshold)
-            more = {"groups": groups, "control": scenario.control}
-            trials.append(subject.trial(scenario, reader.name, figures, attacker, **more))
+            trials.append(
+                subject.trial(scenario, reader.name, figures, attacker, groups=groups, control=scenario.control)
+            )
     return trials
 
 
-def _without_face(
-    bench: Bench, probe: Embeddings, compared: dict[str, Any], found: NDArray[np.bool_]
-) -> tuple[Figure, ...]:
+def _without_face(scores: Scores, found: NDArray[np.bool_], draw: Bootstrap) -> tuple[Figure, ...]:
     """rank-1 and the share of probes where a probe without a found face is a miss."""
     if not found.any():
-        people = len(np.unique(compared["probe_people"]))
+        people = len(np.unique(scores.people))
         nothing = Figure(f"rank-1{FAILURES}", 0.0, n=people, note="no face is found in any probe")
-        return (nothing, Figure("failures to acquire", 1.0, n=len(probe), unit="images"))
-    scores, draw = Scores.compare(probe, **compared, acquired=found), bench.bootstrap
-    return rank(scores, 1, failures=True, bootstrap=draw), failures_to_acquire(scores, bootstrap=draw)
+        return (nothing, Figure("failures to acquire", 1.0, n=len(scores), unit="images"))
+    seen = replace(scores, similarity=np.where(found[:, None], scores.similarity, np.nan), acquired=found)
+    return rank(seen, 1, failures=True, bootstrap=draw), failures_to_acquire(seen, bootstrap=draw)
 
 
 def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Callable[[Faces], Embeddings], str]:
@@ -270,7 +265,7 @@ def _embedder(subject: Subject, scenario: Scenario, reader: Reader) -> tuple[Cal
 def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | None) -> dict[str, tuple[Figure, ...]]:
     """Figures of each group of people among rows of the set, such as "gender=Female"."""
     out: dict[str, tuple[Figure, ...]] = {}
-    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    fewer = Bootstrap(min(bench.resamples, GROUP_RESAMPLES), bench.seed)
     for column in bench.columns:
         values = np.array(bench.prepared.groups.get(column, ()), dtype=object)
         labels = values[rows] if len(values) else values
@@ -281,12 +276,8 @@ def _score_groups(bench: Bench, scores: Scores, rows: Rows, threshold: float | N
                 note = f"{people} people are too few for a figure of their own"
                 out[name] = (Figure("rank-1", None, n=people, note=note),)
             else:
-                group = scores.take(mask)
-                out[name] = privacy_figures(group, threshold=threshold, seed=bench.seed, resamples=resamples)
+                out[name] = privacy_figures(scores.take(mask), threshold, fewer)
     return out
-
-
-# -- likeness of what attackers give back -----------------------------------------------------------------------------
 
 
 def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ...]:
@@ -294,37 +285,28 @@ def fidelity_figures(bench: Bench, rows: Rows, faces: Faces) -> tuple[Figure, ..
     if not bench.reversal_metrics:
         return ()
     guess, clear = bench.part(rows, faces.images).regions(), bench.part(rows).regions()
-    judges, sample, of_clear = bench.judges, bench.sample(rows), content(clear)
-    both, pair = [content(guess), of_clear], (guess.images, clear.images)
+    judges, sample, pair = bench.judges, bench.sample(rows), (guess.images, clear.images)
+    marks = [content(guess), content(clear)]
     out = [
-        psnr_figure("PSNR", bench.store.array(["psnr", *both], lambda: pictures.psnr(*pair)), sample),
-        sample.mean("SSIM", bench.store.array(["ssim", *both], lambda: pictures.ssim(*pair))),
+        psnr_figure("PSNR", pictures.psnr(*pair), sample),
+        sample.mean("SSIM", pictures.ssim(*pair)),
+        sample.none("LPIPS", judges.missing.get("lpips", "")),
+        sample.none("FID", judges.missing.get("inception", "")),
     ]
-    if (lpips := judges.lpips) is None:
-        out.append(sample.none("LPIPS", judges.missing["lpips"]))
-    else:
-        values = bench.store.array(["lpips", lpips.network, *both], lambda: lpips.distance(*pair))
-        out.append(sample.mean("LPIPS", values, f"backbone {lpips.network}"))
-    if (inception := judges.inception) is None:
-        return (*out, sample.none("FID", judges.missing["inception"]))
-    seen, before = (
-        bench.store.array(["inception", mark], partial(inception.features, images))
-        for mark, images in zip(both, pair, strict=True)
-    )
-    return (*out, frechet_figure("FID", before, seen))
+    if lpips := judges.lpips:
+        values = bench.store.array(["lpips", lpips.network, *marks], lambda: lpips.distance(*pair))
+        out[2] = sample.mean("LPIPS", values, f"backbone {lpips.network}")
+    if inception := judges.inception:
+        features = (partial(inception.features, images) for images in pair)
+        seen, before = map(bench.store.array, (["inception", mark] for mark in marks), features)
+        out[3] = frechet_figure("FID", before, seen)
+    return tuple(out)
 
 
 def angles(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
-    """Angles [N] in radians, 0 to π, of pairs of vectors [N,D]; exact also where they are almost parallel.
-
-    Between embeddings of guesses and of the clear faces their mean is IDD (Revelio, §5.2).
-    """
-    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12) for rows in map(np.float64, (a, b)))
-    out: NDArray[np.float64] = 2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1))
-    return out
-
-
-# -- attribute inference ----------------------------------------------------------------------------------------------
+    """Angles [N], 0 to π, of pairs [N,D], exact if almost parallel: IDD of guesses and clear faces (Revelio, §5.2)."""
+    x, y = unit(a), unit(b)
+    return np.asarray(2 * np.arctan2(np.linalg.norm(x - y, axis=1), np.linalg.norm(x + y, axis=1)))
 
 
 def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
@@ -332,33 +314,17 @@ def _inference(subject: Subject, scenario: Scenario) -> list[Trial]:
     labels = binary_labels(bench.prepared.attributes, bench.prepared.groups)
     if not labels:
         raise NotApplicable("nothing is known of the people but who they are")
-    trials = []
-    parts = [bench.learners, bench.split.probe]
-    answers = [{name: values[rows] for name, values in labels.items()} for rows in parts]
-    resamples = min(bench.resamples, GROUP_RESAMPLES)
+    bootstrap, trials = Bootstrap(min(bench.resamples, GROUP_RESAMPLES), bench.seed), []
+
+    def read(reader: Reader, rows: Rows) -> Answered:
+        known = {name: values[rows] for name, values in labels.items()}
+        return bench.embed(reader, subject.anonymised(rows)), known, bench.people[rows]
+
     for reader in bench.readers:
-        x, y = (bench.embed(reader, subject.anonymised(rows)) for rows in parts)
-        who = (bench.people[rows] for rows in parts)
-        figures = infer(x, answers[0], y, answers[1], *who, resamples=resamples, seed=bench.seed)
-        if figures:
+        if figures := infer(read(reader, bench.learners), read(reader, bench.split.probe), bootstrap):
             trials.append(subject.trial(scenario, reader.name, figures))
     return trials
 
 
-# Attackers whose trials are not recognition.
-_KINDS: Mapping[str, Callable[[Subject, Scenario], list[Trial]]] = {
-    "inference": _inference,
-    "identity probe": run_identity_probe,
-}
-
-# -- utility ----------------------------------------------------------------------------------------------------------
-
-
-def measure_utility(subject: Subject) -> Utility:
-    """What an anonymiser leaves of the probes."""
-    bench, rows = subject.bench, subject.bench.split.probe
-    seen = bench.judges.read(subject.anonymised(rows), against=bench.readings)
-    labels = label_matrix(bench.readings.attribute_names, bench.prepared.attributes)
-    labels = None if labels is None else labels[rows]
-    figures = compare(bench.readings, seen, region=bench.prepared.region, labels=labels, bootstrap=bench.bootstrap)
-    return Utility(bench.name, subject.label, figures)
+# Attackers whose trials are not recognition
+_KINDS: dict[str, Any] = {"inference": _inference, "identity probe": run_identity_probe}

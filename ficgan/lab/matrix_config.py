@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,8 +24,6 @@ from ficgan.registry import Registry, parse_spec
 _MATRIX_PAGE, _ATTACK_PAGE = "docs/evaluation.md", "docs/attacks.md"
 _FILES = ("folder", "checkpoint", "bank", "file")  # Parameters that name a file or folder
 _TEXTS = ("title", "name", "label", "licence", "identity", "command")  # Keys whose values name none
-
-# -- scenarios --------------------------------------------------------------------------------------------------------
 
 # What a gallery or a probe shows. surroundings: the replaced square greyed; inside: all but that square greyed.
 View = Literal["clear", "anonymised", "reversed", "surroundings", "inside", "inside anonymised", "constant"]
@@ -60,9 +59,6 @@ def get_scenarios(names: Sequence[str]) -> list[Scenario]:
         if name not in SCENARIOS:
             raise UsageError(f"there is no scenario {name!r}; {hint(name, SCENARIOS)}")
     return [scenario for name, scenario in SCENARIOS.items() if name in names]
-
-
-# -- evaluations ------------------------------------------------------------------------------------------------------
 
 
 class _EvaluationSettings(BaseModel):
@@ -209,9 +205,6 @@ def _resolved(tree: Any, folder: Path, key: str = "") -> Any:
     return re.sub(r"\bonnx:([^+,]+)", lambda found: f"onnx:{at(found[1])}", text)
 
 
-# -- trainings of attackers -------------------------------------------------------------------------------------------
-
-
 class AttackSet(SetConfig):
     """The set that is learnt from; where it lies comes from the command line."""
 
@@ -243,7 +236,7 @@ class AttackConfig(_EvaluationSettings):
         """JSON-ready, without keys and without folders of this machine."""
         tree = self.model_dump(mode="json", exclude={"set", "anonymizer"})
         tree["attacker"] = without_folder(self.attacker)
-        hidden = {"path", "name", "labels", "identity"}
+        hidden = {"path", "name", "labels"}
         shown = {"method": self.anonymizer.method, "label": self.anonymizer.label, **self.anonymizer.shown}
         return {**tree, "anonymizer": shown, "set": self.set.model_dump(mode="json", exclude=hidden)}
 
@@ -272,8 +265,6 @@ def parse_attack(tree: dict[str, Any], *, where: str) -> AttackConfig:
 
 
 def parameter_count(attacker: Learned) -> int:
-    import torch
-
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in attacker.network().parameters())
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from scipy.linalg import eigh
 
 from ficgan import pretrained
 from ficgan.anonymizers import Faces
 from ficgan.errors import InputError, UsageError
-from ficgan.faces import MediaPipeMesh, Recognizer, find_meshes, get_recognizer
+from ficgan.faces import MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.files import file_digest
 from ficgan.frame import NUMBERS, FaceShape, rigid_fit
 
@@ -26,7 +28,7 @@ BATCH = 64  # Faces read together: bounds memory
 class Reader:
     """A recogniser that judges; `digest` is of the network's file, or the name."""
 
-    recognizer: Recognizer
+    recognizer: Any  # A `Recognizer`, or a `ShapeRecognizer`
     name: str
     digest: str
 
@@ -63,13 +65,9 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     """Judges by name: dlib (on the CPU), insightface, onnx:PATH, or shape."""
     readers = []
     for given in names:
-        of: Recognizer = (
-            ShapeRecognizer(device)
-            if given == "shape"
-            else get_recognizer(given, device="cpu" if given == "dlib" else device)
-        )
-        kind, colon, file = given.partition(":")
-        name = Path(file).stem if colon else kind
+        where = "cpu" if given == "dlib" else device
+        of: Any = ShapeRecognizer(where) if given == "shape" else get_recognizer(given, device=where)
+        name = Path(given.removeprefix("onnx:")).stem if given.startswith("onnx:") else given
         path = getattr(of, "path", None)  # of a network that the user brought
         readers.append(Reader(of, name, file_digest(path) if path else getattr(of, "digest", name)))
     if len({reader.name for reader in readers}) < len(readers):
@@ -77,17 +75,15 @@ def get_readers(names: Sequence[str], device: str = "cpu") -> list[Reader]:
     return readers
 
 
+def unit(x: Embeddings) -> NDArray[np.float64]:
+    """Rows [N,D] of length 1; zeros stay."""
+    wide = np.asarray(x, np.float64)
+    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
+
+
 def cosines(a: Embeddings, b: Embeddings) -> NDArray[np.float64]:
     """Of pairs [N,D], one by one: float64 [N]."""
-    return (_unit(a) * _unit(b)).sum(1)
-
-
-def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
-    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
-    if metric == "cosine":
-        return _unit(a) @ _unit(b).T
-    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
+    return (unit(a) * unit(b)).sum(1)
 
 
 def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.float64]:
@@ -97,30 +93,24 @@ def paired(reader: Reader, clear: Embeddings, made: Embeddings) -> NDArray[np.fl
     return -np.linalg.norm(clear.astype(np.float64) - made, axis=1)
 
 
-def _unit(x: Embeddings) -> NDArray[np.float64]:
-    wide = np.asarray(x, np.float64)
-    return wide / np.linalg.norm(wide, axis=1, keepdims=True).clip(1e-12)
-
-
-# -- the shape of the face alone --------------------------------------------------------------------------------------
-
-_MATCH = 1 - 0.717  # 1 − cosine; one in a thousand pairs of strangers among FairFace's validation faces is nearer
+def similarities(a: Embeddings, b: Embeddings, metric: str) -> NDArray[np.float64]:
+    """Of all pairs [N,D] × [M,D]: float64 [N,M], a cosine or minus the distance."""
+    if metric == "cosine":
+        return unit(a) @ unit(b).T
+    x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return -np.sqrt(((x * x).sum(1)[:, None] + (y * y).sum(1) - 2 * x @ y.T).clip(0))
 
 
 class ShapeRecognizer:
     """A recogniser that sees nothing but the mesh at the known landmarks, without pose and expression."""
 
     name = "shape"
-    metric: Literal["cosine", "euclidean"] = "cosine"
-    match_threshold = _MATCH  # of 1 − cosine
+    metric = "cosine"
+    match_threshold = 1 - 0.717  # one in a thousand pairs of strangers among FairFace's validation faces is nearer
 
     def __init__(self, device: str = "cpu") -> None:
         self._mesh = MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.digest = f"shape {file_digest(pretrained.path('mesh'))} {file_digest(pretrained.path('linear'))}"
-
-    def embed(self, image: NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
-        marks = np.asarray(landmarks)
-        return self.embed_each(np.repeat(image[None], len(marks), 0), marks)
 
     def embed_each(self, images: NDArray[np.uint8], landmarks: NDArray[Any]) -> Embeddings:
         """Embeddings [N,1405] of pictures with a face each; the last number gives missing meshes a direction."""
@@ -139,18 +129,10 @@ class ShapeRecognizer:
         flat -= flat @ moving @ moving.T
         return np.pad(flat, [(0, 0), (0, 1)], constant_values=1e-3)
 
-    def distance(self, a: ArrayLike, b: ArrayLike) -> float:
-        return 1.0 - float(cosines(np.atleast_2d(a), np.atleast_2d(b))[0])
-
-    def is_match(self, a: ArrayLike, b: ArrayLike) -> bool:
-        return self.distance(a, b) < self.match_threshold
-
 
 @lru_cache(maxsize=1)
 def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float32]]:
     """Mean mesh [468,3], spread of its coordinates, and, in these units, what expressions and turns add [1404,10]."""
-    from safetensors.numpy import load_file
-
     shape = FaceShape.from_arrays(load_file(pretrained.path("linear")))
     moves = shape.moves[1:].astype(np.float64)
     moved = np.concatenate([shape.basis, moves[: len(NUMBERS)]]).astype(np.float64)
@@ -158,8 +140,6 @@ def _yardstick() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.f
     moving, _ = np.linalg.qr((moves / spread).reshape(len(moves), -1).T)
     return shape.mean.astype(np.float64), spread, moving.astype(np.float32)
 
-
-# -- parrots: judges that have learnt from anonymised faces of people who are in no gallery and no probe --------------
 
 RETRAINED = "Linear head retrained on anonymised faces, network fixed."  # Note of figures
 LEAST_PEOPLE = 10  # People with two images or more; fewer teach nothing
@@ -172,8 +152,6 @@ def discriminant(embeddings: NDArray[np.floating], people: NDArray[np.integer]) 
     One person's embeddings get unit covariance, with a tenth of the mean variance mixed in; directions in which
     people hardly differ are weakened (Wiener).
     """
-    from scipy.linalg import eigh
-
     x = np.asarray(embeddings, np.float64)
     _, index, counts = np.unique(people, return_inverse=True, return_counts=True)
     x, people = x[counts[index] > 1], people[counts[index] > 1]

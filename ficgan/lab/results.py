@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import platform
 import re
@@ -17,6 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+import cv2
 import numpy as np
 import yaml
 from numpy.typing import NDArray
@@ -24,18 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ficgan import __version__
 from ficgan.errors import InputError
+from ficgan.folders import read_json
 from ficgan.lab.run import write_file
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name another") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}); check the file") from error
-
 
 Model = TypeVar("Model")
 
@@ -47,8 +37,8 @@ def read_checked(path: Path, kind: type[Model], schemas: tuple[str | int, ...], 
         raise InputError(f"{path} is not of the schema {schemas[0]}; {otherwise}")
     try:
         return TypeAdapter(kind).validate_python(raw)
-    except (ValidationError, LookupError, TypeError, AttributeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": repr(error)}
+    except ValidationError as error:
+        first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(f"{path} is damaged ({problem}); {otherwise}") from None
 
@@ -59,11 +49,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
     """[H,W,3] uint8 RGB as PNG, nothing in it but pixels."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return cv2.imencode(".png", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))[1].tobytes()
 
 
 def new_folder(folder: Path, *inside: str) -> None:
@@ -103,8 +89,6 @@ def fill_page(template: str, data: Any, **texts: str) -> str:
     values["data"] = f'<script id="data" type="application/json">{plain}</script>'
     return re.sub(r"\{\{ (\w+) \}\}", lambda match: values[match[1]], template)
 
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 SCHEMA = 2
 _TITLES = ("title", "label", "licence", "identity")  # Texts in which a / divides no folders
@@ -223,8 +207,6 @@ def origin(settings: Any, seconds: float) -> dict[str, Any]:
     }
 
 
-# -- what the figures of a report do not say --------------------------------------------------------------------------
-
 FEW_PEOPLE = 300  # People of the test set of the Fantômas protocol
 
 
@@ -243,39 +225,33 @@ def note_texts(kind: str) -> dict[str, str]:
 def caveats(results: Results) -> list[str]:
     """The sentences that must be read with these results, whose own caveats do not count."""
     naive = {trial.set for trial in results.trials if trial.scenario == "naive"}
-    kinds = {trial.set for trial in results.trials for figure in trial.figures if figure.metric == "within-kind"}
+    kinds = {trial.set for trial in results.trials if trial.figure("within-kind")}
     out = notes("evaluation", {"within kind": kinds})
     for name, facts in results.sets.items():
-        split, missed = facts["split"], facts["failures_to_acquire"]
-        tested = split["parts"]["probe"]["people"]
+        missed, tested = facts["failures_to_acquire"], facts["split"]["parts"]["probe"]["people"]
         networks = sorted(_judges(results, name) - {"shape"})
-        out += notes(
-            "evaluation",
-            {
-                "no kind": name in naive - kinds,
-                "few": tested < FEW_PEOPLE,
-                "missed": missed,
-                "one judge": len(networks) == 1,
-            },
-            name=name,
-            tested=tested,
-            missed=len(missed),
-            all=len(missed) + facts["faces"],
-            reasons="; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3)),
-            judge=next(iter(networks), ""),
-        )
+        holds: dict[str, object] = {
+            "no kind": name in naive - kinds,
+            "few": tested < FEW_PEOPLE,
+            "missed": missed,
+            "one judge": len(networks) == 1,
+        }
+        reasons = "; ".join(f"{why} ({n})" for why, n in Counter(why for _, why in missed).most_common(3))
+        counts = {"tested": tested, "missed": len(missed), "all": len(missed) + facts["faces"]}
+        out += notes("evaluation", holds, name=name, reasons=reasons, judge="".join(networks[:1]), **counts)
     classifier = results.provenance.get("attribute_classifier") or {}
     ours, judges = {facts["name"] for facts in results.methods.values()}, _judges(results)
     measured = any(t.control == "surroundings" and any(f.value is not None for f in t.figures) for t in results.trials)
     parrots = any(trial.scenario.startswith("parrot") for trial in results.trials)
-    holds: dict[str, object] = {
+    holds = {
         "classifier": classifier,
         "ficgan": "ficgan" in ours,
         "gate judges": "dlib" in judges and ours & {"ficgan", "k-same-appearance"},
         "shape judges": "shape" in judges,
         "surroundings measured": measured,
         "surroundings unknown": parrots and not measured,
-        **dict.fromkeys(("attackers", "only faces"), True),
+        "attackers": True,
+        "only faces": True,
     }
     return out + notes("evaluation", holds, learnt=classifier.get("name") or classifier.get("set") or "an unnamed set")
 

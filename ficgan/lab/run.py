@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from ficgan.workers import Workers, in_threads, ray_cluster, report
 VERSION = 3  # Raised where code that makes what is kept changes its results
 Say = Callable[[str], object]  # Called with the text alone, by a task that does not know of the others
 _POLL = 0.5  # Seconds between two looks at the messages of a cluster
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # Of each process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +42,6 @@ class Task:
     # A function of a module, called as `do(*arguments, say)`; it returns JSON, or an array or arrays by name to be kept
     do: Callable[..., Any]
     arguments: tuple[Any, ...] = ()  # Picklable, as the task may run in another process
-
-
-# -- what is kept -----------------------------------------------------------------------------------------------------
 
 
 class Store:
@@ -99,11 +98,9 @@ class Store:
             return
         folder = self.folder / "attackers" / digest([VERSION, key])
         folder.mkdir(parents=True, exist_ok=True)
-        if not first_process():  # of torchrun: they train together
-            yield folder
-            return
         with folder.with_suffix(".lock").open("a") as file:
-            lock(file)
+            if first_process():  # of torchrun: they train together
+                lock(file)
             yield folder
 
 
@@ -116,9 +113,6 @@ def write_file(path: Path, content: str | bytes) -> Path:
     with atomic_write(path, overwrite=True) as file:
         file.write(content.encode() if isinstance(content, str) else content)
     return path
-
-
-# -- tasks ------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -173,8 +167,8 @@ def _each(tasks: Sequence[Task], store: Store, jobs: int, say: Say) -> Iterator[
         for number, task in enumerate(tasks):
             yield (number, *_attempt(task, store, say))
         return
-    count = min(jobs, len(tasks))
-    with _threads(max(1, (os.cpu_count() or 1) // jobs)), Workers(_worker, count) as workers:
+    count, threads = min(jobs, len(tasks)), str(max(1, (os.cpu_count() or 1) // jobs))
+    with patch.dict(os.environ, dict.fromkeys(_THREADS, threads)), Workers(_worker, count) as workers:
         for number, outcome in in_threads(lambda n: workers.do((tasks[n], store), say), range(len(tasks)), count):
             if isinstance(outcome, FicganError):  # its process was lost
                 outcome = None, str(outcome)
@@ -226,23 +220,6 @@ def _attempt(task: Task, store: Store, say: Say) -> tuple[Any, str]:
 
 def _worker() -> Callable[[tuple[Task, Store]], tuple[Any, str]]:
     return lambda given: _attempt(*given, report)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """So many threads in each process that is started meanwhile."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.update(dict.fromkeys(names, str(count)))
-    try:
-        yield
-    finally:
-        for name in names:
-            os.environ.pop(name)
-        os.environ.update(before)
-
-
-# -- keys -------------------------------------------------------------------------------------------------------------
 
 
 def digest(key: Any) -> str:

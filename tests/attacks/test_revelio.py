@@ -26,20 +26,24 @@ from ficgan.anonymizers import Faces
 from ficgan.errors import UsageError
 from ficgan.faces.crops import ARCFACE_POINTS
 from ficgan.lab.attacks.base import REVERSERS, Pairs
-from ficgan.lab.attacks.diffusion import (
+from ficgan.lab.attacks.networks import additive_margin_loss, retrained
+from ficgan.lab.attacks.revelio import (
     PRESETS,
     SCHEDULES,
     Architecture,
     DiffusionLearner,
+    Revelio,
     Sampler,
     Schedule,
     UNet,
+    choose_threshold,
+    fine_tune,
     levels,
+    ood_curve,
+    retrieve,
     sample,
     scheduler_of,
 )
-from ficgan.lab.attacks.networks import additive_margin_loss, retrained
-from ficgan.lab.attacks.revelio import Revelio, choose_threshold, fine_tune, ood_curve, retrieve
 from ficgan.lab.readers import get_readers
 
 TINY = Revelio(size=16, preset="tiny", batch=4, epochs=120, lr=4e-3, samples=8, precision="float32", device="cpu")
@@ -80,7 +84,8 @@ def test_before_training_the_loss_is_the_targets_own_square(predicts: str, expec
 def test_the_average_follows_the_weights() -> None:
     """Against the recursion written out, with the beginning forgotten faster."""
     network = TINY.network()
-    learner = DiffusionLearner(network, 1e-2, SCHEDULES["small"], "clear", keep=0.3)
+    learner = DiffusionLearner(network, 1e-2, SCHEDULES["small"], "clear")
+    learner.keep = 0.3
     expected = {name: tensor.detach().clone().double() for name, tensor in network.named_parameters()}
     image = torch.rand(4, 3, 16, 16)
     for step in range(5):
@@ -119,7 +124,7 @@ def test_the_papers_attacker_can_be_made() -> None:
 @pytest.mark.slow
 def test_fine_tuning_touches_the_attention_alone_and_repeats() -> None:
     before, other, state = weights(trained()), pairs(3, seed=9), torch.get_rng_state()
-    tuned, again = (fine_tune(trained(), other.anonymised, other.clear, steps=4, lr=1e-3) for _ in range(2))
+    tuned, again = (fine_tune(trained(), other, steps=4, lr=1e-3) for _ in range(2))
     after, network = weights(tuned), tuned.trained_network()
     of_attention = {id(weight) for module in network.attention() for weight in module.parameters()}  # type: ignore[operator]
     changed = {name for name in after if not torch.equal(after[name], before[name])}
@@ -138,7 +143,7 @@ def test_fine_tuning_of_everything_adapts_to_a_defence() -> None:
     known = pairs()
     defended = known.anonymised.with_images(255 - known.anonymised.images)
     broken = psnr(trained(120).guess(defended), known.clear.images)
-    tuned = fine_tune(trained(120), defended, known.clear, steps=25, lr=4e-3, which="all")
+    tuned = fine_tune(trained(120), Pairs(defended, known.clear), steps=25, lr=4e-3, which="all")
     assert psnr(tuned.guess(defended), known.clear.images) > broken + 6
 
 

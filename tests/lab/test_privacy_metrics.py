@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import METRICS, Bootstrap, privacy, wilson
-from ficgan.lab.metrics.privacy import Scores, hits, linkability, privacy_figures, reversibility, vertices
+from ficgan.lab.metrics.privacy import Scores, hits, linkability, privacy_figures, reversibility
 from ficgan.lab.results import Figure
 
 
@@ -239,7 +239,7 @@ def test_reversibility_against_scipys_paired_bootstrap() -> None:
 
 
 def figures_of(scores: Scores, **more: Any) -> dict[str, Figure]:
-    made = privacy_figures(scores, **{"threshold": 0.5, "resamples": 50, **more})
+    made = privacy_figures(scores, **{"threshold": 0.5, "bootstrap": FEW, **more})
     assert len({figure.metric for figure in made}) == len(made)
     return {figure.metric: figure for figure in made}
 
@@ -298,15 +298,8 @@ def test_everything_read_off_a_matrix_is_what_loops_find(many: list[Any]) -> Non
         scores = Scores.from_matrix(matrix, people, enrolled, acquired=acquired, exclude_same=same)
         genuine, impostor = pairs(matrix, people, enrolled, acquired, same)
         values = np.array([score for *_, score in impostor])
-        assert sorted(zip(scores.genuine_probe, scores.genuine, strict=True)) == sorted(genuine)
+        assert sorted(zip(np.nonzero(scores.genuine_at)[0], scores.genuine, strict=True)) == sorted(genuine)
         assert scores.impostors.tolist() == sorted(values)
-        thresholds = np.unique([score for _, score in genuine])[::-1]
-        x, y = vertices(scores)
-        mine = np.array([score for _, score in genuine])
-        for corner, (side, who) in enumerate([(x, values), (y, mine)] if len(mine) else []):
-            above = [int((who > t).sum()) for t in thresholds]
-            at_least = [int((who >= t).sum()) for t in thresholds]
-            assert side[1:-1:2].tolist() == above and side[2:-1:2].tolist() == at_least, corner
         assert scores.enrolled == len(np.unique(enrolled[acquired] if same else enrolled))
         for i, person in enumerate(people):
             check_probe(scores, i, person, genuine, impostor)
@@ -321,11 +314,10 @@ def check_probe(scores: Scores, i: int, person: int, genuine: list[Any], imposto
             others[other] = max(score, others.get(other, -np.inf))
     assert bool(scores.mated[i]) == bool(own)
     assert scores.best_genuine[i] == max(own) if own else np.isnan(scores.best_genuine[i])
-    assert scores.impostors_of[i] == sum(probe == i for probe, *_ in impostor)
+    assert scores.impostor_pairs[i].sum() == sum(probe == i for probe, *_ in impostor)
     for k in (1, 2, 3):
         assert hits(scores, k)[i] == pytest.approx(rank_odds(i, genuine, impostor, k))
     for threshold in (-1.0, 1.0, 7.5):
-        assert scores.impostors_over(threshold)[i] == sum(p == i and s > threshold for p, _, s in impostor)
         above, at = scores.strangers(np.full(len(scores), threshold))
         assert above[i] == sum(score > threshold for score in others.values())
         assert at[i] == sum(score == threshold for score in others.values())
@@ -345,7 +337,6 @@ def test_embeddings_are_compared_as_the_formula_says(rng: np.random.Generator, m
     assert (scores.rivals[0] == whole.rivals[0]).all() and (scores.rivals[1] == 0).all()
     for name in ("similarity", "best_genuine", "impostors"):
         np.testing.assert_allclose(getattr(scores, name), getattr(whole, name), atol=3e-6 * np.abs(matrix).max())
-    assert (vertices(scores)[0] == vertices(whole)[0]).all()
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -377,11 +368,9 @@ def test_some_probes_are_what_they_would_be_alone(rng: np.random.Generator, same
     assert sorted(some.genuine) == sorted(matrix[i, j] for i, j in seen if people[i] == people[j])
     assert some.impostors.tolist() == sorted(matrix[i, j] for i, j in seen if people[i] != people[j])
     assert (some.rivals[0] == scores.rivals[0][mask]).all() and (some.people == people[mask]).all()
-    assert (some.genuine_probe < mask.sum()).all()
     inner = rng.random(mask.sum()) < 0.5
     again = some.take(inner)
     assert (again.rivals[0] == some.rivals[0][inner]).all() and len(again) == inner.sum()
-    assert (again.impostors_over(20) == some.impostors_over(20)[inner]).all()
     assert len(scores.take(np.zeros(60, bool))) == 0
 
 
@@ -392,15 +381,10 @@ WHO = np.array([0, 0, 1, 1])
 @pytest.mark.parametrize(
     "change",
     [
-        {"gallery": GOOD[:0]},
-        {"probe": GOOD[:, :3]},
         {"probe": np.where(GOOD > 0, np.nan, 0)},
-        {"gallery": np.diag([1, 1, 0, 1])},
-        {"gallery_people": np.array([0, 0, 1, -1])},
         {"gallery_people": np.zeros(4, int)},
         {"gallery_people": WHO + 7},
         {"exclude_same": True, "probe_people": np.arange(4), "gallery_people": np.arange(4)},
-        {"probe": GOOD * 1e30, "metric": "euclidean"},  # too large for float32
     ],
 )
 def test_bad_input_is_refused(change: dict[str, Any]) -> None:

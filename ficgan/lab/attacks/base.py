@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from skimage.metrics import structural_similarity
+from torch import Tensor
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.base import nearest_grey
@@ -17,10 +20,6 @@ from ficgan.arrays import luminance, resize
 from ficgan.errors import UsageError
 from ficgan.faces import crop, similarity
 from ficgan.registry import Parametrised, Registry, parse_spec
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 Float = NDArray[np.float32]
 Knowledge = Literal["method", "pairs"]
@@ -73,8 +72,8 @@ class Reverser(Parametrised):
         return np.repeat(self.guess(faces)[:, None], n, axis=1)
 
     def guess(self, faces: Faces) -> Images:
-        """The best guess for each face: [N,S,S,3] uint8 RGB."""
-        raise NotImplementedError
+        """The best guess for each face, [N,S,S,3] uint8 RGB; subclasses give this, or `reverse`."""
+        return self.reverse(faces)[:, 0]
 
 
 FROM_PAIRS: frozenset[Knowledge] = frozenset({"pairs"})
@@ -106,8 +105,7 @@ class MeanFace(Reverser):
         return replace(self, mean=nearest_grey(pairs.clear.images.mean(axis=0)))
 
     def guess(self, faces: Faces) -> Images:
-        mean = fitted(self.mean, self.name)
-        return np.repeat(mean[None], len(faces), axis=0)
+        return np.repeat(fitted(self.mean, self.name)[None], len(faces), axis=0)
 
 
 @REVERSERS.add
@@ -125,8 +123,6 @@ class ExternalRestorer(Program, Reverser):
 
 def mean_ssim(left: Float, right: Float) -> float:
     """Mean structural similarity of images [N,S,S], 0–255, with scikit-image's uniform 7×7 window."""
-    from skimage.metrics import structural_similarity
-
     return float(np.mean([structural_similarity(x, y, data_range=255) for x, y in zip(left, right, strict=True)]))
 
 
@@ -161,16 +157,12 @@ def upright(faces: Faces, points: NDArray[np.floating], side: int) -> Images:
 
 def to_tensor(images: Images, device: torch.device | None = None) -> Tensor:
     """[N,S,S,3] uint8 → [N,3,S,S] float32 in [0, 1], channels last."""
-    import torch
-
     x = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
     return x.to(torch.float32).div_(255)
 
 
 def to_images(x: Tensor) -> Images:
     """[N,3,S,S] in [0, 1] → [N,S,S,3] uint8, rounded and clipped."""
-    import torch
-
     levels = x.float().mul(255).round_().clamp_(0, 255).to(torch.uint8)
     return levels.permute(0, 2, 3, 1).contiguous().cpu().numpy()
 

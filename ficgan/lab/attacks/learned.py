@@ -7,33 +7,22 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
 
-from ficgan.anonymizers import Faces, Images
+from ficgan.anonymizers import Faces
 from ficgan.device import keep_freed_memory, resolve_device
 from ficgan.errors import FicganError, Progress, UsageError
-from ficgan.lab.attacks.base import (
-    FROM_PAIRS,
-    REVERSERS,
-    Pairs,
-    Reverser,
-    ReverserTraits,
-    fitted,
-    resized,
-    seed_of,
-    to_images,
-    to_tensor,
-)
+from ficgan.lab.attacks import base, networks
+from ficgan.lab.attacks.training import STATE, Learner, LossLearner, PairBatches, TrainingLoop, TrainingPlan
+from ficgan.models import load_tensors, save_tensors
 from ficgan.registry import param
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-
-    from ficgan.lab.attacks.training import Learner
+from ficgan.training import Team
 
 SCHEMA = 1  # Of the layout of a file; raised when a reader of the old one would misread the new one
 _KIND = "attacker"
@@ -41,7 +30,7 @@ WEIGHTS = "attacker.safetensors"  # In an attacker's workspace: what its trainin
 
 
 @dataclass(frozen=True)
-class Learned(Reverser):
+class Learned(base.Reverser):
     """A reverser whose `fit` trains a network; subclasses give `network` and `learner`."""
 
     multiple: ClassVar[int] = 1  # What `size` must be divisible by
@@ -74,8 +63,7 @@ class Learned(Reverser):
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
         """One candidate [B,3,size,size] in [0, 1] for each face `seen` of that shape, drawn by `seeds` [B]."""
-        guesses: Tensor = network(seen)
-        return guesses
+        return network(seen)
 
     def in_use(self, network: nn.Module) -> nn.Module:
         """The trained network as `restore` takes it, such as in another floating type; made once for many faces."""
@@ -85,13 +73,8 @@ class Learned(Reverser):
         """Most candidates in one call of `restore`."""
         return 64
 
-    def fit(self, pairs: Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
+    def fit(self, pairs: base.Pairs, *, workspace: Path | None = None, progress: Progress | None = None) -> Self:
         """The same attacker, trained; `workspace` keeps the state, from which an interrupted training resumes."""
-        import torch
-
-        from ficgan.lab.attacks.training import STATE, PairBatches, TrainingLoop, TrainingPlan
-        from ficgan.training import Team
-
         key = digest_of(self, pairs)
         if workspace is not None and (workspace / WEIGHTS).exists():
             found = load_attacker(workspace / WEIGHTS, device=self.device)
@@ -99,8 +82,7 @@ class Learned(Reverser):
                 raise FicganError(f"{workspace} is of a training on other pairs or settings; use another folder")
             return found
         team = Team(self.device)  # of the processes of torchrun, where there are several
-        device = team.device
-        if device.type == "cpu":
+        if (device := team.device).type == "cpu":
             keep_freed_memory()
         torch.manual_seed(self.seed)
         network = self.network().to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -143,13 +125,10 @@ class Learned(Reverser):
 
     def trained_network(self) -> nn.Module:
         """The network; UsageError where nothing has been learnt yet."""
-        network: nn.Module = fitted(self._network, self.name)
-        return network
+        return base.fitted(self._network, self.name)
 
     def save(self, path: str | Path, about: Mapping[str, Any] | None = None) -> None:
         """Write a safetensors file with a JSON header; weights in half precision; no keys, no folders."""
-        from ficgan.models import save_tensors
-
         state = self.trained_network().state_dict()
         weights = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
         header = {
@@ -161,64 +140,49 @@ class Learned(Reverser):
         }
         save_tensors(path, weights, header, kind=_KIND)
 
-    def guess(self, faces: Faces) -> Images:
-        return self.reverse(faces)[:, 0]
-
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
-        import torch
-
         if n > 1 and not self.traits.several:
             return np.repeat(self.reverse(faces), n, axis=1)
         network = self.trained_network()
-        device = next(network.parameters()).device
-        side = faces.images.shape[1]
-        asked = [(face, candidate) for face in range(len(faces)) for candidate in range(n)]
-        out, small = np.empty((len(asked), side, side, 3), np.uint8), resized(faces.images, self.size)
-        step = self.pass_size(device)
+        device, side = next(network.parameters()).device, faces.images.shape[1]
+        out, small = np.empty((len(faces) * n, side, side, 3), np.uint8), base.resized(faces.images, self.size)
         with torch.inference_mode():
-            network = self.in_use(network)
-            for start in range(0, len(asked), step):
-                some = asked[start : start + step]
-                seen = to_tensor(small[[face for face, _ in some]], device).contiguous(
-                    memory_format=torch.channels_last
-                )
-                seeds = [seed_of(self.seed, faces.names[face], candidate) for face, candidate in some]
-                out[start : start + step] = resized(to_images(self.restore(network, seen, seeds)), side)
+            network, step = self.in_use(network), self.pass_size(device)
+            for start in range(0, len(out), step):
+                some = np.arange(start, min(start + step, len(out)))
+                seeds = [base.seed_of(self.seed, faces.names[row // n], row % n) for row in some.tolist()]
+                guesses = self.restore(network, base.to_tensor(small[some // n], device), seeds)
+                out[some] = base.resized(base.to_images(guesses), side)
         return out.reshape(len(faces), n, side, side, 3)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class AutoEncoder(Learned):
     """Two convolutions down, one linear layer over everything, two up (Fantômas, §5, figure 3, appendix B)."""
 
     name = "autoencoder"
     multiple = 4
-    traits = ReverserTraits("Auto-encoder (Fantômas)", "Fantômas, §5", FROM_PAIRS)
+    traits = base.ReverserTraits("Auto-encoder (Fantômas)", "Fantômas, §5", base.FROM_PAIRS)
 
     features: int = param(9, "channels of the convolutions", low=1)
     linear: str = param("full", "the linear layer", choices=("full", "none"))
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import AutoEncoderNetwork
-
-        return AutoEncoderNetwork(self.size, self.features, self.linear == "full")
+        return networks.AutoEncoderNetwork(self.size, self.features, self.linear == "full")
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import plateau, ssim_loss
-        from ficgan.lab.attacks.training import LossLearner
-
-        return LossLearner(network, ssim_loss, self.lr, rate=plateau)
+        return LossLearner(network, networks.ssim_loss, self.lr, rate=networks.plateau)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class ThesisAutoEncoder(Learned):
     """Three convolutions down to 8 channels, three transposed ones up (point-cloud thesis, §4.3.5)."""
 
     name = "thesis-autoencoder"
     multiple = 8
-    traits = ReverserTraits("Auto-encoder (point-cloud thesis)", "point-cloud thesis, §4.3.5", FROM_PAIRS)
+    traits = base.ReverserTraits("Auto-encoder (point-cloud thesis)", "point-cloud thesis, §4.3.5", base.FROM_PAIRS)
 
     size: int = param(128, "side at which the network works, pixels", low=16, high=1024)
     epochs: int = param(250, "most passes over the pairs", low=1)
@@ -226,25 +190,19 @@ class ThesisAutoEncoder(Learned):
     lr: float = param(1e-3, "learning rate", low=0)
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import ThesisAutoEncoderNetwork
-
-        return ThesisAutoEncoderNetwork()
+        return networks.ThesisAutoEncoderNetwork()
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from torch.nn.functional import mse_loss
-
-        from ficgan.lab.attacks.training import LossLearner
-
         return LossLearner(network, lambda network, seen, clear: mse_loss(network(seen), clear), self.lr)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
 class Pix2Pix(Learned):
     """Conditional GAN: a PatchGAN's adversarial loss plus 100·L1 (Isola et al. 2017, §3, §6.1; Fantômas, §6.2.2)."""
 
     name = "pix2pix"
-    traits = ReverserTraits("Pix2Pix", "Isola et al. 2017; Fantômas, §6.2.2", FROM_PAIRS, several=True)
+    traits = base.ReverserTraits("Pix2Pix", "Isola et al. 2017; Fantômas, §6.2.2", base.FROM_PAIRS, several=True)
 
     batch: int = param(1, "pairs in a step", low=1)
     lr: float = param(2e-4, "learning rate of the first half; it then falls to 0", low=0)
@@ -258,27 +216,24 @@ class Pix2Pix(Learned):
             raise UsageError(f"{self.name}: size is {self.size}; give a power of 2")
 
     def network(self) -> nn.Module:
-        from ficgan.lab.attacks.networks import Pix2PixUNet
-
-        return Pix2PixUNet(self.size, self.base)
+        return networks.Pix2PixUNet(self.size, self.base)
 
     def learner(self, network: nn.Module, device: torch.device) -> Learner:
-        from ficgan.lab.attacks.networks import PatchGAN, Pix2PixLearner, halvings_for
-
-        return Pix2PixLearner(network, PatchGAN(self.base, halvings_for(self.size)).to(device), self.lr)
+        # As many as leave more than one patch in an image: 3 from 128 pixels on (70×70).
+        halvings = 3 if self.size >= 128 else 2 if self.size >= 64 else 1
+        return networks.Pix2PixLearner(network, networks.PatchGAN(self.base, halvings).to(device), self.lr)
 
     def restore(self, network: nn.Module, seen: Tensor, seeds: list[int]) -> Tensor:
-        guesses: Tensor = network(seen, seeds)
-        return guesses
+        return network(seen, seeds)
 
 
-@REVERSERS.add
+@base.REVERSERS.add
 @dataclass(frozen=True)
-class Trained(Reverser):
+class Trained(base.Reverser):
     """An attacker that was trained before, by its file; it learns nothing more."""
 
     name = "trained"
-    traits = ReverserTraits("Trained attacker, from a file", "its file")
+    traits = base.ReverserTraits("Trained attacker, from a file", "its file")
 
     file: str = param("", "attacker.safetensors of a training")
     device: str = param("auto", "where it computes: auto, cpu, cuda or cuda:N")
@@ -286,17 +241,12 @@ class Trained(Reverser):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attacker is not None:
-            return
         if not self.file:
             raise UsageError(f"{self.name} needs the file of an attacker; write trained:file=PATH")
         attacker = load_attacker(self.file, device=self.device)
         object.__setattr__(self, "attacker", attacker)
         traits = attacker.traits
         object.__setattr__(self, "traits", replace(traits, knowledge=traits.knowledge - {"pairs"}))
-
-    def guess(self, faces: Faces) -> Images:
-        return self.reverse(faces)[:, 0]
 
     def reverse(self, faces: Faces, n: int = 1) -> NDArray[np.uint8]:
         assert self.attacker is not None
@@ -305,15 +255,11 @@ class Trained(Reverser):
 
 def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
     """A trained attacker from its file."""
-    import torch
-
-    from ficgan.models import load_tensors
-
     tensors, header = load_tensors(path, kind=_KIND)
     if header.get("schema_version", 0) > SCHEMA:
         raise FicganError(f"{path} was written by a later version of ficgan; update it")
     try:
-        attacker = REVERSERS.make(header["attacker"], **header["settings"])
+        attacker = base.REVERSERS.make(header["attacker"], **header["settings"])
         assert isinstance(attacker, Learned)
         attacker = replace(attacker, device=device)
         with torch.device("meta"):
@@ -329,12 +275,10 @@ def load_attacker(path: str | Path, *, device: str = "auto") -> Learned:
 
 def read_header(path: str | Path) -> dict[str, Any]:
     """What a file has beside the weights: attacker, settings, training, about; FicganError if it is no attacker's."""
-    from ficgan.models import load_tensors
-
     return load_tensors(path, kind=_KIND)[1]
 
 
-def digest_of(attacker: Learned, pairs: Pairs) -> str:
+def digest_of(attacker: Learned, pairs: base.Pairs) -> str:
     """Of everything that a training's outcome depends on: settings, pixels of the pairs, who is who."""
     state = hashlib.sha256(repr((attacker.name, sorted(attacker.settings().items()))).encode())
     for faces in (pairs.anonymised, pairs.clear):

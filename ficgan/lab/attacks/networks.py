@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,15 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torchvision import models
 
 from ficgan.anonymizers import Faces, Images
 from ficgan.anonymizers.cloak import ssim
 from ficgan.device import resolve_device
-from ficgan.errors import Progress
+from ficgan.errors import Progress, unheard
 from ficgan.faces import ARCFACE_POINTS
 from ficgan.lab.attacks.base import one_each_unknown, upright
-from ficgan.lab.attacks.deconvolution import blurred
+from ficgan.lab.attacks.restoration import blurred
 from ficgan.lab.attacks.training import Learner, minimise
 from ficgan.verification import load_onnx
 
@@ -47,18 +50,14 @@ class AutoEncoderNetwork(nn.Module):
         return torch.sigmoid(self.out(F.leaky_relu(self.up2(x))))
 
 
-# Epochs in a row without a better loss that are borne; at one more the rate falls
-_PLATEAU = 5
-
-
 def ssim_loss(network: nn.Module, seen: Tensor, clear: Tensor) -> Tensor:
     """100·(1 − SSIM) (Fantômas, appendix B)."""
     return 100 * (1 - ssim(network(seen).float(), clear.float()).mean())
 
 
 def plateau(factor: float, done: int, stale: int) -> float:
-    """On a plateau the rate is multiplied by 0.75 (Fantômas, appendix B)."""
-    return factor * 0.75 if stale and stale % (_PLATEAU + 1) == 0 else factor
+    """After each six epochs without a better loss the rate is multiplied by 0.75 (Fantômas, appendix B)."""
+    return factor * 0.75 if stale and stale % 6 == 0 else factor
 
 
 class ThesisAutoEncoderNetwork(nn.Module):
@@ -86,9 +85,9 @@ _SLOPE = 0.2
 
 
 class Pix2PixUNet(nn.Module):
-    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled again, with skips between equal sizes.
+    """[B,3,S,S], S = 2^d, in [0, 1] → the same; d times halved and doubled, with skips (Isola et al. 2017, §6.1.1).
 
-    Source: Isola et al. 2017, §6.1.1; at one pair in a step its batch normalisation is of one image, as here.
+    At one pair in a step its batch normalisation is of one image, as here.
     """
 
     dropout = 0.5
@@ -98,16 +97,14 @@ class Pix2PixUNet(nn.Module):
         depth = size.bit_length() - 1
         widths = [base * min(2**level, _WIDEST) for level in range(depth)]
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        for level, width in enumerate(widths):
+        for level, (before, width) in enumerate(pairwise([3, *widths])):
             # The first layer has no normalisation, and at one pixel it would leave nothing but its shift.
-            normed = 0 < level < depth - 1
-            conv = nn.Conv2d(widths[level - 1] if level else 3, width, 4, 2, 1)
-            self.down.append(nn.Sequential(conv, nn.InstanceNorm2d(width, affine=True) if normed else nn.Identity()))
-        for level in reversed(range(depth)):
-            inside = widths[level] * (1 if level == depth - 1 else 2)
-            out = widths[level - 1] if level else 3
-            conv_up = nn.ConvTranspose2d(inside, out, 4, 2, 1)
-            self.up.append(nn.Sequential(conv_up, nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()))
+            norm = nn.InstanceNorm2d(width, affine=True) if 0 < level < depth - 1 else nn.Identity()
+            self.down.append(nn.Sequential(nn.Conv2d(before, width, 4, 2, 1), norm))
+        for level, (out, width) in reversed(list(enumerate(pairwise([3, *widths])))):
+            inside = width if level == depth - 1 else 2 * width
+            norm = nn.InstanceNorm2d(out, affine=True) if level else nn.Identity()
+            self.up.append(nn.Sequential(nn.ConvTranspose2d(inside, out, 4, 2, 1), norm))
         self.apply(_initialise)
 
     def forward(self, x: Tensor, seeds: list[int] | None = None) -> Tensor:
@@ -140,26 +137,18 @@ class PatchGAN(nn.Module):
 
     def __init__(self, base: int = 64, halvings: int = 3) -> None:
         super().__init__()
+        widths = [6, *(base * min(2**index, _WIDEST) for index in range(halvings + 1))]
         layers: list[nn.Module] = []
-        before = 6
-        for index in range(halvings + 1):
-            width = base * min(2**index, _WIDEST)
+        for index, (before, width) in enumerate(pairwise(widths)):
             layers.append(nn.Conv2d(before, width, 4, 2 if index < halvings else 1, 1))
             layers += [nn.InstanceNorm2d(width, affine=True)] if index else []
             layers.append(nn.LeakyReLU(_SLOPE))
-            before = width
-        self.layers = nn.Sequential(*layers, nn.Conv2d(before, 1, 4, 1, 1))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
         self.apply(_initialise)
 
     def forward(self, seen: Tensor, other: Tensor) -> Tensor:
         """`seen`, `other`: [B,3,S,S] in [0, 1]."""
-        logits: Tensor = self.layers(2 * torch.cat([seen, other], dim=1) - 1)
-        return logits
-
-
-def halvings_for(size: int) -> int:
-    """As many as leave more than one patch in an image: 3 from 128 pixels (70×70), 2 from 64, else 1."""
-    return 3 if size >= 128 else 2 if size >= 64 else 1
+        return self.layers(2 * torch.cat([seen, other], dim=1) - 1)
 
 
 def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
@@ -168,27 +157,17 @@ def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
 
 
 def generator_loss(fake: Tensor, guess: Tensor, clear: Tensor) -> tuple[Tensor, Tensor]:
-    """−log D(x, G(x)) from logits, and 100·‖y − G(x)‖₁ as a mean over values of images in [−1, 1].
-
-    Source: Isola et al. 2017, eqs. 3 and 4, in the non-saturating form of §3.3.
-    """
+    """−log D(x, G(x)) from logits, and 100·‖y − G(x)‖₁, a mean on [−1, 1] (Isola et al. 2017, eqs. 3, 4, §3.3)."""
     return F.softplus(-fake).mean(), 100 * 2 * F.l1_loss(guess, clear)  # images here are in [0, 1]
 
 
 class Pix2PixLearner(Learner):
-    """Adam for both, β = (.5, .999); the rate is constant in the first half and falls linearly to 0 in the second.
-
-    Source: Isola et al. 2017, §3.3 and §6.2.
-    """
+    """Adam, β = (.5, .999); the rate falls linearly to 0 in the second half (Isola et al. 2017, §3.3, §6.2)."""
 
     def __init__(self, network: nn.Module, judge: nn.Module, lr: float) -> None:
-        modules = {"network": network, "discriminator": judge}
-        on_gpu = next(network.parameters()).is_cuda
-        adam = {
-            name: torch.optim.Adam(module.parameters(), lr, betas=(0.5, 0.999), fused=on_gpu)
-            for name, module in modules.items()
-        }
-        super().__init__(modules, adam)
+        modules, on_gpu = {"network": network, "discriminator": judge}, next(network.parameters()).is_cuda
+        adam = partial(torch.optim.Adam, lr=lr, betas=(0.5, 0.999), fused=on_gpu)
+        super().__init__(modules, {name: adam(module.parameters()) for name, module in modules.items()})
         self.network, self.judge = network, judge
 
     def step(self, seen: Tensor, clear: Tensor, images: int) -> dict[str, Tensor]:
@@ -243,7 +222,7 @@ class KernelEstimator:
         pretrained: bool = False,
         epochs: int = 0,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: Progress = unheard,
     ) -> KernelEstimator:
         """Train on clear faces [N,S,S,3] uint8, each blurred with each kernel, of odd widths (Revelio, §4.2 and §5.4).
 
@@ -261,7 +240,8 @@ class KernelEstimator:
         optimiser = torch.optim.AdamW(module.parameters(), rate, weight_decay=1e-2)
         steps = epochs * -(-len(seen) // batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps)
-        order, made = torch.Generator().manual_seed(seed), cls(module, kernels)
+        order = partial(torch.randperm, len(seen), generator=torch.Generator().manual_seed(seed))
+        made = cls(module, kernels)
         validated = [] if validation is None else [(blurred(validation, kernel), kernel) for kernel in kernels]
 
         def loss(rows: Tensor) -> Tensor:
@@ -271,17 +251,8 @@ class KernelEstimator:
             errors = [np.abs(made.regress(images) - kernel) for images, kernel in validated]
             return float(np.mean(errors)) if validated else None
 
-        _, least = minimise(
-            module,
-            loss,
-            lambda: torch.randperm(len(seen), generator=order).split(batch),
-            optimiser,
-            schedule,
-            epochs=epochs,
-            error=error,
-            progress=progress,
-            title="kernel estimator",
-        )
+        tell = lambda done: progress(done, epochs, "kernel estimator")  # noqa: E731
+        _, least = minimise(module, loss, order, batch, schedule, epochs, error, tell)
         return cls(module, kernels, least)
 
     @torch.no_grad()
@@ -302,8 +273,7 @@ class KernelEstimator:
 def log_spectrum(images: Images) -> NDArray[np.float32]:
     """Log power by radial frequency, [N,B] float32, of images [N,S,S,3] under Hann's window."""
     side = images.shape[1]
-    rows, columns = np.fft.fftfreq(side, 1 / side), np.arange(float(side // 2 + 1))
-    radius = np.hypot(rows[:, None], columns[None]).astype(np.int64).ravel()
+    radius = np.hypot(np.fft.fftfreq(side, 1 / side)[:, None], np.arange(side // 2 + 1)).astype(np.int64).ravel()
     order, counts = np.argsort(radius, kind="stable"), np.bincount(radius)
     window = np.outer(np.hanning(side + 2)[1:-1], np.hanning(side + 2)[1:-1])
     out = np.empty((len(images), len(counts)), np.float32)
@@ -323,8 +293,6 @@ class _EfficientNet(nn.Module):
     epochs, batch, rate = 10, 32, 3e-4  # Ours: the paper does not say
 
     def __init__(self, name: str, pretrained: bool) -> None:
-        from torchvision import models
-
         super().__init__()
         self.network = models.get_model(name, weights="DEFAULT" if pretrained else None)
         self.network.classifier[-1] = nn.Linear(self.network.classifier[-1].in_features, 1)
@@ -337,8 +305,7 @@ class _EfficientNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         mean, deviation = (values.to(images.device) for values in self.seen)
-        out: Tensor = self.network((images.float() / 255 - mean) / deviation)
-        return out
+        return self.network((images.float() / 255 - mean) / deviation)
 
 
 class _Perceptron(nn.Module):
@@ -359,8 +326,7 @@ class _Perceptron(nn.Module):
         return torch.from_numpy(log_spectrum(images))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        out: Tensor = self.layers((inputs - self.mean) / self.scale)
-        return out
+        return self.layers((inputs - self.mean) / self.scale)
 
 
 # -- parrots: a recogniser's network trained on with anonymised faces (Revelio, §5.2: ArcFace on blurred images) -------
@@ -407,12 +373,10 @@ def retrained(
     minimise(
         module,
         lambda rows: additive_margin_loss(embed(crops[rows]), head, people[rows.to(device)]),
-        lambda: torch.randperm(len(crops)).split(_FACES),
-        optimiser,
+        partial(torch.randperm, len(crops)),
+        _FACES,
         torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps),
-        epochs=epochs,
-        error=lambda: None,
-        progress=lambda done, total, text: say(f"{text}, epoch {done} of {total}"),
-        title=f"the parrot {path.stem}",
+        epochs,
+        tell=lambda done: say(f"the parrot {path.stem}, epoch {done} of {epochs}"),
     )
     return every(torch.cat([crops, inputs(others)])).cpu().numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,45 +26,40 @@ from ficgan.training.state import Reporter, below, packed, unpack
 STATE = "state.safetensors"  # In an attacker's workspace: a training under way
 KIND = "attacker training state"
 REPORT_EVERY = 0.5  # Seconds between two reports of a training
-# Seconds between two states, and how many times as long as one takes to be written at least.
-_SAVE_EVERY, _SAVE_SHARE = 60.0, 20
-# Seeds of the steps differ by this many from those of the weights.
-_RESERVED = 1000
+_SAVE_EVERY = 300.0  # Seconds between two states; those of a GPU's attackers take half a minute to be written
+_RESERVED = 1000  # Seeds of the steps differ by this many from those of the weights
 
 
 def minimise(
     module: nn.Module,
     loss: Callable[[Tensor], Tensor],
-    rows: Callable[[], Iterable[Tensor]],
-    optimiser: Optimizer,
+    order: Callable[[], Tensor],
+    batch: int,
     schedule: LRScheduler,
-    *,
     epochs: int,
-    error: Callable[[], float | None],
-    progress: Callable[[int, int, str], object] | None,
-    title: str,
+    error: Callable[[], float | None] = lambda: None,
+    tell: Callable[[int], object] = lambda done: None,
 ) -> tuple[int, float | None]:
     """Train a small network in place; the epoch of the least `error` is kept, the last one where there is none.
 
-    `rows` gives the batches of an epoch, for which `loss` is lessened; `title` is for `progress`. Returns the kept
-    epoch and its error.
+    `order` gives the rows of an epoch, for batches of which `loss` is lessened by the optimiser of `schedule`; `tell`
+    hears of each epoch. Returns the kept epoch and its error.
     """
     best: tuple[int, float | None] = (0, None)
     state: dict[str, Tensor] | None = None
     for epoch in range(1, epochs + 1):
         module.train()
-        for batch in rows():
-            value = loss(batch)
-            optimiser.zero_grad()
+        for rows in order().split(batch):
+            value = loss(rows)
+            schedule.optimizer.zero_grad()
             value.backward()
-            optimiser.step()
+            schedule.optimizer.step()
             schedule.step()
         module.eval()
         found = error()
         if found is not None and (best[1] is None or found < best[1]):
             best, state = (epoch, found), copy.deepcopy(module.state_dict())
-        if progress is not None:
-            progress(epoch, epochs, title)
+        tell(epoch)
     if state is not None:
         module.load_state_dict(state)
     return best
@@ -137,14 +132,17 @@ class LossLearner(Learner):
         self.precision = str(dtype).removeprefix("torch.")
 
     def step(self, seen: Any, wanted: Any, images: int) -> dict[str, Tensor]:
-        loss = self.loss(seen, wanted)
+        loss = self._of(self.network, seen, wanted)
         self.descend("adam", loss)
         return {"loss": loss.detach()}
 
     def loss(self, seen: Any, wanted: Any) -> Tensor:
+        return self._of(self.result, seen, wanted)
+
+    def _of(self, network: nn.Module, seen: Any, wanted: Any) -> Tensor:
         dtype = getattr(torch, self.precision)
-        with torch.autocast(next(self.network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
-            return self._loss(self.network, seen, wanted)
+        with torch.autocast(next(network.parameters()).device.type, dtype, enabled=dtype != torch.float32):
+            return self._loss(network, seen, wanted)
 
     def after_epoch(self, factor: float, done: int, epochs: int, stale: int) -> float:
         return self._rate(factor, done, stale)
@@ -233,7 +231,7 @@ class TrainingLoop:
     def _steps(self, asked: Any, progress: Progress | None) -> None:
         plan, steps, total = self.plan, self.batches.steps, self.plan.epochs * self.batches.steps
         saved = time.monotonic()
-        began, took, reported = saved - self.at.seconds, 0.0, -math.inf
+        began, reported = saved - self.at.seconds, -math.inf
         while not self.ended and self.at.step < total:
             for batch in self.batches.epoch(self.epoch, self.at.step % steps):
                 torch.manual_seed(plan.seed + _RESERVED * (self.at.step + 1) + self.team.rank)
@@ -243,19 +241,18 @@ class TrainingLoop:
                 self._whole = True
                 if self.reporter:
                     self.reporter.advance(self.batches.batch)
-                start = time.monotonic()
-                self.at.seconds = start - began
+                now = time.monotonic()
+                self.at.seconds = now - began
                 over = self.team.any(0 < plan.minutes * 60 <= self.at.seconds)
                 if self.at.step % steps == 0 or over:
                     self._close_epoch(over=over)
                 if self.team.any(asked.is_set()):
                     raise KeyboardInterrupt
-                if start - saved > max(_SAVE_EVERY, _SAVE_SHARE * took):
+                if now - saved > _SAVE_EVERY:
                     self._save()
-                    saved = time.monotonic()
-                    took = saved - start
-                if progress and (self.at.step == total or start - reported >= REPORT_EVERY):
-                    reported = start
+                    saved = now
+                if progress and (self.at.step == total or now - reported >= REPORT_EVERY):
+                    reported = now
                     progress(self.at.step, total, f"training {plan.name}, epoch {min(self.epoch + 1, plan.epochs)}")
                 if self.ended:
                     break
@@ -281,13 +278,10 @@ class TrainingLoop:
             self.reporter.tick(self.images, 1000 * self.at.seconds / max(1, self.images), numbers, self.at.seconds)
 
     def _check(self, anywhere: Callable[[bool], bool] = bool) -> None:
-        weights = [weight.detach() for module in self.learner.modules.values() for weight in module.parameters()]
-        every = [
-            *(value for loss in self._losses for value in loss.values()),
-            *(weight.float().sum() for weight in weights),
-        ]
-        finite = torch.stack([value.float().to(weights[0].device) for value in every]).isfinite().all()
-        if anywhere(not bool(finite)):
+        numbers = [value for loss in self._losses for value in loss.values()]
+        for module in self.learner.modules.values():
+            numbers += [weight.detach().float().sum() for weight in module.parameters()]
+        if anywhere(not all(bool(number.isfinite()) for number in numbers)):
             hint = f"; the last good state is {self.state}" if self.state is not None and self.state.exists() else ""
             raise FicganError(f"{self.plan.name} ran into a loss that is not finite; lower lr{hint}")
 
@@ -333,9 +327,6 @@ class TrainingLoop:
     def _parts(self) -> tuple[dict[str, nn.Module], dict[str, Optimizer]]:
         modules, optimizers = self.learner.modules.items(), self.learner.optimizers.items()
         return {f"module.{k}": v for k, v in modules}, {f"optimizer.{k}": v for k, v in optimizers}
-
-
-# -- attackers ---------------------------------------------------------------------------------------------------------
 
 
 class PairBatches(Batches):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from ficgan.lab.metrics.privacy import within_kind
 from ficgan.lab.metrics.utility import LEAST_IMAGES, Judges, UtilityReadings, compare
 from ficgan.lab.readers import Embeddings, Reader, cosines, get_readers, paired, similarities
 from ficgan.lab.report.tables import to_csv
-from ficgan.lab.results import Figure
+from ficgan.lab.results import Figure, write_json
 from ficgan.lab.run import write_file
 from ficgan.lab.sets import Prepared, Quick, open_set, prepare
 
@@ -45,23 +44,9 @@ LEAST_SIDE = 128  # Of aligned crops that judges see, px; models of more see and
 _PHOTO = 384  # Side of crops cut from photos, px; the replaced square is half of it
 _FEW = 64  # Sources of swaps and of several draws
 _DRAWS, _PSI = 4, 0.6  # Draws of each source, and their diversity: that of photos of several people and of films
-_ROLES = {
-    True: "gate: decides about retries, and may tune",
-    False: "judge: no part in gating; not the trainer that the checkpoint names, if it names one",
-}
-# Row → metric of `metrics.utility`, and its judge, where that is not the detector
-_KEPT = {
-    "detected": ("detected", None),
-    "landmarks": ("landmarks", None),
-    "yaw-r": ("yaw-r", None),
-    "smile-r": ("smile-r", "attribute classifier"),
-    "gender": ("gender-kept", "age_gender"),
-    "sharpness-kept": ("sharpness", ""),
-}
+_GATE = "gate: decides about retries, and may tune"
+_JUDGE = "judge: no part in gating; not the trainer that the checkpoint names, if it names one"
 _STRANGERS = "same-group strangers"
-
-# -- the table --------------------------------------------------------------------------------------------------------
-
 
 # Row → its title, and perhaps limits, see `bars.yaml`
 BARS: dict[str, dict[str, Any]] = yaml.safe_load(files("ficgan.lab.bars").joinpath("bars.yaml").read_text("utf-8"))
@@ -81,18 +66,20 @@ class Line:
     photos: bool = False
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
-        """Least and most; a measured bar whose control was not measured allows anything."""
+    def bar(self) -> dict[str, Any]:
+        """Least, most, and what the paper prints; a measured bar whose control was not measured allows anything."""
         bar = BARS[self.row]
-        if "measured" in bar:
-            return None, None if self.control is None else self.control[1].value
         limits = {**bar, **bar.get("photos", {})} if self.photos else bar
-        return limits.get("least"), limits.get("most")
+        most = limits.get("most")
+        if "measured" in bar and self.control is not None:
+            most = self.control[1].value
+        return {"least": limits.get("least"), "most": most, "paper": bar.get("paper", "")}
 
     @property
     def verdict(self) -> str:
         """ "met" or "missed" by the value alone, "no bar", or "not measured"."""
-        (least, most), value = self.limits, self.value.value
+        least, most, _ = self.bar.values()
+        value = self.value.value
         if value is None or ("measured" in BARS[self.row] and most is None):
             return "not measured"
         if least is None and most is None:
@@ -100,10 +87,8 @@ class Line:
         return "missed" if (least is not None and value < least) or (most is not None and value > most) else "met"
 
     def to_dict(self) -> dict[str, Any]:
-        least, most = self.limits
         return {
-            **{key: getattr(self, key) for key in ("set", "row", "setting", "judge", "verdict")},
-            "bar": {"least": least, "most": most, "paper": BARS[self.row].get("paper", "")},
+            **{key: getattr(self, key) for key in ("set", "row", "setting", "judge", "verdict", "bar")},
             **asdict(self.value),
             "sticker": self.sticker and asdict(self.sticker),
             "control": self.control and {"what": self.control[0], **asdict(self.control[1])},
@@ -136,12 +121,8 @@ class Sheet:
     def write(self, folder: Path) -> list[Path]:
         """Write `bars.json` with all facts, and the table, `bars.csv`."""
         tree = {**self.facts, "verdicts": self.verdicts, "lines": [line.to_dict() for line in self.lines]}
-        text = json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-        table = to_csv([line.cells() for line in self.lines])
-        return [write_file(folder / "bars.json", text), write_file(folder / "bars.csv", table)]
-
-
-# -- the sets ---------------------------------------------------------------------------------------------------------
+        write_json(folder / "bars.json", tree)
+        return [folder / "bars.json", write_file(folder / "bars.csv", to_csv([line.cells() for line in self.lines]))]
 
 
 @dataclass
@@ -208,8 +189,6 @@ class MeasuredSet:
         return {reader.name: strangers(self, reader) for reader in self.readers}
 
 
-# -- rows of identity -------------------------------------------------------------------------------------------------
-
 # A recogniser's threshold at FAR 1e-3, and how alike strangers of one kind are: figures of id-cosine, match, and tar
 Strangers = tuple[float | None, dict[str, Figure]]
 
@@ -227,18 +206,17 @@ def strangers(bench: MeasuredSet, reader: Reader) -> Strangers:
     score = similarities(seen, seen, reader.metric)
     others = people[:, None] != people
     alike = others & (kinds[:, None] == kinds)
-    pool = score[np.triu(others, 1)]
-    threshold = threshold_of(pool)
-    pairs, sample = f"{int(alike.sum()) // 2} pairs", Sample(people, bench.bootstrap)
+    pool, counts, sample = score[np.triu(others, 1)], alike.sum(1), Sample(people, bench.bootstrap)
+    pairs = f"{int(counts.sum()) // 2} pairs"
 
     def mean(values: NDArray[Any], note: str = pairs) -> Figure:
-        counts = alike.sum(1)
         means = np.where(alike, values, 0).sum(1) / np.where(counts, counts, np.nan)
         return sample.mean("strangers", means, note)
 
-    few = f"{len(pool)} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
-    tar = Figure("strangers", None, note=few)
-    if threshold is not None:
+    if (threshold := threshold_of(pool)) is None:
+        few = f"{len(pool)} pairs of strangers are too few for a FAR of {FAR:g}; {LEAST / FAR:.0f} are needed"
+        tar = Figure("strangers", None, note=few)
+    else:
         tar = mean(score > threshold, f"{pairs}; threshold {threshold:.3f}")
     cosine = mean(similarities(seen, seen, "cosine"))
     return threshold, {"id-cosine": cosine, "match": mean(score > reader.threshold), "tar": tar}
@@ -287,9 +265,6 @@ def within_kinds(bench: MeasuredSet, faces: Faces, seen: Seen) -> Figures:
     return out
 
 
-# -- rows of swaps, draws and the policy ------------------------------------------------------------------------------
-
-
 def swap(bench: MeasuredSet, anonymizer: Anonymizer) -> Figures:
     """Row swap: mean cosine of each output to the clear face of the next person, its target."""
     seen = bench.recognised(bench.prepared.anonymise(anonymizer))  # All at once: the next row is the target
@@ -324,12 +299,9 @@ def policy(bench: MeasuredSet, deid: Deidentifier, layer: int) -> tuple[Figures,
     note = f"{lost} photos in which no face was found are left out" if lost else ""
     out: Figures = {}
     for row, counted in (("retried", ("retried", "masked")), ("masked", ("masked",))):  # Who is masked was retried
-        values = np.array([np.nan if action is None else action in counted for action in actions])
-        out[row, f"{gate} (the gate)"] = bench.mean(row, values, note)
+        values = [np.nan if action is None else action in counted for action in actions]
+        out[row, f"{gate} (the gate)"] = bench.mean(row, np.array(values), note)
     return out, bench.faces.with_images(published)
-
-
-# -- rows of what is kept ---------------------------------------------------------------------------------------------
 
 
 def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
@@ -337,8 +309,10 @@ def likeness(bench: MeasuredSet, faces: Faces) -> Figures:
     readings = bench.judges.read(faces, against=bench.readings)
     kept = {figure.metric: figure for figure in compare(bench.readings, readings, bootstrap=bench.bootstrap)}
     detector, out = readings.used.get("detector", "no detector"), Figures()
-    for row, (metric, judge) in _KEPT.items():
-        found, judge = kept[metric], detector if judge is None else judge
+    for row, bar in BARS.items():
+        if "metric" not in bar:
+            continue
+        found, judge = kept[bar["metric"]], bar.get("by", detector)
         if row == "smile-r" and found.value is None and kept["mouth-r"].value is not None:
             note = f"by the width of the mouth, a weak sign, for {found.note}"
             found, judge = replace(kept["mouth-r"], note=note), "mouth width"
@@ -365,15 +339,12 @@ def fidelity(bench: MeasuredSet, faces: Faces) -> Figures:
     out: Figures = {("rec-mse", ""): bench.mean("rec-mse", squared_errors(bench.faces.images, faces.images))}
     for name, made in bench.recognised(faces).items():
         out["rec-cosine", name] = bench.mean("rec-cosine", cosines(bench.clear[name], made))
+    out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
     network = bench.judges.squeezenet
     distances = None if network is None else network.read(faces.images, clear=bench.faces.images)[1]
-    out["rec-lpips", ""] = Figure("rec-lpips", None, unit="images", note=bench.judges.missing.get("squeezenet", ""))
     if distances is not None:
         out["rec-lpips", ""] = bench.mean("rec-lpips", distances, "not the published LPIPS")
     return out
-
-
-# -- measuring --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -408,10 +379,9 @@ class BarsConfig:
         return Ficgan(layer=layer, **{**given, **more})
 
 
-def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
+def run_bars(config: BarsConfig, progress: Progress = unheard) -> Sheet:
     """Measure every row; the sheet says why where a row cannot be measured."""
-    began, report = time.monotonic(), progress or unheard
-    deid = config.engine(verify=False)
+    began, deid = time.monotonic(), config.engine(verify=False)
     for name in config.judges:
         refuse_trainer(deid.header, name)
     last = deid.model.num_layers - 1
@@ -420,29 +390,26 @@ def run_bars(config: BarsConfig, progress: Progress | None = None) -> Sheet:
         deid.face_model.check_layer(layer)
     psi = deid.face_model.auto_psi(1) if config.psi == "auto" else config.psi
     config = replace(config, layers=layers, psi=psi)
-    report(0, 1, "preparing faces")
+    progress(0, 1, "preparing faces")
     sets = _sets(config, deid)
     sticker = AverageFace().fit(sets[0].inner.faces)
     total = len(sets) * (2 + 3 * len(layers) if config.whole else 1 + len(layers))
     steps, lines = iter(range(total)), list[Line]()
     guarded = cache(lambda: config.engine(verify=True))
     for bench in sets:
-        lines += _lines(config, deid, guarded, bench, sticker, lambda text: report(next(steps), total, text))
-    report(total, total, "")
+        lines += _lines(config, deid, guarded, bench, sticker, lambda text: progress(next(steps), total, text))
+    progress(total, total, "")
     names, rows = [bench.name for bench in sets], list(BARS)
     lines.sort(key=lambda line: (names.index(line.set), rows.index(line.row)))
     gate = next((name for name in RECOGNIZERS if recognizer_missing(name) is None), "")
+    settings = {key: getattr(config, key) for key in ("k", "limit", "seed", "resamples", "psi")}
     facts = {
         "ficgan": __version__,
         "checkpoint": deid.digests.get("checkpoint"),
         "bank": deid.face_model.bank.digest,
         "data_licence": None if deid.header is None else deid.header.data.get("licence"),
-        "settings": {
-            **{key: getattr(config, key) for key in ("k", "limit", "seed", "resamples", "psi")},
-            "layers": list(layers),
-            "detector": deid.detector.name,
-        },
-        "judges": {reader.name: _ROLES[reader.recognizer.name == gate] for reader in sets[0].readers},
+        "settings": {**settings, "layers": list(layers), "detector": deid.detector.name},
+        "judges": {one.name: _GATE if one.recognizer.name == gate else _JUDGE for one in sets[0].readers},
         "sets": {bench.name: bench.prepared.facts() for bench in sets},
         "seconds": round(time.monotonic() - began, 1),
     }
@@ -461,8 +428,7 @@ def _sets(config: BarsConfig, deid: Deidentifier) -> list[MeasuredSet]:
     sets = []
     for path, how in places:
         faces = open_set(path)
-        some = faces if config.limit is None else faces.take(range(min(config.limit, len(faces))))
-        prepared = prepare(some, alignment=deid.alignment, **how)
+        prepared = prepare(faces.take(range(len(faces))[: config.limit]), alignment=deid.alignment, **how)
         if len(prepared) < 2:
             raise InputError(f"{faces.name} gives {len(prepared)} faces to measure on; give at least 2")
         sets.append(MeasuredSet(prepared, readers, judges, Bootstrap(config.resamples, config.seed)))
@@ -484,9 +450,9 @@ def _lines(
         seen = bench.recognised(faces)
         return identity(bench, seen) | within_kinds(bench, faces, seen) | likeness(bench, faces)
 
-    def lines(setting: str, figures: Figures, pasted: Figures, controls: Controls) -> Iterator[Line]:
+    def lines(setting: str, figures: Figures, controls: Controls, pasted: Figures | None = None) -> Iterator[Line]:
         for key, value in figures.items():
-            beside = pasted.get(key), controls.get(key), not bench.prepared.whole
+            beside = (pasted or {}).get(key), controls.get(key), not bench.prepared.whole
             yield Line(bench.name, key[0], setting, key[1], value, *beside)
 
     of_sticker: Figures = {}
@@ -500,26 +466,26 @@ def _lines(
     inner = bench.inner  # Lies as the model's own crops do; nothing is blended
     rebuilt = fidelity(inner, inner.faces.with_images(reconstruct(deid, inner.faces.images)))
     pasted = fidelity(inner, inner.composed(sticker)) if config.whole else {}
-    yield from lines("reconstruction", rebuilt, pasted, beside_strangers(inner, "rec-cosine"))
+    yield from lines("reconstruction", rebuilt, beside_strangers(inner, "rec-cosine"), pasted)
     for layer in config.layers:
         setting = f"i = {layer}"
         say(f"{bench.name}: {setting}")
-        yield from lines(setting, every_row(bench.composed(config.output(layer))), of_sticker, controls)
+        yield from lines(setting, every_row(bench.composed(config.output(layer))), controls, of_sticker)
         if not config.whole:
             continue
         say(f"{bench.name}: {setting}, swap and draws")
         figures = swap(few, config.output(layer, alpha=1.0))
         figures |= draws(few, [config.output(layer, psi=_PSI, seed=seed) for seed in range(_DRAWS)])
-        yield from lines(setting, figures, {}, controls)
+        yield from lines(setting, figures, controls)
         say(f"{bench.name}: {setting}, policy")
         try:
             shares, published = policy(bench, guarded(), layer)
         except (InputError, UsageError) as error:
-            shares = {(row, ""): Figure(row, None, note=str(error)) for row in ("retried", "masked")}
-            yield from lines(setting, shares, {}, controls)
+            nothing = {(row, ""): Figure(row, None, note=str(error)) for row in ("retried", "masked")}
+            yield from lines(setting, nothing, controls)
             continue
         seen = bench.recognised(published)
         figures = identity(bench, seen) | within_kinds(bench, published, seen)
-        yield from lines(setting, shares, {}, controls)
+        yield from lines(setting, shares, controls)
         left = {key: each for key, each in figures.items() if key[0] != "match"}
-        yield from lines(f"{setting}, policy on", left, {}, controls)
+        yield from lines(f"{setting}, policy on", left, controls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binomtest
 
 from ficgan.lab.results import Figure
 
@@ -61,8 +62,6 @@ BOOTSTRAP = Bootstrap()
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson's score interval of a proportion (1927)."""
-    from scipy.stats import binomtest
-
     interval = binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
     return float(interval.low), float(interval.high)
 
@@ -115,8 +114,7 @@ class Sample:
     @cached_property
     def person(self) -> NDArray[np.intp]:
         """[N] the people, numbered from 0."""
-        found: NDArray[np.intp] = np.unique(self.people, return_inverse=True)[1].ravel()
-        return found
+        return np.unique(self.people, return_inverse=True)[1].ravel()
 
     @cached_property
     def drawn(self) -> NDArray[np.float32]:
@@ -129,32 +127,14 @@ class Sample:
     def none(self, metric: str, why: str) -> Figure:
         return Figure(metric, None, unit=self.unit, note=why)
 
-    def mean(
-        self,
-        metric: str,
-        values: ArrayLike,
-        note: str = "",
-        *,
-        then: Callable[[float], float] = float,
-        share: bool = False,
-    ) -> Figure:
-        """Mean of the finite values [N] and its interval, both under `then`; shares have that of a proportion."""
+    def mean(self, metric: str, values: ArrayLike, note: str = "", *, share: bool = False) -> Figure:
+        """Mean of the finite values [N]; shares have the interval of a proportion."""
         x = np.asarray(values)
-        share, x = share or x.dtype == bool, x.astype(np.float64)
         used = np.isfinite(x)
-        return self.ratio(metric, np.where(used, x, 0.0), used, note, then=then, share=share)
+        return self.ratio(metric, np.where(used, x, 0.0), used, note, share=share or x.dtype == bool)
 
-    def ratio(
-        self,
-        metric: str,
-        above: ArrayLike,
-        below: ArrayLike,
-        note: str = "",
-        *,
-        then: Callable[[float], float] = float,
-        share: bool = True,
-    ) -> Figure:
-        """Σ above / Σ below of the images [N]; otherwise as `mean`."""
+    def ratio(self, metric: str, above: ArrayLike, below: ArrayLike, note: str = "", *, share: bool = True) -> Figure:
+        """Σ above / Σ below of the images [N] and its interval; otherwise as `mean`."""
         sums, counts = self.total(above), self.total(below)
         if not counts.any():
             return self.none(metric, note or f"no {self.unit.removesuffix('s')} has it")
@@ -163,9 +143,7 @@ class Sample:
             ends = proportion(self.drawn, sums, counts)
         elif np.count_nonzero(counts) > 1:
             ends = percentiles(ratios(self.drawn, sums, counts))
-        found = (float(sums.sum() / counts.sum()), *ends)
-        value, low, high = (None if one is None else float(then(one)) for one in found)
-        return Figure(metric, value, low, high, int(counts.sum()), self.unit, note)
+        return Figure(metric, float(sums.sum() / counts.sum()), *ends, int(counts.sum()), self.unit, note)
 
     def share(self, metric: str, hits: ArrayLike, note: str = "") -> Figure:
         """Mean of hits [N], 0 to 1."""
@@ -191,10 +169,7 @@ class Sample:
 def _weights(identities: int, resamples: int, seed: int) -> NDArray[np.float32]:
     out = np.empty((resamples, identities), np.float32)
     rng = np.random.default_rng(seed)
-    step = max(1, 2**20 // identities)  # bounds the memory of the draws
-    for begin in range(0, resamples, step):
-        rows = min(step, resamples - begin)
-        drawn = rng.integers(identities, size=(rows, identities)) + identities * np.arange(rows)[:, None]
-        out[begin : begin + rows] = np.bincount(drawn.ravel(), minlength=rows * identities).reshape(rows, identities)
+    for row in out:
+        row[:] = np.bincount(rng.integers(identities, size=identities), minlength=identities)
     out.flags.writeable = False
     return out

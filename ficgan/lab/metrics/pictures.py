@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+import torch
+import torchvision.models
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file
 
-from ficgan.arrays import resize
-from ficgan.errors import InputError, UsageError
+from ficgan.arrays import resize, to_tensor
+from ficgan.device import onnx_session
+from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, FaceDetector
 
 Images = NDArray[np.uint8]
@@ -25,13 +30,11 @@ _FEW = 4  # Images that SqueezeNet sees at once: larger batches leave the cache
 # Backbones of LPIPS, in order of preference: the weights of torchvision that each begins from
 _BACKBONES = {"alex": "AlexNet_Weights", "vgg": "VGG16_Weights", "squeeze": "SqueezeNet1_1_Weights"}
 
-# -- pixels -----------------------------------------------------------------------------------------------------------
-
 
 def ssim(a: Images, b: Images) -> Matrix:
-    """SSIM in [−1, 1] of pairs of images [N,S,S,3] uint8 RGB: float64 [N], NaN where S is below 11.
+    """SSIM [N] of pairs [N,S,S,3] uint8 RGB in Gaussian windows of 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
 
-    Mean over channels and whole Gaussian windows, 11×11, σ 1.5 (Wang et al. 2004, eqs. 13–16).
+    Mean over channels and whole windows; NaN where S is below 11.
     """
     out = np.full(len(a), np.nan)
     if a.shape[1] < _WINDOW:
@@ -57,8 +60,6 @@ def psnr(a: Images, b: Images) -> Matrix:
 
 def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
     """Variance of the grey Laplacian about the face: float64 [N] (LAPV, Pech-Pacheco et al. 2000)."""
-    import cv2
-
     side = images.shape[1]
     centres = (landmarks.min(1) + landmarks.max(1)) / 2
     reach = np.linalg.norm(landmarks[:, 1] - landmarks[:, 0], axis=1)[:, None]
@@ -72,14 +73,9 @@ def sharpness(images: Images, landmarks: NDArray[np.floating]) -> Matrix:
 
 
 def _window(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    import cv2
-
     edge = _WINDOW // 2
     blurred: Any = cv2.GaussianBlur(image, (_WINDOW, _WINDOW), _SIGMA)
     return blurred[edge:-edge, edge:-edge]
-
-
-# -- networks ---------------------------------------------------------------------------------------------------------
 
 
 class SqueezeNet:
@@ -89,14 +85,8 @@ class SqueezeNet:
     """
 
     def __init__(self, backbone: Path, linear: Path) -> None:
-        from safetensors.numpy import load_file
-
-        from ficgan.device import onnx_session
-
         self._session, stored = onnx_session(backbone), load_file(linear)
         self._weights = [stored[name].ravel() for name in sorted(stored)]
-        if [len(weight) for weight in self._weights] != [tap.shape[1] for tap in self._session.get_outputs()]:
-            raise InputError(f"{linear} does not fit the taps of {backbone}; give the linear layers of SqueezeNet")
 
     def read(self, images: Images, *, clear: Images | None = None) -> tuple[NDArray[np.float32], Matrix | None]:
         """Features [N,512] of images [N,S,S,3] uint8 RGB, and their LPIPS-like distances [N] to the `clear` ones."""
@@ -117,14 +107,12 @@ class SqueezeNet:
         image = self._session.get_inputs()[0]
         side = image.shape[2] if isinstance(image.shape[2], int) else 128
         batch = np.stack([resize(each, side) for each in images]).transpose(0, 3, 1, 2)
-        taps: list[NDArray[np.float32]] = self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
-        return taps
+        return self._session.run(None, {image.name: batch.astype(np.float32, "C") / 255})
 
 
 def _tap_distance(x: NDArray[np.float32], y: NDArray[np.float32], weight: NDArray[np.float32]) -> Matrix:
     units = [tap / (np.sqrt(np.einsum("nchw,nchw->nhw", tap, tap))[:, None] + 1e-10) for tap in (x, y)]
-    square = np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64)
-    return square / (x.shape[2] * x.shape[3])
+    return np.einsum("nchw,c->n", (units[0] - units[1]) ** 2, weight, dtype=np.float64) / (x.shape[2] * x.shape[3])
 
 
 class Lpips:
@@ -140,10 +128,6 @@ class Lpips:
 
     def distance(self, a: Images, b: Images) -> Matrix:
         """Distances [N] of pairs [N,S,S,3] uint8 RGB."""
-        import torch
-
-        from ficgan.arrays import to_tensor
-
         out = []
         with torch.inference_mode():
             for rows in _batches(a):
@@ -162,8 +146,6 @@ class Inception:
 
     def features(self, images: Images) -> NDArray[np.float32]:
         """float32 [N,2048] of images [N,S,S,3] uint8 RGB."""
-        import torch
-
         planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         with torch.inference_mode():
             return np.concatenate([self._net(planes[rows])[0].float().numpy() for rows in _batches(images)])
@@ -175,18 +157,12 @@ def _batches(images: Images) -> list[slice]:
 
 def lpips_backbone() -> str | None:
     """The backbone of LPIPS whose weights torchvision has on the disk, or None; nothing is downloaded."""
-    import torchvision.models
-
-    for network, weights in _BACKBONES.items():
-        if hub_file(getattr(torchvision.models, weights).IMAGENET1K_V1.url.rpartition("/")[2]):
-            return network
-    return None
+    urls = {name: getattr(torchvision.models, weights).IMAGENET1K_V1.url for name, weights in _BACKBONES.items()}
+    return next((name for name, url in urls.items() if hub_file(url.rpartition("/")[2])), None)
 
 
 def check_pretrained(network: str) -> None:
     """`UsageError` where ImageNet's weights of a network of torchvision are not on the disk; nothing is downloaded."""
-    import torchvision.models
-
     name = torchvision.models.get_model_weights(network).DEFAULT.url.rpartition("/")[2]
     if hub_file(name) is None:
         raise UsageError(f"{network} begins from ImageNet's weights; put {name} into torch's cache of weights")
@@ -201,13 +177,8 @@ def inception_file() -> Path | None:
 
 def hub_file(name: str) -> Path | None:
     """A file of torch's own cache of weights, or None. They are pickles, so they are never looked for elsewhere."""
-    import torch
-
     path = Path(torch.hub.get_dir()) / "checkpoints" / name
     return path if path.is_file() else None
-
-
-# -- sets of images ---------------------------------------------------------------------------------------------------
 
 
 def frechet_distance(a: ArrayLike, b: ArrayLike) -> float:
@@ -230,8 +201,6 @@ def halves(x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     order = np.random.default_rng(0).permutation(len(x))
     return x[order[: len(x) // 2]], x[order[len(x) // 2 :]]
 
-
-# -- where the face is -------------------------------------------------------------------------------------------------
 
 Floats = NDArray[np.floating[Any]]
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_curve
 
 from ficgan.errors import InputError
 from ficgan.lab.metrics import BOOTSTRAP, Bootstrap, Floats, Interval, Sample, percentiles, proportion, ratios
@@ -22,8 +23,6 @@ FARS = (1e-1, 1e-2, 1e-3, 1e-4)
 WITHIN_KIND = "within-kind"
 LEAST_STRANGERS = 3  # People of an output's kind without whom it has no AUC within its kind
 _NULLS = 200  # draws for what D_sys would be of strangers alone
-
-# -- within kind: what an output says of the person beyond the kind of person ------------------------------------------
 
 
 def within_kind(
@@ -71,9 +70,6 @@ def within_kind(
     return Sample(who, bootstrap).share(WITHIN_KIND, areas, note)
 
 
-# -- identification: whom an attacker names ---------------------------------------------------------------------------
-
-
 def hits(scores: Scores, k: int) -> NDArray[np.float64]:
     """[P] probability that a probe's person is among the k most similar people (best image each); ties by lot."""
     better, tied = scores.rivals
@@ -111,30 +107,15 @@ def singling_out(scores: Scores, threshold: float | None, *, bootstrap: Bootstra
     return _ratio("singling-out", scores, (scores.best_genuine > threshold) & alone, scores.mated, bootstrap)
 
 
-# -- verification: which pairs match ----------------------------------------------------------------------------------
-
-
-def vertices(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The corners of the exact ROC: impostor and genuine scores accepted, both [2T+2], from none to all."""
-    thresholds, times = np.unique(scores.genuine, return_counts=True)
-    x, y = (np.zeros(2 * len(thresholds) + 2, np.int64) for _ in range(2))
-    x[1:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "right")
-    x[2:-1:2] = len(scores.impostors) - scores.impostors.searchsorted(thresholds[::-1], "left")
-    y[2:-1:2] = np.cumsum(times[::-1])
-    y[3:-1:2] = y[2:-3:2]
-    x[-1], y[-1] = len(scores.impostors), len(scores.genuine)
-    return x, y
-
-
 def auc(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Probability that a genuine score is above an impostor's; ties count half (Hanley and McNeil 1982)."""
     if missing := _missing(scores):
         return Figure("AUC", None, note=missing)
     below, upto = (scores.impostors.searchsorted(scores.genuine, side) for side in ("left", "right"))
-    areas = (below + upto) / (2.0 * len(scores.impostors))  # [N] of each genuine score
-    figure = _of_genuine("AUC", scores, areas, bootstrap)
+    pairs = 2.0 * len(scores.impostors)
+    figure = _of_genuine("AUC", scores, (below + upto) / pairs, bootstrap)
     # A sum of whole numbers, so that constant scores have exactly ½.
-    return replace(figure, value=float(np.sum(below + upto)) / (2.0 * len(scores.impostors) * len(areas)))
+    return replace(figure, value=float(np.sum(below + upto)) / (pairs * len(below)))
 
 
 def leak(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -154,13 +135,8 @@ def eer(scores: Scores) -> Figure:
     """Error rate where as many impostors pass as genuine ones fail; ½ is chance (ISO/IEC 19795-1)."""
     if missing := _missing(scores):
         return Figure("EER", None, note=missing)
-    x, y = vertices(scores)
-    far, excess = x / x[-1], x / x[-1] + y / y[-1] - 1
-    after = max(1, int(np.argmax(excess >= 0)))
-    step = excess[after] - excess[after - 1]
-    part = -excess[after - 1] / step if step > 0 else 0.0
-    value = float(far[after - 1] + part * (far[after] - far[after - 1]))
-    return Figure("EER", value, n=len(scores.genuine), unit="genuine scores")
+    far, tar = scores.roc
+    return Figure("EER", float(np.interp(0, far + tar - 1, far)), n=len(scores.genuine), unit="genuine scores")
 
 
 def tar_at_far(scores: Scores, far: float) -> Figure:
@@ -172,9 +148,9 @@ def tar_at_far(scores: Scores, far: float) -> Figure:
     if pairs * far < 30 - 1e-9:
         needed = f"{30 / far:.0f} are needed to know this rate"
         return Figure(name, None, note=f"There are {pairs} pairs of strangers, and {needed}.")
-    x, y = vertices(scores)
-    accepted = float(y[x <= far * x[-1] * (1 + 1e-12)].max()) / y[-1]
-    return Figure(name, accepted, n=len(scores.genuine), unit="genuine scores")
+    rates, accepted = scores.roc
+    value = float(accepted[rates <= far * (1 + 1e-12)].max())
+    return Figure(name, value, n=len(scores.genuine), unit="genuine scores")
 
 
 def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
@@ -186,19 +162,17 @@ def match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap 
 
 def false_match_rate(scores: Scores, threshold: float | None, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Share of impostor pairs above the same threshold: a match rate means nothing where strangers match as often."""
-    name, pairs = "false match rate", scores.impostors_of
+    name, pairs = "false match rate", scores.impostor_pairs
     if threshold is None or not pairs.any():
         return Figure(name, None, note=NO_THRESHOLD if threshold is None else NO_STRANGERS)
-    return _ratio(name, scores, scores.impostors_over(threshold), pairs, bootstrap, "impostor scores")
+    over = ((scores.similarity > threshold) & pairs).sum(1)
+    return _ratio(name, scores, over, pairs.sum(1), bootstrap, "impostor scores")
 
 
 def genuine_similarity(scores: Scores, *, bootstrap: Bootstrap = BOOTSTRAP) -> Figure:
     """Mean similarity of genuine pairs, as a cosine or a Euclidean distance (FICGAN, Table 1)."""
     name, sign = ("ID cosine", 1.0) if scores.metric == "cosine" else ("ID distance", -1.0)
     return _of_genuine(name, scores, sign * scores.genuine, bootstrap, share=False)
-
-
-# -- linkability and reversibility ------------------------------------------------------------------------------------
 
 
 def linkability(scores: Scores, *, seed: int = 0) -> Figure:
@@ -237,14 +211,9 @@ def reversibility(clear: Scores, naive: Scores, reversed: Scores, *, bootstrap: 
     return Figure(name, value, *ends, len(ceiling), "identities", note)
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
-
-
-def privacy_figures(
-    scores: Scores, *, threshold: float | None, seed: int = 0, resamples: int = 1000
-) -> tuple[Figure, ...]:
+def privacy_figures(scores: Scores, threshold: float | None, bootstrap: Bootstrap = BOOTSTRAP) -> tuple[Figure, ...]:
     """Every metric that one score matrix has; `threshold` is the recogniser's own."""
-    draw: Any = {"bootstrap": Bootstrap(resamples, seed)}
+    draw: Any = {"bootstrap": bootstrap}
     return (
         *(rank(scores, k, **draw) for k in KS if k <= max(1, scores.enrolled)),
         auc(scores, **draw),
@@ -254,27 +223,20 @@ def privacy_figures(
         genuine_similarity(scores, **draw),
         match_rate(scores, threshold, **draw),
         false_match_rate(scores, threshold, **draw),
-        linkability(scores, seed=seed),
+        linkability(scores, seed=bootstrap.seed),
         singling_out(scores, threshold, **draw),
     )
 
 
 def _of_genuine(name: str, scores: Scores, values: NDArray[Any], bootstrap: Bootstrap, *, share: bool = True) -> Figure:
     """Mean of values [N] of the genuine scores."""
-    above = np.bincount(scores.genuine_probe, values, len(scores))
+    above = np.bincount(np.nonzero(scores.genuine_at)[0], values, len(scores))
     pairs = scores.genuine_pairs * scores.acquired
     return _ratio(name, scores, above, pairs, bootstrap, "genuine scores", share=share)
 
 
 def _ratio(
-    name: str,
-    scores: Scores,
-    above: NDArray[Any],
-    below: NDArray[Any],
-    bootstrap: Bootstrap,
-    unit: str = "images",
-    *,
-    share: bool = True,
+    name: str, scores: Scores, above: Any, below: Any, bootstrap: Bootstrap, unit: str = "images", *, share: bool = True
 ) -> Figure:
     """Σ above / Σ below over probes [P], resampled by identity."""
     if not below.any():
@@ -311,8 +273,6 @@ def _accuracies(scores: Scores) -> NDArray[np.float64]:
     return sample.total(hits(scores, 1))[present] / images[present]
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------
-
 Index = NDArray[np.intp]
 Booleans = NDArray[np.bool_]
 Metric = Literal["cosine", "euclidean"]
@@ -334,29 +294,12 @@ class Scores:
 
     @classmethod
     def compare(
-        cls,
-        probe: ArrayLike,
-        gallery: ArrayLike,
-        probe_people: ArrayLike,
-        gallery_people: ArrayLike,
-        *,
-        metric: Metric,
-        acquired: ArrayLike | None = None,
-        exclude_same: bool = False,
+        cls, probe: Floats, gallery: Floats, probe_people: ArrayLike, gallery_people: ArrayLike, **more: Any
     ) -> Scores:
-        """Compare embeddings [P,D] with [G,D] by "cosine", or negative "euclidean" distance; people are integers ≥ 0.
-
-        Args:
-            acquired: [P] bool, which probes have an embedding; None: all.
-            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
-        """
-        x, y = np.asarray(probe), np.asarray(gallery)
-        if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size or x.shape[1] != y.shape[1]:
-            shapes = f"{list(x.shape)} and those of the gallery {list(y.shape)}"
-            raise InputError(f"probe embeddings are {shapes}; read at least one face of each with one recogniser")
-        scores = _similarities(x, y, metric)
-        how: dict[str, Any] = {"metric": metric, "acquired": acquired, "exclude_same": exclude_same}
-        return cls.from_matrix(scores, probe_people, gallery_people, **how)
+        """Embeddings [P,D] against [G,D] by the `metric`; the rest as in `from_matrix`."""
+        return cls.from_matrix(
+            _similarities(np.asarray(probe), np.asarray(gallery), more["metric"]), probe_people, gallery_people, **more
+        )
 
     @classmethod
     def from_matrix(
@@ -369,16 +312,18 @@ class Scores:
         acquired: ArrayLike | None = None,
         exclude_same: bool = False,
     ) -> Scores:
-        """From similarities [P,G], higher is more alike; the rest as in `compare`."""
+        """From similarities [P,G], higher is more alike.
+
+        Args:
+            probe_people, gallery_people: [P] and [G] integers ≥ 0.
+            acquired: [P] bool, which probes have an embedding; None: all.
+            exclude_same: image i of the probes is image i of the gallery and is not compared with itself (linkability).
+        """
         given = np.asarray(matrix)
-        scores = given.astype(given.dtype if given.dtype in (np.float32, np.float64) else np.float64)
+        scores: Floats = given.astype(np.float32 if given.dtype == np.float32 else np.float64)
         seen = np.ones(len(scores), bool) if acquired is None else np.asarray(acquired)
         scores[~seen] = np.nan
         people, enrolled = np.asarray(probe_people, np.int64), np.asarray(gallery_people, np.int64)
-        for what, who in (("probe", people), ("gallery", enrolled)):
-            if (who < 0).any():
-                unknown = f"{int((who < 0).sum())} {what} images"
-                raise InputError(f"{unknown} show people who are not known (number −1); leave them out")
         who, images = np.unique(enrolled, return_counts=True)
         if len(who) < 2:
             raise InputError(f"the gallery holds {len(who)} person; with fewer than two, every guess is right")
@@ -386,9 +331,8 @@ class Scores:
             reason = "no person has two images" if exclude_same else "none of the probes' people is in the gallery"
             raise InputError(f"{reason}, so there is nothing to find; check the split")
         kept = np.flatnonzero(seen) if exclude_same else np.arange(len(enrolled))
-        bad = np.flatnonzero(seen)[~np.isfinite(scores[np.ix_(seen, kept)]).all(1)]
-        if len(bad):
-            raise InputError(f"scores of probe number {bad[0]} are not finite; leave out faces that cannot be read")
+        if not np.isfinite(scores[np.ix_(seen, kept)]).all():
+            raise InputError("some embeddings are not finite; leave out faces that the recogniser cannot read")
         if exclude_same:
             np.fill_diagonal(scores, np.nan)
         order = kept[np.argsort(enrolled[kept], kind="stable")]
@@ -400,8 +344,6 @@ class Scores:
 
     def __len__(self) -> int:
         return len(self.people)
-
-    # -- people -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _first(self) -> Index:
@@ -428,46 +370,37 @@ class Scores:
         """[P] probes that have a genuine score."""
         return self.acquired & self.enrolled_probes
 
-    # -- scores -------------------------------------------------------------------------------------------------------
-
     @cached_property
-    def _pairs(self) -> tuple[Booleans, Booleans]:
-        """[P,G] where the genuine and where the impostor scores are."""
-        alike, compared = self.people[:, None] == self.gallery, ~np.isnan(self.similarity)
-        return alike & compared, ~alike & compared
+    def genuine_at(self) -> Booleans:
+        """[P,G] where the genuine scores are."""
+        return (self.people[:, None] == self.gallery) & ~np.isnan(self.similarity)
+
+    @property
+    def impostor_pairs(self) -> Booleans:
+        """[P,G] where the impostor scores are."""
+        return (self.people[:, None] != self.gallery) & ~np.isnan(self.similarity)
 
     @cached_property
     def genuine(self) -> Floats:
         """[N] all genuine scores, probe by probe."""
-        return self.similarity[self._pairs[0]]
-
-    @cached_property
-    def genuine_probe(self) -> Index:
-        """[N] the probe of each genuine score."""
-        return np.nonzero(self._pairs[0])[0]
+        return self.similarity[self.genuine_at]
 
     @cached_property
     def impostors(self) -> Floats:
         """[M] all impostor scores, ascending."""
-        scores = self.similarity[self._pairs[1]]
-        scores.sort()
-        return scores
+        return np.sort(self.similarity[self.impostor_pairs])
 
     @cached_property
-    def impostors_of(self) -> NDArray[np.int64]:
-        """[P] how many impostor scores each probe has."""
-        return np.count_nonzero(self._pairs[1], axis=1)
-
-    def impostors_over(self, threshold: float) -> NDArray[np.int64]:
-        """[P] impostor scores of each probe above a threshold."""
-        return np.count_nonzero((self.similarity > threshold) & self._pairs[1], axis=1)
+    def roc(self) -> tuple[Floats, Floats]:
+        """Shares of the impostor and of the genuine scores that are accepted, from none to all."""
+        scores = np.concatenate([self.genuine, self.impostors])
+        far, tar, _ = roc_curve(np.arange(len(scores)) < len(self.genuine), scores, drop_intermediate=False)
+        return far, tar
 
     @cached_property
     def best_genuine(self) -> Floats:
         """[P] the most similar enrolled image of the probe's person; NaN without a genuine score."""
-        best = np.full(len(self), np.nan, self.similarity.dtype)
-        np.fmax.at(best, self.genuine_probe, self.genuine)
-        return best
+        return np.fmax.reduce(np.where(self.genuine_at, self.similarity, np.nan), axis=1, initial=np.nan)
 
     def strangers(self, limit: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[P] how many other people have their best image above, and how many at, a limit [P]; none at NaN."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ficgan.anonymizers import Faces
-from ficgan.errors import InputError
+from ficgan.device import model_folders, onnx_session
 from ficgan.faces import ARCFACE_POINTS, FaceDetector, detector_missing, get_detector
 from ficgan.lab.attacks.base import one_each_unknown, upright
 from ficgan.lab.attributes import AttributeClassifier
@@ -27,8 +27,6 @@ _BATCH = 32
 LEAST_IMAGES = 4  # For a Fréchet distance
 _FEWEST = 5  # images; a correlation of fewer says nothing
 _SMILES = (("smile-r", "Smiling"), ("mouth-open-r", "Mouth_Slightly_Open"))
-
-# -- judges and what they read ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -54,8 +52,6 @@ class AgeGender:
     """Age [B] in years and P(male) [B] by an ONNX network of RGB 0..255 at ArcFace's five points in 112×112."""
 
     def __init__(self, path: Path) -> None:
-        from ficgan.device import onnx_session
-
         self._session = onnx_session(path)
         self._input: str = self._session.get_inputs()[0].name
 
@@ -96,9 +92,7 @@ class Judges:
     @classmethod
     def find(cls, *, attributes: Path | None = None) -> Judges:
         """All judges whose files are in the folders of models, or in torch's cache; nothing is downloaded."""
-        from ficgan.device import model_folders
-
-        folders, found, needs = model_folders(), cls(), dict(_NEEDS)
+        folders, found = model_folders(), cls()
         name = next((name for name in _DETECTORS if detector_missing(name) is None), None)
         if name is not None:
             found.detector = pictures.quick(get_detector(name))
@@ -109,17 +103,11 @@ class Judges:
         linear = _first(folders, "lpips_squeeze_linear.safetensors")
         if linear and (path := _first(folders, "squeezenet*_features.onnx")):
             found.squeezenet = SqueezeNet(path, linear)
-        try:
-            if network := pictures.lpips_backbone():
-                found.lpips = Lpips(network)
-        except ImportError:
-            needs["lpips"] = "the package lpips is not installed; install ficgan[eval]"
-        try:
-            if path := pictures.inception_file():
-                found.inception = Inception(path)
-        except ImportError:
-            needs["inception"] = "the package torch-fidelity is not installed; install ficgan[eval]"
-        found.missing |= {judge: why for judge, why in needs.items() if getattr(found, judge) is None}
+        if network := pictures.lpips_backbone():
+            found.lpips = Lpips(network)
+        if path := pictures.inception_file():
+            found.inception = Inception(path)
+        found.missing = {judge: why for judge, why in _NEEDS.items() if getattr(found, judge) is None}
         return found
 
     def read(self, faces: Faces, *, against: UtilityReadings | None = None) -> UtilityReadings:
@@ -147,9 +135,6 @@ def _first(folders: Sequence[Path], pattern: str) -> Path | None:
     return next((path for folder in folders if folder.is_dir() for path in sorted(folder.glob(pattern))), None)
 
 
-# -- attributes -------------------------------------------------------------------------------------------------------
-
-
 def agreement(clear: ArrayLike, anonymised: ArrayLike) -> NDArray[np.float64]:
     """Share of attributes decided alike (p ≥ .5) for each image, of probabilities [N,A] (FICGAN, §4.2)."""
     return ((np.asarray(clear) >= 0.5) == (np.asarray(anonymised) >= 0.5)).mean(1)
@@ -161,8 +146,7 @@ def by_attribute(clear: Values, anonymised: Values, weights: Values) -> list[NDA
     out = []
     for wanted in (before, ~before):
         hits, cases = (weights @ some.astype(weights.dtype) for some in (wanted & (before == after), wanted))
-        share = np.divide(hits, cases, out=np.full(hits.shape, np.nan), where=cases > 0, dtype=np.float64)
-        out.append(share)
+        out.append(np.divide(hits, cases, out=np.full(hits.shape, np.nan), where=cases > 0, dtype=np.float64))
     return out
 
 
@@ -180,13 +164,8 @@ def balanced_agreement(clear: Values, anonymised: Values, weights: Values, *, le
 def kept(clear: Values, anonymised: Values, names: tuple[str, ...]) -> dict[str, tuple[float | None, float | None]]:
     """Attribute → share kept of the images with it, and of those without (FICGAN, figures 4c and B)."""
     shares = np.concatenate(by_attribute(clear, anonymised, np.ones((1, len(clear))))).T.tolist()
-    return {
-        name: (None if np.isnan(having) else having, None if np.isnan(lacking) else lacking)
-        for name, (having, lacking) in zip(names, shares, strict=True)
-    }
-
-
-# -- figures ----------------------------------------------------------------------------------------------------------
+    known = ([None if np.isnan(share) else share for share in both] for both in shares)
+    return {name: (having, lacking) for name, (having, lacking) in zip(names, known, strict=True)}
 
 
 def compare(
@@ -202,12 +181,10 @@ def compare(
     SSIM and PSNR are of the `region` x0, y0, x1, y1, or of the whole crop. `labels` are [N,A], 0 or 1. The bootstrap is
     over people where they are known, else over images.
     """
-    if clear.faces.names != anonymised.faces.names:
-        raise InputError("the anonymised faces are not those of the clear set, one by one")
     sample = Sample(one_each_unknown(anonymised.faces.people, len(anonymised.faces)), bootstrap)
     both = (clear, anonymised, sample)
-    made = (_fidelity(*both, region), _geometry(*both), _semantics(*both, labels))
-    found = {figure.metric: figure for figures in made for figure in figures}
+    made = (*_fidelity(*both, region), *_geometry(*both), *_semantics(*both, labels))
+    found = {figure.metric: figure for figure in made}
 
     def lacking(metric: Metric) -> Figure:
         missing = (anonymised.missing[judge] for judge in metric.judges if judge in anonymised.missing)
@@ -236,24 +213,22 @@ def frechet_figure(metric: str, clear: Values, seen: Values) -> Figure:
 
 
 def _fidelity(clear: UtilityReadings, after: UtilityReadings, sample: Sample, region: Box | None) -> Iterator[Figure]:
-    a, b = clear.faces.images, after.faces.images
-    if region is not None:
-        x0, y0, x1, y1 = region
-        a, b = a[:, y0:y1, x0:x1], b[:, y0:y1, x0:x1]
+    x0, y0, x1, y1 = region or (0, 0, None, None)
+    a, b = (faces.images[:, y0:y1, x0:x1] for faces in (clear.faces, after.faces))
     yield sample.mean("ssim", pictures.ssim(a, b))
     yield psnr_figure("psnr", pictures.psnr(a, b), sample)
     # Means of logarithms: half as sharp and twice as sharp cancel. A grey level squared keeps flat images finite.
-    yield sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)), then=np.exp)
+    found = sample.mean("sharpness", np.log((after.sharpness + 1) / (clear.sharpness + 1)))
+    value, low, high = (None if one is None else float(np.exp(one)) for one in (found.value, found.low, found.high))
+    yield replace(found, value=value, low=low, high=high)
     if after.lpips is not None:
         yield sample.mean("lpips", after.lpips, f"backbone {after.used['lpips']}")
     if after.perceived is not None:
         yield sample.mean("lpips-squeezenet", after.perceived, "no published LPIPS: do not compare with papers")
-    for name, x, y in (
-        ("fid", clear.inception, after.inception),
-        ("fd-squeezenet", clear.perception, after.perception),
-    ):
-        if x is not None and y is not None:
-            yield frechet_figure(name, x, y)
+    if clear.inception is not None and after.inception is not None:
+        yield frechet_figure("fid", clear.inception, after.inception)
+    if clear.perception is not None and after.perception is not None:
+        yield frechet_figure("fd-squeezenet", clear.perception, after.perception)
 
 
 def _geometry(clear: UtilityReadings, anonymised: UtilityReadings, sample: Sample) -> Iterator[Figure]:
@@ -300,8 +275,7 @@ def _semantics(
     weights = np.concatenate([np.ones((1, len(after)), np.float32), sample.drawn[:, sample.person]])
     value, *resampled = balanced_agreement(before, after, weights).tolist()
     if np.isfinite(value):
-        ends = percentiles(resampled, within=(0, 1))
-        yield Figure("attributes-balanced", value, *ends, len(after), "images")
+        yield Figure("attributes-balanced", value, *percentiles(resampled, within=(0, 1)), len(after), "images")
     else:
         yield sample.none("attributes-balanced", "no attribute is read in five of the clear images and not in five")
     if labels is not None:
@@ -324,5 +298,4 @@ def correlation(sample: Sample, metric: str, a: Values, b: Values, note: str = "
     n, sx, sy, sxx, syy, sxy = (sample.drawn @ sums).astype(np.float64).T
     with np.errstate(invalid="ignore", divide="ignore"):
         r = (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
-    ends = percentiles(r, within=(-1, 1))
-    return Figure(metric, float(np.mean(x * y)), *ends, int(used.sum()), "images", note)
+    return Figure(metric, float(np.mean(x * y)), *percentiles(r, within=(-1, 1)), int(used.sum()), "images", note)

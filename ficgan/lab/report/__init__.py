@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -36,10 +36,10 @@ def write_report(results: Results, out: Path, *, published: Sequence[dict[str, A
         results=results,
         ranking=_by_set(rows["ranking"]),
         risks=_by_set(rows["risks"]),
-        matrix=_matrix(results),
+        matrix=_pivoted(_attacked_cells(results), "method"),
         given_back=rows["given-back"],
-        utility=_utility_tables(results),
-        groups=_group_tables(heads),
+        utility=_pivoted(_utility_cells(results), "metric"),
+        groups=_pivoted(_group_cells(heads), "method"),
         controls=[{**each._asdict(), "value": f"{each.value:.3f}"} for each in controls(results)],
         data=_sets(results),
         methods=_methods(results),
@@ -103,9 +103,6 @@ def inlined(plots: Mapping[str, Sequence[Path]]) -> dict[str, str]:
     return {caption: data_url("image/png", paths[0].read_bytes()) for caption, paths in plots.items()}
 
 
-# -- tables of the page -----------------------------------------------------------------------------------------------
-
-
 def _by_set(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return {name: list(some) for name, some in groupby(rows, key=itemgetter("set"))}
 
@@ -137,8 +134,11 @@ def _methods(results: Results) -> list[Row]:
     ]
 
 
-def _pivoted(cells: Iterable[tuple[str, str, str, str]], first: str) -> list[dict[str, Any]]:
-    """(title, row, column, text) of each cell → tables that fit a laptop's width; `first` heads the rows' names."""
+Cell = tuple[str, str, str, str]  # Title of its table, row, column, text
+
+
+def _pivoted(cells: Iterable[Cell], first: str) -> list[dict[str, Any]]:
+    """Tables that fit a laptop's width; `first` heads the rows' names."""
     tables: dict[str, dict[str, dict[str, str]]] = {}
     for title, row, column, text in cells:
         tables.setdefault(title, {}).setdefault(row, {})[column] = text
@@ -152,37 +152,25 @@ def _pivoted(cells: Iterable[tuple[str, str, str, str]], first: str) -> list[dic
     return out
 
 
-def _matrix(results: Results) -> list[dict[str, Any]]:
-    cells = (
-        (trial.set, trial.method, f"{attacker(trial)}, {trial.recogniser}", spelled(found, interval=False))
-        for trial in results.trials
-        if (found := trial.figure(IDENTIFIES)) is not None and found.value is not None
-    )
-    return _pivoted(cells, "method")
+def _attacked_cells(results: Results) -> Iterator[Cell]:
+    for trial in results.trials:
+        if trial.value(IDENTIFIES) is not None:
+            text = spelled(trial.figure(IDENTIFIES), interval=False)
+            yield trial.set, trial.method, f"{attacker(trial)}, {trial.recogniser}", text
 
 
-def _utility_tables(results: Results) -> list[dict[str, Any]]:
-    cells = (
-        (use.set, each.metric, use.method, each.note if each.value is None else spelled(each))
-        for use in results.utilities
-        for each in use.figures
-    )
-    return _pivoted(cells, "metric")
+def _utility_cells(results: Results) -> Iterator[Cell]:
+    for use in results.utilities:
+        for each in use.figures:
+            yield use.set, each.metric, use.method, each.note if each.value is None else spelled(each)
 
 
-def _group_tables(heads: Sequence[Headline]) -> list[dict[str, Any]]:
-    cells = (
-        (f"{head.set}, by {column}: rank-1 under the strongest attacker", head.method, value, text)
-        for head in heads
-        if head.trial is not None
-        for group, figures in sorted(head.trial.groups.items())
-        for column, _, value in [group.partition("=")]
-        for text in [spelled(next((each for each in figures if each.metric == IDENTIFIES), None))]
-    )
-    return _pivoted(cells, "method")
-
-
-# -- plots ------------------------------------------------------------------------------------------------------------
+def _group_cells(heads: Sequence[Headline]) -> Iterator[Cell]:
+    for head in heads:
+        for group, figures in sorted(head.trial.groups.items()) if head.trial else ():
+            column, _, value = group.partition("=")
+            text = spelled(next((each for each in figures if each.metric == IDENTIFIES), None))
+            yield f"{head.set}, by {column}: rank-1 under the strongest attacker", head.method, value, text
 
 
 def save_plot(stem: Path, draw: Callable[[Any], bool | None], size: tuple[float, float]) -> list[Path]:

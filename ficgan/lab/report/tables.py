@@ -23,9 +23,6 @@ RISKS = {"singling out": "singling-out", "linkability": "D_sys", "inference": "i
 SHOWN = ("detected", "attributes-balanced", "smile-r")  # Utility figures beside the ranking; the utility table has all
 
 
-# -- headlines and controls -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Headline:
     """A method on a set, judged by its strongest attackers; figures are rank-1, and AUC within kind.
@@ -52,6 +49,10 @@ class Headline:
     @property
     def region(self) -> Figure | None:
         return rank_of(self.region_trial)
+
+    @property
+    def within_kind_figure(self) -> Figure | None:
+        return None if self.within_kind is None else self.within_kind.figure(WITHIN_KIND)
 
 
 class Control(NamedTuple):
@@ -95,19 +96,13 @@ def _ranked(heads: Sequence[Headline]) -> list[Headline]:
     rank, reach, out = 0, -1.0, list[Headline]()  # The present rank, and up to where its first one's interval goes
     for place, head in enumerate(sorted(heads, key=lambda head: (_known(head.region), _known(head.figure))), 1):
         found = head.region
-        if found is None or found.value is None:
-            out.append(head)
-            continue
-        if (found.value if found.low is None else found.low) > reach:
-            rank, reach = place, found.value if found.high is None else found.high
-        out.append(replace(head, rank=rank))
-
+        if found is not None and found.value is not None:
+            if (found.value if found.low is None else found.low) > reach:
+                rank, reach = place, found.value if found.high is None else found.high
+            head = replace(head, rank=rank)
+        out.append(head)
     # Within a rank by the AUC within kind; where it is not known, a method comes last.
-    def place_of(head: Headline) -> tuple[int, float]:
-        kin = None if head.within_kind is None else head.within_kind.figure(WITHIN_KIND)
-        return head.rank or len(out) + 1, _known(kin)
-
-    return sorted(out, key=place_of)
+    return sorted(out, key=lambda head: (head.rank or len(out) + 1, _known(head.within_kind_figure)))
 
 
 def rank_of(trial: Trial | None) -> Figure | None:
@@ -171,9 +166,6 @@ def controls(results: Results) -> list[Control]:
     return out
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 def ranking(heads: Sequence[Headline]) -> list[Row]:
     """Methods by what the replaced region gives away, of one rank by the AUC within kind, with what they leave."""
     useful = [m for m in SHOWN if any(head.utility and head.utility.value(m) is not None for head in heads)]
@@ -183,7 +175,7 @@ def ranking(heads: Sequence[Headline]) -> list[Row]:
         if region is None and kin is None and head.trial is None:  # nobody attacked it
             continue
         row: Row = {"set": head.set, "rank": str(head.rank or ""), "method": head.method}
-        if kin is not None and (found := kin.figure(WITHIN_KIND)) is not None:
+        if kin is not None and (found := head.within_kind_figure) is not None:
             naive = f"naive rank-1: {spelled(rank_of(kin))}".replace(" ", "\N{NO-BREAK SPACE}")
             row["within kind"] = (spelled(found), f"{kin.recogniser}, n = {found.n} images", naive)
         value = ("≤ " if head.bound and head.region else "") + spelled(head.region)
@@ -213,20 +205,17 @@ def every_figure(results: Results) -> dict[str, list[Row]]:
         cells = _trial_cells(trial)
         privacy += [{**cells, "control": trial.control, **vars(each)} for each in trial.figures]
         groups += [{**cells, "group": name, **vars(each)} for name, some in trial.groups.items() for each in some]
-    utility = [
-        {"set": use.set, "method": use.method, **vars(each)} for use in results.utilities for each in use.figures
-    ]
+    utility = [{"set": use.set, "method": use.method, **vars(one)} for use in results.utilities for one in use.figures]
     return {"privacy": privacy, "utility": utility, "groups": groups}
 
 
 def given_back(results: Results) -> list[Row]:
     """How alike guesses and clear faces are, by attacker and judge; faces not attacked come first."""
-    found = [(trial, {metric: trial.figure(metric) for metric in METRICS["reversal"]}) for trial in results.trials]
-    return [
-        {**_trial_cells(trial), **{name: spelled(each) for name, each in figures.items() if each is not None}}
-        for trial, figures in found
-        if any(figures.values())
-    ]
+    rows = []
+    for trial in results.trials:
+        likeness = {name: spelled(found) for name in METRICS["reversal"] if (found := trial.figure(name))}
+        rows += [{**_trial_cells(trial), **likeness}] if likeness else []
+    return rows
 
 
 def risks(results: Results) -> list[Row]:
@@ -234,20 +223,16 @@ def risks(results: Results) -> list[Row]:
     rows = []
     for name in results.sets:
         for method in ("clear", *results.methods):
-            trials = [
-                trial
-                for trial in results.trials
-                if (trial.set, trial.method) == (name, method)
-                # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
-                and trial.attacker != "right key"
-                and (not trial.control or (method == "clear" and trial.control == "ceiling"))
-            ]
-            linked = [trial for trial in trials if trial.scenario == "linkability"]
+            # What needs the key is no risk of the method; of the clear images the ceiling is what there is.
+            allowed = ("", "ceiling") if method == "clear" else ("",)
+            mine = [trial for trial in results.trials if (trial.set, trial.method) == (name, method)]
+            trials = [trial for trial in mine if trial.attacker != "right key" and trial.control in allowed]
             row: Row = {"set": name, "method": method}
             for risk, metric in RISKS.items():
                 found = [
                     each
-                    for trial in (linked if risk == "linkability" else trials)
+                    for trial in trials
+                    if risk != "linkability" or trial.scenario == "linkability"
                     for each in trial.figures
                     if each.value is not None and (each.metric == metric or each.metric.startswith(f"{metric} "))
                 ]
@@ -266,11 +251,8 @@ def _worst(found: Sequence[Figure], risk: str) -> str:
 
 
 def _trial_cells(trial: Trial) -> Row:
-    cells = {key: getattr(trial, key) for key in ("set", "method", "scenario", "attacker")}
-    return {**cells, "judge": trial.recogniser}
-
-
-# -- text -------------------------------------------------------------------------------------------------------------
+    names = ("set", "method", "scenario", "attacker")
+    return {**{name: getattr(trial, name) for name in names}, "judge": trial.recogniser}
 
 
 def spelled(each: Figure | None, *, interval: bool = True, factor: float = 1.0, digits: int | None = None) -> str:

@@ -20,6 +20,7 @@ from ficgan.errors import InputError, Progress, UsageError, unheard
 from ficgan.faces import Alignment, Face, FaceDetector, crop, get_detector, transform_points
 from ficgan.files import content_key
 from ficgan.lab.attacks.base import one_each_unknown
+from ficgan.lab.matrix_config import SplitConfig
 from ficgan.lab.metrics.pictures import quick
 from ficgan.lab.run import Store
 from ficgan.lab.sets.faceset import FaceSet, open_set
@@ -49,54 +50,46 @@ class Split:
         return str(self.manifest["sha256"])
 
 
-def split(
-    people: NDArray[np.integer] | Sequence[int],
-    *,
-    background: int = 200,
-    attacker: int = 4500,
-    test: int = 300,
-    enrolment: float = 0.75,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-) -> Split:
+def split(people: NDArray[Any], wanted: SplitConfig, names: Sequence[str] | None = None) -> Split:
     """Draw people for background, attacker and evaluation from those with the most images (Fantômas, §7.3, §7.4).
 
     `people` [N] are one number per person, −1 where unknown: those images stay unused. Where there are too few, all
-    parts shrink alike. `enrolment` is the share of each evaluated person's images that is enrolled.
+    parts shrink alike.
     """
-    people = np.asarray(people, np.int64).reshape(-1)
-    wanted = {"background": background, "attacker": attacker, "test": test}
+    people = np.asarray(people, np.int64)
     who, counts = np.unique(people[people >= 0], return_counts=True)
-    sizes, scale = _sizes(wanted, len(who), int((counts >= 2).sum()))
-    drawn = _draw(who, counts, sizes, seed)
-    sides = [np.flatnonzero(np.isin(people, drawn[part])) for part in ("background", "attacker")]
-    gallery, probe = _enrol(drawn["test"], people, enrolment, seed)
-    unused = np.setdiff1d(np.arange(len(people)), np.concatenate([*sides, gallery, probe]))
+    asked = {"background": wanted.background, "attacker": wanted.attacker, "test": wanted.test}
+    sizes, scale = _sizes(asked, len(who), int((counts >= 2).sum()))
+    drawn = _draw(who, counts, sizes, wanted.seed)
+    background, attacker = (np.flatnonzero(np.isin(people, drawn[part])) for part in ("background", "attacker"))
+    gallery, probe = _enrol(drawn["test"], people, wanted.enrolment, wanted.seed)
+    unused = np.setdiff1d(np.arange(len(people)), np.concatenate([background, attacker, gallery, probe]))
     how = {
-        "seed": seed,
-        "enrolment": enrolment,
-        "wanted": wanted,
+        "seed": wanted.seed,
+        "enrolment": wanted.enrolment,
+        "wanted": asked,
         "scale": scale,
         "people_with_one_image": int((counts == 1).sum()),
         "images_of_unknown_people": int((people < 0).sum()),
     }
-    return written(Split(sides[0], sides[1], gallery, probe, unused), people, how, names)
+    return written(Split(background, attacker, gallery, probe, unused), people, how, names)
 
 
-def written(
-    split: Split, people: NDArray[np.integer], how: dict[str, Any], names: Sequence[str] | None = None
-) -> Split:
+def written(split: Split, people: NDArray[Any], how: dict[str, Any], names: Sequence[str] | None = None) -> Split:
     """A split with its manifest: `how` it was made, then what is in it."""
     parts: dict[str, dict[str, Any]] = {}
     for part in PARTS:
         rows = getattr(split, part)
-        lines = [f"{people[row]}\0{names[row] if names is not None else row}" for row in rows]
-        digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-        known = people[rows][people[rows] >= 0]
-        parts[part] = {"people": len(np.unique(known)), "images": len(rows), "sha256": digest}
+        who = people[rows]
+        lines = "\n".join(f"{people[row]}\0{names[row] if names is not None else row}" for row in rows)
+        parts[part] = {"people": len(np.unique(who[who >= 0])), "images": len(rows), "sha256": _sha256(lines)}
     # What was drawn, not what was asked for: two ways to one division have one hash.
-    total = hashlib.sha256("".join(parts[part]["sha256"] for part in PARTS).encode()).hexdigest()
+    total = _sha256("".join(parts[part]["sha256"] for part in PARTS))
     return replace(split, manifest={**how, "parts": parts, "sha256": total})
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sizes(wanted: dict[str, int], people: int, several: int) -> tuple[dict[str, int], float]:
@@ -161,7 +154,6 @@ def without_repeats(split: Split, people: Rows, names: Sequence[str] | None, dig
 
 Image = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
-
 KIND = ("race", "gender")  # Groups that say what kind of person somebody is
 GREY = 127  # What stands where nothing may be seen
 # On 567 CelebA crops one pass recognises as well as the pyramid of sizes (rank-1 .963 and .965, of both judges); on
@@ -194,8 +186,7 @@ class Prepared:
     def digest(self) -> str:
         """sha256 of the pixels of all crops, in their order, 64 hex digits."""
         digest = hashlib.sha256(repr(self.faces.images.shape).encode())
-        for image in self.faces.images:
-            digest.update(np.ascontiguousarray(image).data)
+        digest.update(np.ascontiguousarray(self.faces.images).data)
         return digest.hexdigest()
 
     @property
@@ -236,11 +227,9 @@ class Prepared:
         shifted = (self.faces.landmarks - np.array([x0, y0], np.float32)).astype(np.float32)
         return Faces(inner, self.faces.names, shifted, self.faces.people)
 
-    def with_regions(self, images: Image) -> Faces:
-        """The crops with other pixels [N,n,n,3] in the inner square; around it they are bit-identical."""
+    def with_regions(self, images: Image | np.uint8) -> Faces:
+        """The crops with other pixels [N,n,n,3], or a grey, in the inner square; around it they are bit-identical."""
         x0, y0, x1, y1 = self.region
-        if images.shape != (len(self), y1 - y0, x1 - x0, 3) or images.dtype != np.uint8:
-            raise InputError(f"replaced faces are {images.dtype} {list(images.shape)}, not squares of {y1 - y0} pixels")
         out = self.faces.images.copy()
         out[:, y0:y1, x0:x1] = images
         return self.faces.with_images(out)
@@ -251,8 +240,7 @@ class Prepared:
 
     def surroundings(self) -> Faces:
         """The crops with the inner square grey: what is left of people without their faces."""
-        x0, y0, x1, y1 = self.region
-        return self.with_regions(np.full((len(self), y1 - y0, x1 - x0, 3), GREY, np.uint8))
+        return self.with_regions(np.uint8(GREY))
 
     def inside(self) -> Faces:
         grey = self.faces.with_images(np.full_like(self.faces.images, GREY))
@@ -295,7 +283,7 @@ def prepare(
     alignment: Alignment | None = None,
     aligned: bool = False,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unheard,
 ) -> Prepared:
     """Aligned crops of `size` pixels; images in which no face is acquired are listed (Fantômas, §7.3).
 
@@ -316,11 +304,10 @@ def prepare(
     files = {blob.source for blob in faceset.blobs}
     times = sorted((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
     placed = [how, getattr(getattr(finder, "detector", finder), "threshold", None), asdict(alignment)]
-    report = progress or unheard
     crops: dict[str, NDArray[Any]] = Store(cache).kept(
-        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, report)
+        ["crops", faceset.digest, times, placed], lambda: _cut(faceset, size, region, finder, alignment, progress)
     )
-    report(len(faceset), len(faceset), "cutting faces")
+    progress(len(faceset), len(faceset), "cutting faces")
     missed = tuple((faceset.names[row], str(why)) for row, why in zip(crops["missed"], crops["reasons"], strict=True))
     if not len(crops["rows"]):
         reasons = "; ".join(dict.fromkeys(why for _, why in missed[:3]))
@@ -369,11 +356,8 @@ def _cut(
 def _main_face(faces: list[Face], shape: tuple[int, ...]) -> Face:
     """The largest face whose landmarks are in the picture; one that the border cuts only beside small bystanders."""
     height, width = shape[:2]
-    inside = [
-        face
-        for face in faces
-        if (face.landmarks >= -0.5).all() and (face.landmarks <= (width - 0.5, height - 0.5)).all()
-    ]
+    edge = (width - 0.5, height - 0.5)
+    inside = [face for face in faces if (face.landmarks >= -0.5).all() and (face.landmarks <= edge).all()]
     if not inside:
         raise InputError("no face is fully in it" if faces else "no face was found")
 

@@ -161,8 +161,6 @@ def open_set(
     if limit_people is None:
         return faces
     who, images = np.unique(faces.people[faces.people >= 0], return_counts=True)
-    if not len(who):
-        raise InputError("limit_people needs a set in which people are known; this one names nobody")
     most = who[np.argsort(-images, kind="stable")[:limit_people]]
     return faces.take(np.flatnonzero(np.isin(faces.people, most)))
 
@@ -213,9 +211,6 @@ def _licence(path: Path) -> str | None:
     return None if file is None else file.read_text(encoding="utf-8", errors="replace").strip() or None
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-
 def _table(path: Path, *, strict: bool = True) -> list[dict[str, str]]:
     """The rows of a CSV; `strict`: all as long as the first line."""
     try:
@@ -234,14 +229,9 @@ def _columns(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _people_of(path: Path) -> dict[str, dict[str, str]]:
+def _people_of(path: Path) -> dict[str, Row]:
     """Person → row, of a CSV whose first column says who."""
-    rows: dict[str, dict[str, str]] = {}
-    for row in _table(path):
-        person = next(iter(row))
-        if rows.setdefault(_person_key(row[person]), row) is not row:
-            raise InputError(f"{path} has two rows for {row[person]!r}; keep one")
-    return rows
+    return {_person_key(next(iter(row.values()))): row for row in _table(path)}
 
 
 def _described(rows: Sequence[Row], columns: Iterable[str]) -> tuple[Attributes, Groups]:
@@ -276,9 +266,6 @@ def _person_key(text: str) -> str:
     return str(int(text)) if text.strip().isdecimal() else text.strip()
 
 
-# -- layouts ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SetFiles:
     path: Path  # The folder or archive
@@ -300,26 +287,26 @@ class SetFiles:
 
     @property
     def table(self) -> Path | None:
-        """The CSV of images (it has a `file` column): the one named, else the one of the archive's or folder's own."""
-        own = [path for path in self._tables() if "file" in _columns(path)]
-        if self.labels is not None:
-            return next(iter(own), None)
+        """The CSV of images: the one named, else the only one inside, else the one beside of the longest name."""
+        own = self._tables(of_images=True)
         inside = [path for path in own if self.path in path.parents]
-        if len(inside) > 1:
+        if self.labels is None and len(inside) > 1:
             listed = " and ".join(sorted(path.name for path in inside))
             raise UsageError(f"{self.path} has several tables, {listed}; name one as labels")
         return next(iter(inside or sorted(own, key=lambda path: len(path.stem), reverse=True)), None)
 
     @property
     def person_table(self) -> Path | None:
-        """The CSV with a row per person: the one named, else the only one in the folder."""
-        tables = [path for path in self._tables() if _columns(path) and "file" not in _columns(path)]
+        """The CSV with a row per person: the one named, else the only one inside."""
+        tables = self._tables(of_images=False)
         inside = [path for path in tables if self.path in path.parents or path == self.labels]
         return inside[0] if len(inside) == 1 else None
 
-    def _tables(self) -> list[Path]:
-        paths = [self.labels] if self.labels is not None else list(self.files.values())
-        return [path for path in paths if path.suffix.lower() == ".csv"]
+    def _tables(self, of_images: bool) -> list[Path]:
+        """CSVs with a `file` column, or without one."""
+        paths = self.files.values() if self.labels is None else [self.labels]
+        read = {path: _columns(path) for path in paths if path.suffix.lower() == ".csv"}
+        return [path for path, columns in read.items() if columns and ("file" in columns) == of_images]
 
 
 @dataclass(frozen=True)
@@ -411,19 +398,20 @@ def _csv(found: SetFiles) -> Known:
     return Known.of_labels(labels, _described([rows[file.strip()] for file in labels.files], columns)[1])
 
 
-def _pattern(found: SetFiles) -> Known:
-    if found.identity is None:
-        raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
-    return _by_name(found, found.identity)
-
-
 def _london(found: SetFiles) -> Known:
     ours = found.person_table is not None and "face_eth" in _columns(found.person_table)
     terms = "Face Research Lab London Set: CC BY 4.0 (DeBruine & Jones)" if ours else None
     return replace(_by_name(found, _LONDON), licence=terms)
 
 
-def _by_name(found: SetFiles, identity: str) -> Known:
+def _folders(found: SetFiles) -> Known:
+    return Known.of_labels(Labels.from_folders(found.names))
+
+
+def _by_name(found: SetFiles, identity: str | None = None) -> Known:
+    identity = identity or found.identity
+    if identity is None:
+        raise UsageError(r"layout pattern needs an identity, a regular expression such as (\d{3})_ with one group")
     try:
         find = re.compile(identity)
     except re.error as error:
@@ -431,17 +419,17 @@ def _by_name(found: SetFiles, identity: str) -> Known:
     if not find.groups:
         raise UsageError(rf"identity {identity!r} has no group; put brackets round the person, as in (\d{{3}})_")
     hits = [find.search(name) for name in found.names]
-    keys = [_person_key(hit[1]) if hit is not None and hit[1] else None for hit in hits]
-    known = sorted({key for key in keys if key is not None})
+    keys = [_person_key(hit[1]) if hit and hit[1] else "" for hit in hits]
+    known = sorted({*keys} - {""})
     if not known:
         raise InputError(f"identity {identity!r} is found in no name of {found.path}, such as {found.names[0]}")
     whole = all(key.isdecimal() and len(key) < 19 for key in known)
     number = {key: int(key) if whole else index for index, key in enumerate(known)}
-    people = np.array([-1 if key is None else number[key] for key in keys], np.int64)
+    people = np.array([number.get(key, -1) for key in keys], np.int64)
     if found.person_table is None:
         return Known(people)
     rows, columns = _people_of(found.person_table), _columns(found.person_table)[1:]
-    return Known(people, *_described([rows.get(key or "", {}) for key in keys], columns))
+    return Known(people, *_described([rows.get(key, {}) for key in keys], columns))
 
 
 def _is_celeba(found: SetFiles) -> bool:
@@ -457,17 +445,12 @@ def _is_london(found: SetFiles) -> bool:
 
 
 _ALL = (
-    Layout("pattern", "the person in the name, found by `identity`", lambda f: f.identity is not None, _pattern),
+    Layout("pattern", "the person in the name, found by `identity`", lambda f: f.identity is not None, _by_name),
     Layout("celeba-hq", "CelebAMask-HQ: CelebA-HQ-img/0.jpg", lambda f: bool(f.below("CelebA-HQ-img")), _celeba_hq),
     Layout("ffhq", "images1024x1024/00000/00000.png", lambda f: any(map(f.below, _FFHQ_FOLDERS)), _ffhq),
     Layout("celeba", "img_align_celeba/000001.jpg, identity_CelebA.txt, list_attr_celeba.txt", _is_celeba, _celeba),
     Layout("csv", "images and a CSV with the columns file and person", lambda f: f.table is not None, _csv),
     Layout("london", "001_neutral.jpg and a CSV with a row per person", _is_london, _london),
-    Layout(
-        "folders",
-        "a folder per person",
-        lambda f: all("/" in name for name in f.names),
-        lambda f: Known.of_labels(Labels.from_folders(f.names)),
-    ),
+    Layout("folders", "a folder per person", lambda f: all("/" in name for name in f.names), _folders),
 )
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in _ALL}  # By name, in the order in which they are tried
