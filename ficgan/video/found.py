@@ -24,10 +24,11 @@ from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_miss
 from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
+from ficgan.faces.recognition import embed_largest
 from ficgan.video import FilmTask, Rules
 from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
-from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
+from ficgan.video.people import EmbeddingReader, People, link_tracklets
 from ficgan.video.project import Project, Source
 from ficgan.video.source import Frame, with_cuts
 from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
@@ -37,8 +38,11 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
     search = FieldSearch(DetectAt(task.tools.detector, (settings.detect_size,) * 2, enlarge=False))
-    photos = {**rules.keep, **rules.only}
-    references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
+    references: dict[str, NDArray[np.float32]] = {}
+    for name, photo in {**rules.keep, **rules.only}.items():
+        if recognizer is None:
+            raise UsageError(f"{name}: people are recognised by photos only with a recogniser")
+        references[name] = embed_largest(photo, name, search, recognizer)
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
     seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
     with closing(DetectionLog(search, log, task.tools.objects)) as detections:
@@ -141,19 +145,34 @@ def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
 
 
 def _decisions(
-    mode: str, rules: Rules, references: Mapping[str, Any], tracklets: Sequence[Tracklet], recognizer: Recognizer | None
+    mode: str,
+    rules: Rules,
+    references: Mapping[str, NDArray[np.float32]],
+    tracklets: Sequence[Tracklet],
+    recognizer: Recognizer | None,
 ) -> Decisions:
     """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
+
     limit = recognizer.match_threshold if recognizer is not None else 0.0
-    alike = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
-    chosen = {person for name in rules.only for person, (_, least) in alike[name].items() if least < limit}
+
+    def distances(name: str) -> dict[int, list[float]]:
+        """Of each person's readings from a photo."""
+        assert recognizer is not None
+        found: dict[int, list[float]] = {}
+        for tracklet in tracklets:
+            away = [float(recognizer.distance(references[name], reading.embedding)) for reading in tracklet.readings]
+            if tracklet.person and away:
+                found.setdefault(tracklet.person, []).extend(away)
+        return found
+
+    chosen = {person for name in rules.only for person, away in distances(name).items() if min(away) < limit}
     if rules.only and not chosen:  # hiding nobody is not what was meant
         raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
     kept = {
         person: Decision(mode="keep", reason=f"matches {Path(name).name}")
         for name in rules.keep
-        for person, (mean, _) in alike[name].items()
-        if mean < limit and person not in chosen
+        for person, away in distances(name).items()
+        if np.mean(away) < limit and person not in chosen
     }
     return Decisions(
         default=mode,
@@ -197,38 +216,32 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
     the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
     """
-    pending: list[_Pending] = []  # since the last look
+    line: list[_Pending] = []  # the frame of the last look and those since
     since = 0
-    last: _Pending | None = None
     for frame, thumbnail, cut in with_cuts(frames):
-        if cut and last is not None:
-            yield from _settled(last, pending, find)
-            last, pending = None, []
-        now = _Pending(frame, thumbnail)
-        if last is None:
-            now.faces, last, since = find(frame), now, 0
-            yield frame, now.faces, cut
+        if cut:
+            yield from _settled(line, find)
+            line = []
+        line.append(_Pending(frame, thumbnail))
+        if len(line) == 1:
+            line[0].faces, since = find(frame), 0
+            yield frame, line[0].faces, cut
             continue
-        pending.append(now)
         since += 1
         if since >= stride:
-            yield from _settled(last, pending, find)
-            last, pending, since = now, [], 0
-        elif len(pending) > PENDING:
-            yield pending.pop(0).frame, None, False
-    if last is not None:
-        yield from _settled(last, pending, find)
+            yield from _settled(line, find)
+            line, since = line[-1:], 0
+        elif len(line) > PENDING + 1:
+            yield line.pop(1).frame, None, False
+    yield from _settled(line, find)
 
 
-def _settled(last: _Pending, pending: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
-    if not pending:
+def _settled(line: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+    """The frames after the first of a line, looked at where needed; the first one was looked at before."""
+    if len(line) < 2:
         return
-    line = [last, *pending]
 
-    def see(number: int) -> None:
-        line[number].faces = find(line[number].frame)
-
-    def between(a: int, b: int) -> None:
+    def look_between(a: int, b: int) -> None:
         spans = [(a, b)]  # no recursion: a function that calls itself would keep the frames until it is collected
         while spans:
             a, b = spans.pop()
@@ -236,20 +249,20 @@ def _settled(last: _Pending, pending: Sequence[_Pending], find: Callable[[Frame]
             if b - a < 2 or before is None or after is None or _alike(before, after):
                 continue
             middle = (a + b) // 2
-            see(middle)
+            line[middle].faces = find(line[middle].frame)
             spans += [(middle, b), (a, middle)]
 
-    see(len(pending))
-    between(0, len(pending))
+    line[-1].faces = find(line[-1].frame)
+    look_between(0, len(line) - 1)
     looks = [number for number, one in enumerate(line) if one.faces is not None]
     for a, b in pairwise(looks):
         odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
         if max(odd, default=0):
             most = a + 1 + int(np.argmax(odd))
-            see(most)
-            between(a, most)
-            between(most, b)
-    for one in pending:
+            line[most].faces = find(line[most].frame)
+            look_between(a, most)
+            look_between(most, b)
+    for one in line[1:]:
         yield one.frame, one.faces, False
 
 
@@ -340,20 +353,14 @@ class DetectionLog:
         self._detector, self._others, self._file = detector, others, None
         self._found: dict[int, dict[str, list[Face]]] = {}
         self.taken: dict[int, dict[str, list[Face]]] = {}
-        if path is None:
-            return
-        path.touch(mode=0o600)
-        self._file, good = path.open("r+", encoding="ascii"), 0
-        for line in path.read_bytes().splitlines(keepends=True):
-            try:
-                number, found = _read_line(line.decode())
-            except (ValueError, TypeError, AttributeError):
-                break
-            if not line.endswith(b"\n"):
-                break
-            self._found[number], good = found, good + len(line)
-        self._file.truncate(good)
-        self._file.seek(good)
+        if path is not None:
+            path.touch(mode=0o600)
+            known = path.read_bytes()
+            whole = known[: known.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
+            self._found = dict(map(_read_line, whole.splitlines()))
+            self._file = path.open("r+b")
+            self._file.truncate(len(whole))
+            self._file.seek(len(whole))
 
     def detect(self, frame: Frame) -> list[Face]:
         """The faces of a frame, from the log or found now."""
@@ -363,7 +370,7 @@ class DetectionLog:
             kinds = {_FACES: faces, _WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
             line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
             if self._file is not None:
-                self._file.write(line + "\n")
+                self._file.write(line.encode() + b"\n")
                 self._file.flush()
             _, found = _read_line(line)  # as a later run reads them
         self.taken[frame.index] = found
@@ -374,21 +381,17 @@ class DetectionLog:
             self._file.close()
 
 
-def _read_line(line: str) -> tuple[int, dict[str, list[Face]]]:
-    number, kinds = json.loads(line)
-    return int(number), {kind: [_face(row) for row in rows] for kind, rows in kinds.items()}
-
-
 def _row(face: Face) -> list[float]:
     values = [*face.box.ravel(), *face.landmarks.ravel()]
     return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
 
 
-def _face(row: list[float]) -> Face:
-    values = np.asarray(row, np.float32)
-    if values.shape != (15,) or not np.isfinite(values).all():
-        raise ValueError("no face")
-    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))
+def _read_line(line: str | bytes) -> tuple[int, dict[str, list[Face]]]:
+    number, kinds = json.loads(line)
+    rows = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
+    return number, {
+        kind: [Face(row[:4], row[4:14].reshape(5, 2), float(row[14])) for row in part] for kind, part in rows.items()
+    }
 
 
 # Presence of a mesh from which on there is a face. Of 608 finds on annotated faces of groups and crowds, at three

@@ -113,8 +113,11 @@ class _LiveTrack:
         past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
-        pads = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
-        track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
+        before, after = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
+        # A pad that falls short by rounding is a frame short.
+        first = max(self.scene_start, self.sightings[0].frame - int(np.ceil(before * rate - 1e-6)))
+        end = min(self.scene_end, last + int(np.ceil(after * rate - 1e-6)))
+        track = fill_track(self.sightings, first, np.arange(first, end + 1) / rate, id=self.id)
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         mode, sides = self.cover or settings.mode, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)

@@ -286,11 +286,14 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
     bounds = [0, *cuts, len(clock)]
     tracks = []
     for number, tracklet in enumerate(sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id)), start=1):
+        # A pad that falls short by rounding is a frame short.
+        first = int(np.searchsorted(clock, clock[tracklet.first] - pad - 1e-6))
+        end = int(np.searchsorted(clock, clock[tracklet.last] + pad + 1e-6, side="right"))
         scene = int(np.searchsorted(bounds, tracklet.first, side="right"))
-        first, last = bounds[scene - 1], bounds[scene] - 1
+        first, end = max(first, bounds[scene - 1]), min(end, bounds[scene])
         first = first if tracklet.since is None else max(first, tracklet.since)
-        last = last if tracklet.until is None else min(last, tracklet.until)
-        track = fill_track(tracklet.sightings, first, last, pad, pad, clock, id=number)
+        end = end if tracklet.until is None else min(end, tracklet.until + 1)
+        track = fill_track(tracklet.sightings, first, clock[first:end], id=number)
         track.person = tracklet.person
         once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
         track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
@@ -351,16 +354,7 @@ def share_in(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
     return float(common.prod() / max(float((box[2:] - box[:2]).prod()), 1e-6))
 
 
-def fill_track(
-    sightings: Sequence[Sighting],
-    first_frame: int,
-    last_frame: int,
-    pad_before: float,
-    pad_after: float,
-    times: ArrayLike | float = 25.0,
-    *,
-    id: int = 1,
-) -> Track:
+def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: int = 1) -> Track:
     """A track with a row for every frame, from sightings of one face within one scene.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
@@ -368,63 +362,42 @@ def fill_track(
     may reach beyond the picture, as faces do.
 
     Args:
-        first_frame, last_frame: of the scene or the film; no row lies beyond.
-        pad_before, pad_after: seconds covered before the first and after the last sighting.
-        times: [frames] seconds at which each frame of the film is shown, or frames per second.
+        first: frame of the first row.
+        clock: [n] seconds at which the frames of the rows are shown.
     """
-    numbers = np.array([sighting.frame for sighting in sightings], np.int64)
-    frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
-    start = frames[0]
+    rows = np.array([sighting.frame for sighting in sightings], np.int64) - first
+    at = clock[rows]
     boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
-    at = clock[numbers - start]
     middle, loose = smooth(PLACE, at, centre, clock, size)
     logs, vague = smooth(LOG_SIZE, at, log_size, clock)
     # The smoothed size never falls below what was seen on both sides.
-    between = _interpolated(clock, at, log_size)
-    half = np.exp(np.maximum(logs, between)) / 2
+    half = np.exp(np.maximum(logs, _interpolated(clock, at, log_size))) / 2
     straight = _interpolated(clock, at, centre)
 
-    origin = np.full(len(frames), FILLED, np.uint8)
-    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
-    origin[numbers - start] = SEEN
+    origin = np.full(len(clock), FILLED, np.uint8)
+    origin[: rows[0]] = origin[rows[-1] :] = PADDED
+    origin[rows] = SEEN
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
     cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
     margin = np.minimum(GROWTH * spread, cap)
-    margin[origin == SEEN] = 0.0
+    margin[rows] = 0.0
     margin = _running_maximum(margin, clock, STEADY)
     grown = half + margin[:, None]
-    filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
-    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
+    filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # Between sightings landmarks keep their places inside the boxes, linear from one to the next.
+    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
     inside = (marks - centre[:, None]) / np.exp(log_size)[:, None]
     inside = _interpolated(clock, at, inside.reshape(len(at), 10)).reshape(-1, 5, 2)
     landmarks = middle[:, None] + inside * np.exp(logs)[:, None]
-    landmarks[numbers - start] = marks
+    landmarks[rows] = marks
     landmarks = smooth_landmarks(landmarks, (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0)
-    scores = np.zeros(len(frames), np.float32)
-    scores[numbers - start] = [sighting.face.score for sighting in sightings]
-    return Track(id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin)
-
-
-def _span(
-    numbers: NDArray[np.int64], first: int, last: int, before: float, after: float, times: ArrayLike | float
-) -> tuple[NDArray[np.int64], Floats]:
-    if np.ndim(times) == 0:
-        rate = float(np.asarray(times))
-        # A pad that falls short by rounding is a frame short.
-        start = max(first, numbers[0] - int(np.ceil(before * rate - 1e-6)))
-        stop = min(last, numbers[-1] + int(np.ceil(after * rate - 1e-6)))
-        frames = np.arange(start, stop + 1)
-        return frames, frames / rate
-    clock = np.asarray(times, np.float64)
-    start = max(first, int(np.searchsorted(clock, clock[numbers[0]] - before - 1e-6)))
-    stop = min(last, int(np.searchsorted(clock, clock[numbers[-1]] + after + 1e-6, side="right")) - 1)
-    frames = np.arange(min(start, numbers[0]), max(stop, numbers[-1]) + 1)
-    return frames, clock[frames]
+    scores = np.zeros(len(clock), np.float32)
+    scores[rows] = [sighting.face.score for sighting in sightings]
+    return Track(id, first, filled.astype(np.float32), landmarks.astype(np.float32), scores, origin)
 
 
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
