@@ -50,7 +50,8 @@ Cover = Annotated[str, AfterValidator(check_cover)]
 HidingMode = Annotated[str, AfterValidator(_hiding)]
 Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _hiding(mode))]
 
-_TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
+# The last two are the default level: people who are not selected, and all others.
+_TRACK, _PERSON, _GENERAL, _UNSELECTED, _DEFAULT = range(1, 6)
 
 
 class Drawing(Strict):
@@ -166,7 +167,7 @@ class Decisions(Strict):
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """One decision in the common form; of the default level, `only` are the people who are selected."""
+    """One decision in the common form; with `selected` it is on known people who are none of these."""
 
     level: int
     mode: Mode
@@ -177,10 +178,10 @@ class _Rule:
     start: float | None = None
     end: float | None = None
     box: tuple[float, float, float, float] | None = None
-    only: frozenset[int] | None = None
+    selected: tuple[int, ...] | None = None
 
     def concerns(self, track: Track) -> bool:
-        if self.only is not None and (self.mode == "keep") != (track.person > 0 and track.person not in self.only):
+        if self.selected is not None and track.person in (0, *self.selected):
             return False
         return self.track in (None, track.id) and self.person in (None, track.person)
 
@@ -197,11 +198,10 @@ class _Rule:
 
 
 def _rules(decisions: Decisions) -> Iterator[_Rule]:
-    only = None if decisions.only is None else frozenset(decisions.only)
-    yield _Rule(_DEFAULT, decisions.default, "default", only=only)
-    if only is not None:
-        name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
-        yield _Rule(_DEFAULT, "keep", name, "not selected", only=only)
+    yield _Rule(_DEFAULT, decisions.default, "default")
+    if decisions.only is not None:
+        name = f"everybody but people {', '.join(map(str, sorted(set(decisions.only))))}"
+        yield _Rule(_UNSELECTED, "keep", name, "not selected", selected=decisions.only)
     for person, choice in decisions.people.items():
         if choice.mode is not None:
             yield _Rule(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)

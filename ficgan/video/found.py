@@ -31,7 +31,7 @@ from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
 from ficgan.video.people import EmbeddingReader, People, link_tracklets
 from ficgan.video.project import Project, Source
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
+from ficgan.video.tracks import Sighting, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
@@ -46,8 +46,8 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
     seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
     with closing(DetectionLog(search, log, task.tools.objects)) as detections:
-        for frame, faces, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
-            seen.take(frame, None if faces is None else detections.taken.pop(frame.index), cut)
+        for frame, found, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
+            seen.take(frame, found, cut)
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
@@ -67,8 +67,9 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     )
 
 
-# What is followed beside the objects of the user's detectors, whose names have no space.
-_FACES, _WEAK = "sure faces", "weak faces"
+# What is found, by kind; the other kinds are the names of the user's detectors of objects, which have no space.
+Finds = Mapping[str, list[Face]]
+FACES, WEAK = "sure faces", "weak faces"
 
 
 class _SeenFilm:
@@ -81,12 +82,12 @@ class _SeenFilm:
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
         self._read, self._confirm = reader, FindConfirmer(tools.detector, task.settings.detect_size)
-        kinds = (_FACES, _WEAK, *(detector.name for detector in tools.objects))
+        kinds = (FACES, WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
 
-    def take(self, frame: Frame, found: Mapping[str, list[Face]] | None, cut: bool) -> None:
-        """Take the next frame and its finds by kind (None: nobody looked); `cut`: a scene begins with it."""
+    def take(self, frame: Frame, found: Finds | None, cut: bool) -> None:
+        """Take the next frame and its finds (None: nobody looked); `cut`: a scene begins with it."""
         self.pts.append(frame.pts)
         self.times.append(frame.time)
         self.cuts += [frame.index] if cut else []
@@ -95,7 +96,7 @@ class _SeenFilm:
             faces = None if found is None else found[kind]
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
-            if kind == _FACES:
+            if kind == FACES:
                 self._read(frame.index, frame.image, faces or (), ids)
                 self._confirm(frame.image, faces or (), ids)
 
@@ -105,13 +106,14 @@ class _SeenFilm:
         These are `review`, to look at, and `dropped`, finds that nothing confirms.
         """
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
-        faces, weak, clock, pad = tracklets.pop(_FACES), tracklets.pop(_WEAK), np.array(self.times), self.pace.pad
-        self._confirm.mark(faces)
+        faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
+        for tracklet in faces:
+            tracklet.confirmed = tracklet.id in self._confirm.confirmed
         faces = link_tracklets(self._read.hand_over(faces), people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
         confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}
-        dropped = [_dropped(tracklet, self.times) for tracklet in faces if id(tracklet) not in stay]
+        dropped = [self._dropped(tracklet) for tracklet in faces if id(tracklet) not in stay]
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
         tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
         likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
@@ -121,27 +123,23 @@ class _SeenFilm:
             tracks += [replace(track, id=len(tracks) + track.id, kind=kind) for track in lines]
         ends = abrupt_ends(confirmed, self.cuts, self.looks, clock, pad, self._size)
         review = [
-            {
-                "frame": sighting.frame,
-                "time": round(self.times[sighting.frame], 3),
-                "reason": reason,
-                "box": [round(float(value), 1) for value in sighting.face.box],
-            }
-            for sighting, reason in ends
+            {"frame": seen.frame, "time": self._time(seen), "reason": reason, "box": _rounded(seen.face)}
+            for seen, reason in ends
         ]
         return faces, tracks, {"review": review, "dropped": dropped}
 
+    def _dropped(self, tracklet: Tracklet) -> dict[str, Any]:
+        """What the record says of a tracklet that nothing confirms."""
+        best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
+        place = {"time": self._time(best), "box": _rounded(best.face)}
+        return {"first": tracklet.first, "last": tracklet.last, **place, "score": round(float(best.face.score), 3)}
 
-def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
-    """What the record says of a tracklet that nothing confirms."""
-    best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
-    return {
-        "first": tracklet.first,
-        "last": tracklet.last,
-        "time": round(times[best.frame], 3),
-        "box": [round(float(value), 1) for value in best.face.box],
-        "score": round(float(best.face.score), 3),
-    }
+    def _time(self, sighting: Sighting) -> float:
+        return round(self.times[sighting.frame], 3)
+
+
+def _rounded(face: Face) -> list[float]:
+    return [round(float(value), 1) for value in face.box]
 
 
 def _decisions(
@@ -185,8 +183,8 @@ def _decisions(
 
 # -- where the detector looks ------------------------------------------------------------------------------------------
 
-Seen = tuple[Frame, list[Face] | None, bool]
-"""A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
+# A frame, what was found in it (None where nobody looked), whether a new scene begins with it.
+Seen = tuple[Frame, Finds | None, bool]
 
 # Sizes by which a face may have moved from one look to the next and still count as the same, calm one.
 MOVED = 0.75
@@ -207,10 +205,10 @@ class _Pending:
 
     frame: Frame
     thumbnail: NDArray[np.uint8]
-    faces: list[Face] | None = None
+    found: Finds | None = None
 
 
-def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
+def look(frames: Iterable[Frame], find: Callable[[Frame], Finds], stride: int) -> Iterator[Seen]:
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
@@ -224,8 +222,8 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
             line = []
         line.append(_Pending(frame, thumbnail))
         if len(line) == 1:
-            line[0].faces, since = find(frame), 0
-            yield frame, line[0].faces, cut
+            line[0].found, since = find(frame), 0
+            yield frame, line[0].found, cut
             continue
         since += 1
         if since >= stride:
@@ -236,7 +234,7 @@ def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: i
     yield from _settled(line, find)
 
 
-def _settled(line: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
+def _settled(line: Sequence[_Pending], find: Callable[[Frame], Finds]) -> Iterator[Seen]:
     """The frames after the first of a line, looked at where needed; the first one was looked at before."""
     if len(line) < 2:
         return
@@ -245,25 +243,25 @@ def _settled(line: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> I
         spans = [(a, b)]  # no recursion: a function that calls itself would keep the frames until it is collected
         while spans:
             a, b = spans.pop()
-            before, after = line[a].faces, line[b].faces
-            if b - a < 2 or before is None or after is None or _alike(before, after):
+            before, after = line[a].found, line[b].found
+            if b - a < 2 or before is None or after is None or _alike(before[FACES], after[FACES]):
                 continue
             middle = (a + b) // 2
-            line[middle].faces = find(line[middle].frame)
+            line[middle].found = find(line[middle].frame)
             spans += [(middle, b), (a, middle)]
 
-    line[-1].faces = find(line[-1].frame)
+    line[-1].found = find(line[-1].frame)
     look_between(0, len(line) - 1)
-    looks = [number for number, one in enumerate(line) if one.faces is not None]
+    looks = [number for number, one in enumerate(line) if one.found is not None]
     for a, b in pairwise(looks):
         odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
         if max(odd, default=0):
             most = a + 1 + int(np.argmax(odd))
-            line[most].faces = find(line[most].frame)
+            line[most].found = find(line[most].frame)
             look_between(a, most)
             look_between(most, b)
     for one in line[1:]:
-        yield one.frame, one.faces, False
+        yield one.frame, one.found, False
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
@@ -347,12 +345,11 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
 
 
 class DetectionLog:
-    """Detects faces and logs them as JSON lines, to resume from; `taken` are all finds of frames, by kind."""
+    """Detects faces and objects, and logs them as JSON lines, to resume from."""
 
     def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
         self._detector, self._others, self._file = detector, others, None
-        self._found: dict[int, dict[str, list[Face]]] = {}
-        self.taken: dict[int, dict[str, list[Face]]] = {}
+        self._found: dict[int, Finds] = {}
         if path is not None:
             path.touch(mode=0o600)
             known = path.read_bytes()
@@ -362,19 +359,18 @@ class DetectionLog:
             self._file.truncate(len(whole))
             self._file.seek(len(whole))
 
-    def detect(self, frame: Frame) -> list[Face]:
-        """The faces of a frame, from the log or found now."""
+    def detect(self, frame: Frame) -> Finds:
+        """The finds of a frame, from the log or made now."""
         found = self._found.pop(frame.index, None)
         if found is None:
             faces, weak = self._detector.detect_and_doubt(frame.image)
-            kinds = {_FACES: faces, _WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
+            kinds = {FACES: faces, WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
             line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
             if self._file is not None:
                 self._file.write(line.encode() + b"\n")
                 self._file.flush()
             _, found = _read_line(line)  # as a later run reads them
-        self.taken[frame.index] = found
-        return found[_FACES]
+        return found
 
     def close(self) -> None:
         if self._file is not None:
@@ -386,7 +382,7 @@ def _row(face: Face) -> list[float]:
     return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
 
 
-def _read_line(line: str | bytes) -> tuple[int, dict[str, list[Face]]]:
+def _read_line(line: str | bytes) -> tuple[int, Finds]:
     number, kinds = json.loads(line)
     rows = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
     return number, {
@@ -420,25 +416,20 @@ class FindConfirmer:
     def __init__(self, detector: FaceDetector, size: int) -> None:
         self._sure, self._mesh = float(getattr(detector, "sure", 0.0)), MediaPipeMesh()
         self._other = independent_detector(detector.name, size) if self._sure else None
-        self._confirmed: set[int] = set()
+        self.confirmed = set[int]()  # tracklets
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
         """Take the finds of a frame; `ids` are their tracklets, 0 for none."""
         weak: list[tuple[Face, int]] = []
         for face, number in zip(faces, ids, strict=True):
             if face.score >= self._sure or not _is_large(face):
-                self._confirmed.add(number)
-            elif number and number not in self._confirmed:
+                self.confirmed.add(number)
+            elif number and number not in self.confirmed:
                 weak.append((face, number))
         if not weak or self._other is None:
             return
         meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
-        self._confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
-        rest = [(face, number) for face, number in weak if number not in self._confirmed]
+        self.confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
+        rest = [(face, number) for face, number in weak if number not in self.confirmed]
         boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
-        self._confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
-
-    def mark(self, tracklets: Sequence[Tracklet]) -> None:
-        """Say of tracklets whether anything confirms them."""
-        for tracklet in tracklets:
-            tracklet.confirmed = tracklet.id in self._confirmed
+        self.confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
