@@ -25,7 +25,6 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -34,9 +33,8 @@ from pydantic_core import PydanticCustomError
 from ficgan.anonymizers.modes import check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.folders import Box, Strict, Text
-from ficgan.identity.kind import PARTS, parse_parts
-from ficgan.options import COVERS, HIDING, OPAQUE, check_cover
-from ficgan.video.tracks import Track
+from ficgan.options import COVERS, HIDING, KIND_PARTS, OPAQUE, check_cover, parse_kind
+from ficgan.video.tracks import BoxKey, Track
 
 
 def _hiding(mode: str) -> str:
@@ -61,17 +59,8 @@ class Drawing(Strict):
     layer: int = Field(0, ge=0)
     psi: float | Literal["auto"] = "auto"
     attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
+    keep_kind: Annotated[Text, AfterValidator(parse_kind)] = ",".join(KIND_PARTS)
     fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
 
     def applied(self, engine: Any) -> Any:
         """The engine with these controls; a UsageError where its model cannot do what they ask for."""
@@ -292,13 +281,6 @@ def _region_mode(mode: str) -> str:
         known = ", ".join(cover for cover in HIDING if cover != "ficgan")
         raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
     return mode
-
-
-class BoxKey(Strict):
-    """Where a box that moves is in one frame."""
-
-    frame: NonNegativeInt
-    box: Box
 
 
 class Region(_Brief):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from ficgan.arrays import brightest
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
-from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
 from ficgan.faces.recognition import embed_largest
@@ -45,8 +45,13 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         references[name] = embed_largest(photo, name, search, recognizer)
     reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
     seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
-    with closing(DetectionLog(search, log, task.tools.objects)) as detections:
-        for frame, found, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
+
+    def find(frame: Frame) -> Finds:
+        faces, weak = search.detect_and_doubt(frame.image)
+        return {FACES: faces, WEAK: weak, **{one.name: one.detect(frame.image) for one in task.tools.objects}}
+
+    with logged(find, log) as known_or_found:
+        for frame, found, cut in look(source.frames(quick=True), known_or_found, seen.pace.stride):
             seen.take(frame, found, cut)
             step(frame.index)
     if not seen.pts:
@@ -344,37 +349,29 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
     return int((cells >= 0.25).sum()) >= _COMBED
 
 
-class DetectionLog:
-    """Detects faces and objects, and logs them as JSON lines, to resume from."""
+@contextmanager
+def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callable[[Frame], Finds]]:
+    """`find`, with what it finds as JSON lines in a file, to resume from; frames in the file are not searched again."""
+    if log is not None:
+        log.touch(mode=0o600)
+    with open(log or os.devnull, "r+b") as file:
+        lines = file.read()
+        whole = lines[: lines.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
+        known = dict(map(_read_line, whole.splitlines()))
+        if whole != lines:
+            file.truncate(len(whole))
+            file.seek(len(whole))
 
-    def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
-        self._detector, self._others, self._file = detector, others, None
-        self._found: dict[int, Finds] = {}
-        if path is not None:
-            path.touch(mode=0o600)
-            known = path.read_bytes()
-            whole = known[: known.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
-            self._found = dict(map(_read_line, whole.splitlines()))
-            self._file = path.open("r+b")
-            self._file.truncate(len(whole))
-            self._file.seek(len(whole))
+        def found(frame: Frame) -> Finds:
+            if frame.index in known:
+                return known.pop(frame.index)
+            rows = {kind: [_row(face) for face in faces] for kind, faces in find(frame).items()}
+            line = json.dumps([frame.index, rows]).encode() + b"\n"
+            file.write(line)
+            file.flush()
+            return _read_line(line)[1]  # as a later run reads them
 
-    def detect(self, frame: Frame) -> Finds:
-        """The finds of a frame, from the log or made now."""
-        found = self._found.pop(frame.index, None)
-        if found is None:
-            faces, weak = self._detector.detect_and_doubt(frame.image)
-            kinds = {FACES: faces, WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
-            line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
-            if self._file is not None:
-                self._file.write(line.encode() + b"\n")
-                self._file.flush()
-            _, found = _read_line(line)  # as a later run reads them
-        return found
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        yield found
 
 
 def _row(face: Face) -> list[float]:
@@ -382,11 +379,11 @@ def _row(face: Face) -> list[float]:
     return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
 
 
-def _read_line(line: str | bytes) -> tuple[int, Finds]:
+def _read_line(line: bytes) -> tuple[int, Finds]:
     number, kinds = json.loads(line)
-    rows = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
+    tables = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
     return number, {
-        kind: [Face(row[:4], row[4:14].reshape(5, 2), float(row[14])) for row in part] for kind, part in rows.items()
+        kind: [Face(row[:4], row[4:14].reshape(5, 2), float(row[14])) for row in rows] for kind, rows in tables.items()
     }
 
 

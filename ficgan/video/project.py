@@ -41,8 +41,8 @@ from ficgan.folders import (
     remove_folder,
     to_text,
 )
-from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
-from ficgan.video.tracks import SEEN, UNSURE, Track
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
+from ficgan.video.tracks import SEEN, UNSURE, BoxKey, Track
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoSource
@@ -280,7 +280,7 @@ class Project:
             rules[name] = {number: choice for number, choice in merged.items() if choice is not None}
         with _naming(where):
             _check_known("track", [*given.link, *given.keys], {track.id for track in self.tracks})
-            keys = {number: _pairs(places or ()) for number, places in given.keys.items()}
+            keys = {number: places or () for number, places in given.keys.items()}
             tracks = [
                 replace(track, person=given.link.get(track.id, track.person), keys=keys.get(track.id, track.keys))
                 for track in self.tracks
@@ -293,11 +293,7 @@ class Project:
         tree = self.decisions.model_dump(mode="json", by_alias=True)
         tree["people"] = {str(person): tree["people"].get(str(person)) for person in self.people if person}
         link = {str(track.id): track.person for track in self.tracks}
-        keys = {
-            str(track.id): [{"frame": frame, "box": box} for frame, box in track.keys]
-            for track in self.tracks
-            if track.keys
-        }
+        keys = {str(track.id): [key.model_dump() for key in track.keys] for track in self.tracks if track.keys}
         regions = [region.model_dump(mode="json") for region in self.regions]
         head = {"schema": DECISIONS_SCHEMA, "analysis": self.analysis}
         return {**head, **tree, "link": link, "keys": keys, "regions": regions}
@@ -318,10 +314,7 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        tracks = []
-        for track in self.tracks:
-            facts = {name: getattr(track, name) for name in ("id", "person", "first", "last", "notes", "kind")}
-            tracks.append({**facts, "keys": [{"frame": frame, "box": box} for frame, box in track.keys]})
+        tracks = [{name: getattr(track, name) for name in _TrackEntry.model_fields} for track in self.tracks]
         shared = {name: getattr(self, name) for name in _SHARED}
         document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
         text = to_text(document.model_dump(mode="json", by_alias=True))
@@ -342,7 +335,7 @@ class Project:
             if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
             tracks = [
-                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=_pairs(entry.keys))
+                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=entry.keys)
                 for row in rows
                 for entry in [entries[row.id]]
             ]
@@ -358,7 +351,7 @@ class Project:
             if last >= frames:
                 raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
         for track in self.tracks:
-            places = [frame for frame, _ in track.keys]
+            places = [key.frame for key in track.keys]
             if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
                 where = f"{track.first}…{track.last}"
                 raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
@@ -368,10 +361,6 @@ class Project:
         spans = rules.spans
         _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
         _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
-
-
-def _pairs(keys: Iterable[BoxKey]) -> tuple[tuple[int, tuple[float, ...]], ...]:
-    return tuple((key.frame, key.box) for key in keys)
 
 
 @contextmanager

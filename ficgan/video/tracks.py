@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import NonNegativeInt
 
 from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.mesh import smooth_landmarks
+from ficgan.folders import Box, Strict
 
 Floats = NDArray[np.float64]
 
@@ -186,6 +188,13 @@ class Tracklet:
         return self.sightings[-1].frame
 
 
+class BoxKey(Strict):
+    """Where a person set a box in one frame."""
+
+    frame: NonNegativeInt
+    box: Box
+
+
 @dataclass(eq=False)
 class Track:
     """One face over a run of consecutive frames: one row for every frame from `first` on, without gaps.
@@ -197,7 +206,7 @@ class Track:
         origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
-        keys: frames and boxes where a person moved it to, in their order; `TrackSet` moves it.
+        keys: where a person moved it to, in the order of frames; `TrackSet` moves it.
     """
 
     id: int
@@ -209,7 +218,7 @@ class Track:
     person: int = 0
     notes: list[str] = field(default_factory=list)
     kind: str = ""
-    keys: Sequence[tuple[int, tuple[float, ...]]] = ()
+    keys: Sequence[BoxKey] = ()
 
     @property
     def last(self) -> int:
@@ -239,9 +248,9 @@ def moved(track: Track) -> Track:
     before the first and after the last it stays. Landmarks move with their box."""
     if not track.keys:
         return track
-    frames, places = zip(*track.keys, strict=True)
+    frames = np.array([key.frame for key in track.keys])
     old = track.boxes.astype(np.float64)
-    change = np.array(places, np.float64) - old[np.array(frames) - track.first]
+    change = np.array([key.box for key in track.keys]) - old[frames - track.first]
     rows = np.arange(track.first, track.last + 1)
     boxes = old + np.stack([np.interp(rows, frames, side) for side in change.T], axis=1)
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
