@@ -6,8 +6,8 @@ Source of the association: Bewley et al., "Simple online and realtime tracking",
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +59,14 @@ class _Active:
 
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last."""
+    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last.
 
-    def __init__(self, patience: float = 1.5):
-        self._patience = patience
+    Tracklets get their ids from `ids`.
+    """
+
+    def __init__(self, patience: float = 1.5, ids: Iterator[int] | None = None):
+        self._patience, self._ids, self._scene = patience, ids or count(1), 0
         self._active: list[_Active] = []
-        self._ids = self._scene = 0
 
     def step(
         self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False
@@ -101,9 +103,8 @@ class Associator:
                     ids[rest[column]] = waiting[row].tracklet.id
         for number, face in enumerate(faces):
             if not ids[number]:
-                self._ids += 1
-                ids[number] = self._ids
-                self._active.append(_Active(Tracklet(self._ids, [Sighting(frame, face)], self._scene), now))
+                ids[number] = next(self._ids)
+                self._active.append(_Active(Tracklet(ids[number], [Sighting(frame, face)], self._scene), now))
         return ids
 
     def _cost(self, tracks: list[_Active], boxes: NDArray[np.float32], now: float, sudden: bool) -> Floats:

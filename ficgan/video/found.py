@@ -416,12 +416,12 @@ class FindConfirmer:
         self.confirmed = set[int]()  # tracklets
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Take the finds of a frame; `ids` are their tracklets, 0 for none."""
+        """Take the finds of a frame; `ids` are their tracklets."""
         weak: list[tuple[Face, int]] = []
         for face, number in zip(faces, ids, strict=True):
             if face.score >= self._sure or not _is_large(face):
                 self.confirmed.add(number)
-            elif number and number not in self.confirmed:
+            elif number not in self.confirmed:
                 weak.append((face, number))
         if not weak or self._other is None:
             return

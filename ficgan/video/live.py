@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -130,18 +130,20 @@ class _Tracker:
 
     def __init__(self, tools: VideoTools, rate: float, settings: VideoSettings) -> None:
         self._settings, self._pace, self._rate = settings, settings.at(rate), rate
-        faces = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
         # By the kind of what they find: "" is a face.
-        self._detectors: dict[str, FaceDetector | ObjectDetector] = {"": faces}
-        self._detectors |= {detector.name: detector for detector in tools.objects}
+        self._detectors: dict[str, FaceDetector | ObjectDetector] = {
+            "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
+            **{detector.name: detector for detector in tools.objects},
+        }
         self._covers = {detector.name: detector.cover for detector in tools.objects}
-        self._follow = {kind: Associator(self._pace.patience) for kind in self._detectors}
+        ids = count(1)
+        self._follow = {kind: Associator(self._pace.patience, ids) for kind in self._detectors}
         self._recognizer = tools.recognizer if settings.link != "none" else None
         self._known = None if self._recognizer is None else People.of(self._recognizer)
-        # What is no face, by name: tracks, and finds of single frames.
-        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
         self._live: dict[int, _LiveTrack] = {}
         self._shape, self._scene_start, self._looked = (0, 0), 0, -1
+        # What is no face, by name: tracks, and finds of single frames.
+        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
         self.people: set[str] = set()
         self.tracks = 0
         # Track → colour beside its face where it was first seen, which is after its pad has begun.
@@ -163,15 +165,13 @@ class _Tracker:
             began = time.perf_counter()
             found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
             seconds, self._looked = time.perf_counter() - began, frame.index
-        for place, (kind, follow) in enumerate(self._follow.items()):
+        for kind, follow in self._follow.items():
             ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
-            numbers = [number * len(self._follow) + place if number else 0 for number in ids]  # of all kinds apart
-            self._see(frame, kind, dict(zip(numbers, found.get(kind, ()), strict=True)), lead)
+            self._see(frame, kind, dict(zip(ids, found.get(kind, ()), strict=True)), lead)
         return seconds
 
     def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
-        """Take the finds of one kind, by their tracks (0: none)."""
-        seen.pop(0, None)
+        """Take the finds of one kind, by their tracks."""
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:

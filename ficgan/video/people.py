@@ -304,10 +304,10 @@ class EmbeddingReader:
         self._looks = 0
 
     def __call__(self, frame: int, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
+        """Read the faces of a frame; `ids` are their tracklets."""
         self._looks += 1
         for face, number in zip(faces, ids, strict=True):
-            if self._recognizer is not None and number and readable(face):
+            if self._recognizer is not None and readable(face):
                 seen = self._followed[number]
                 missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)

@@ -30,8 +30,6 @@ from ficgan.video.treatment import treated_people
 DRAWING = "drawing this frame"
 # Seconds that are drawn before a frame that is jumped to: the gate then reads faces where it does in the film.
 RUN_IN = 1.0
-# People, and colours of covers, of which it is kept what was settled.
-KEPT = 500
 # Frames of the longest film that is read whole to decide how its heads are treated; of longer ones the boxes decide.
 WHOLE = 3000
 
@@ -153,7 +151,7 @@ class Preview:
                     for one in tracks[person]
                 }
                 chosen = identities.people.get(person)
-                _keep(self._settlements, keys[person], (chosen and chosen.to_dict(), treatments))
+                self._settlements[keys[person]] = chosen and chosen.to_dict(), treatments
         modes, bridged, hidden = dict(plan.modes), dict(plan.bridged), dict(plan.hidden)
         for person in people:
             tree, treatments = self._settlements[keys[person]]
@@ -199,11 +197,5 @@ class Preview:
                     views += [
                         (job.frame.image, without_landmarks(box)) for box, _, n in job.regions if -1 - n == number
                     ]
-                _keep(self._colours, key, colour_beside(views))
+                self._colours[key] = colour_beside(views)
             renderer.covers.colours[number] = self._colours[key]
-
-
-def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
-    known[key] = value
-    while len(known) > KEPT:
-        known.pop(next(iter(known)))

@@ -21,10 +21,10 @@ from ficgan.video.source import (
     VideoInfo,
     check_span,
     is_full_range,
+    letterboxed,
     locator,
     orientation_of,
     rgb_reader,
-    scaled,
 )
 
 
@@ -134,6 +134,8 @@ class VideoSource:
         return self._frames(first, wanted, quick)
 
     def _frames(self, first: int, wanted: Callable[[int], bool] | None, quick: bool) -> Iterator[Frame]:
+        import cv2
+
         base, clock, size = self.info.time_base, _Clock(self.info), (self.info.width, self.info.height)
         to_rgb, index = rgb_reader(quick=quick), 0
         pts = zero = None
@@ -153,9 +155,9 @@ class VideoSource:
                 image = to_rgb(picture, orientation)
                 if image.shape[1::-1] != self._stored:
                     self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
-                    image = scaled(image, self._stored)
+                    image = letterboxed(image, self._stored)
                 if self._stored != size:
-                    image = scaled(image, size, keep_shape=False)
+                    image = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
                 yield Frame(index, pts, float((pts - zero) * base), image, duration)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
