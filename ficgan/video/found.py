@@ -43,8 +43,8 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
         if recognizer is None:
             raise UsageError(f"{name}: people are recognised by photos only with a recogniser")
         references[name] = embed_largest(photo, name, search, recognizer)
-    reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
-    seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
+    reads = recognizer if references or settings.link != "none" else None
+    seen, step = _SeenFilm(task, reads), task.step("analysing", source.info.frames)
 
     def find(frame: Frame) -> Finds:
         faces, weak = search.detect_and_doubt(frame.image)
@@ -80,13 +80,14 @@ FACES, WEAK = "sure faces", "weak faces"
 class _SeenFilm:
     """The frames of a film as they were searched, and the faces and objects in them, followed."""
 
-    def __init__(self, task: FilmTask, reader: EmbeddingReader) -> None:
+    def __init__(self, task: FilmTask, recognizer: Recognizer | None) -> None:
         info, tools = task.source.info, task.tools
         self.pace, self._size = task.settings.at(info.rate), (info.width, info.height)
         self.pts, self.times = list[int](), list[float]()
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
-        self._read, self._confirm = reader, FindConfirmer(tools.detector, task.settings.detect_size)
+        self._read = None if recognizer is None else EmbeddingReader(recognizer)
+        self._confirm = FindConfirmer(tools.detector, task.settings.detect_size)
         kinds = (FACES, WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
@@ -102,8 +103,9 @@ class _SeenFilm:
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
             if kind == FACES:
-                self._read(frame.index, frame.image, faces or (), ids)
                 self._confirm(frame.image, faces or (), ids)
+                if self._read is not None:
+                    self._read(frame.index, frame.image, faces or (), ids)
 
     def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
         """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
@@ -114,7 +116,9 @@ class _SeenFilm:
         faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
         for tracklet in faces:
             tracklet.confirmed = tracklet.id in self._confirm.confirmed
-        faces = link_tracklets(self._read.hand_over(faces), people, clock)
+        if self._read is not None:
+            faces = self._read.hand_over(faces)
+        faces = link_tracklets(faces, people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
         confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}

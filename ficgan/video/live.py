@@ -30,13 +30,11 @@ from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import FILLED, PADDED, Sighting, Track, fill_track
+from ficgan.video.tracks import FILLED, FOREVER, PADDED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 # Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
-# Last frame of a scene that has not ended.
-_FAR = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class _LiveTrack:
     kind: str
     cover: str
     sightings: list[Sighting] = field(default_factory=list)
-    scene_end: int = _FAR
+    scene_end: int = FOREVER
     _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property

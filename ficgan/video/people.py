@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ficgan.faces import Face, Recognizer
 from ficgan.options import Link
 from ficgan.video.source import NEAR, CutFrame, is_cut
-from ficgan.video.tracks import PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
+from ficgan.video.tracks import FOREVER, PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]
 
@@ -188,7 +189,7 @@ def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLi
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
-    if earlier.until is not None or later.since is not None:  # another person was in its place
+    if earlier.until < FOREVER or later.since > 0:  # another person was in its place
         return False
     if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
         return False
@@ -242,11 +243,11 @@ def frontality(landmarks: NDArray[np.floating]) -> float:
 
 
 class _Person(NamedTuple):
-    """Whose face a tracklet shows up to a frame, and the first frame of the next person's."""
+    """Whom a tracklet shows: last frame that surely does, and first frame of the next person."""
 
     readings: list[Reading]
-    last: int
-    following: int
+    sure: int
+    until: int
 
 
 class _Surroundings:
@@ -293,12 +294,9 @@ class _Followed:
 
 
 class EmbeddingReader:
-    """Embeddings of some sightings of each tracklet; where another person goes on in the same place, it is ended.
+    """Embeddings of some sightings of each tracklet; where another person goes on in the same place, it is ended."""
 
-    Without a recogniser there are none.
-    """
-
-    def __init__(self, recognizer: Recognizer | None) -> None:
+    def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._followed: defaultdict[int, _Followed] = defaultdict(_Followed)
         self._looks = 0
@@ -307,7 +305,7 @@ class EmbeddingReader:
         """Read the faces of a frame; `ids` are their tracklets."""
         self._looks += 1
         for face, number in zip(faces, ids, strict=True):
-            if self._recognizer is not None and readable(face):
+            if readable(face):
                 seen = self._followed[number]
                 missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)
@@ -319,7 +317,6 @@ class EmbeddingReader:
                 self._read(seen, frame, image, face, touches)
 
     def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face, touches: bool) -> None:
-        assert self._recognizer is not None
         seen.sightings += 1
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
         front = frontality(face.landmarks)
@@ -334,8 +331,8 @@ class EmbeddingReader:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
             else:
-                last = max(seen.sure, seen.readings[-1].frame)
-                seen.before.append(_Person(seen.readings, last, seen.doubt.frame))
+                sure = max(seen.sure, seen.readings[-1].frame)
+                seen.before.append(_Person(seen.readings, sure, seen.doubt.frame))
                 seen.readings, seen.doubt, seen.limit = [seen.doubt, reading], None, OTHER
             return
         if due:
@@ -345,23 +342,19 @@ class EmbeddingReader:
 
     def _nearest(self, reading: Reading, known: Sequence[Reading]) -> float:
         """Least distance to known readings, in match thresholds."""
-        assert self._recognizer is not None
         apart = [float(self._recognizer.distance(reading.embedding, other.embedding)) for other in known]
         return min(apart) / self._recognizer.match_threshold
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
         """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""
         made: list[Tracklet] = []
-        free = max((tracklet.id for tracklet in tracklets), default=0)
+        free = count(1 + max((tracklet.id for tracklet in tracklets), default=0))
         for tracklet in tracklets:
-            seen, rest, since = self._followed.get(tracklet.id, _Followed()), tracklet, None
-            for person in seen.before:
-                free += 1
-                early = [sighting for sighting in rest.sightings if sighting.frame < person.following]
-                late = [sighting for sighting in rest.sightings if sighting.frame >= person.following]
-                part = replace(rest, sightings=early, readings=person.readings, since=since)
-                part.sure, part.until = person.last, person.following - 1
+            seen, begin, since = self._followed[tracklet.id], 0, 0
+            for readings, sure, until in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
+                id = next(free) if begin else tracklet.id
+                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < until]
+                part = replace(tracklet, id=id, sightings=own, readings=readings, since=since, until=until, sure=sure)
                 made.append(part)
-                rest, since = replace(rest, id=free, sightings=late), person.last + 1
-            made.append(replace(rest, readings=seen.readings, since=since))
+                begin, since = until, sure + 1
         return made

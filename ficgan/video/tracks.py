@@ -129,6 +129,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
     return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
+# A frame after all others.
+FOREVER = 2**53
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
@@ -164,8 +166,8 @@ class Tracklet:
         readings: of some of the sightings.
         weak: of finds below the detector's threshold.
         confirmed: whether anything but a weak score says that it is a face.
-        since, until: frames beyond which another person is in its place; None: nobody is.
-        sure: last frame that surely shows this person; None: the last one.
+        since, until: where others are in its place before and after: its first frame, and the first of the next person.
+        sure: last frame that surely shows this person; from there on it gets no face.
     """
 
     id: int
@@ -175,9 +177,9 @@ class Tracklet:
     person: int = 0
     weak: bool = False
     confirmed: bool = True
-    since: int | None = None
-    until: int | None = None
-    sure: int | None = None
+    since: int = 0
+    until: int = FOREVER
+    sure: int = FOREVER
 
     @property
     def first(self) -> int:
@@ -299,15 +301,13 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
         first = int(np.searchsorted(clock, clock[tracklet.first] - pad - 1e-6))
         end = int(np.searchsorted(clock, clock[tracklet.last] + pad + 1e-6, side="right"))
         scene = int(np.searchsorted(bounds, tracklet.first, side="right"))
-        first, end = max(first, bounds[scene - 1]), min(end, bounds[scene])
-        first = first if tracklet.since is None else max(first, tracklet.since)
-        end = end if tracklet.until is None else min(end, tracklet.until + 1)
+        first = max(first, bounds[scene - 1], tracklet.since)
+        end = min(end, bounds[scene], tracklet.until)
         track = fill_track(tracklet.sightings, first, clock[first:end], id=number)
         track.person = tracklet.person
         once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
         track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
-        if tracklet.sure is not None:  # from there to the next person's first sighting nobody gets a face
-            track.origin[tracklet.sure + 1 - track.first :] = UNSURE
+        track.origin[tracklet.sure + 1 - first :] = UNSURE
         tracks.append(track)
     return tracks
 
