@@ -6,6 +6,7 @@ Source of the association: Bewley et al., "Simple online and realtime tracking",
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, pairwise
 
@@ -277,6 +278,7 @@ def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[i
 
     Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
     """
+    faces_in = Counter(sighting.frame for tracklet in sure for sighting in tracklet.sightings)
     ends: dict[int, list[Sighting]] = {}
     for tracklet in sure:
         for sighting in (tracklet.sightings[0], tracklet.sightings[-1]):
@@ -285,7 +287,9 @@ def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[i
     def is_likely(chain: Chain) -> bool:
         if chain.is_face:
             return any(owner is not chain.owners[0] for owner in chain.owners)
-        return _begins(chain.sightings, sure, cuts) or _flashes(chain, cuts, ends, times)
+        first, score = chain.sightings[0].frame, chain.sightings[0].face.score
+        begins = first in cuts and score >= BEGUN and faces_in[first] < faces_in[first - 1]
+        return begins or _flashes(chain, cuts, ends, times)
 
     return [chain for chain in found if is_likely(chain)]
 
@@ -308,18 +312,6 @@ def _flashes(chain: Chain, cuts: Sequence[int], ends: Mapping[int, Sequence[Sigh
             if abs(float((log - log_size).mean())) <= RESIZE and away <= _dash(gap):
                 return True
     return False
-
-
-def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Sequence[int]) -> bool:
-    """Whether a scene begins with these, and with fewer faces than there were before it."""
-    first = sightings[0].frame
-    if first not in cuts or sightings[0].face.score < BEGUN:
-        return False
-    here, before = (
-        sum(any(sighting.frame == frame for sighting in tracklet.sightings) for tracklet in sure)
-        for frame in (first, first - 1)
-    )
-    return here < before
 
 
 def abrupt_ends(

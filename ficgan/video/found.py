@@ -131,24 +131,18 @@ class _SeenFilm:
             lines = fill_tracks(others, self.cuts, clock, pad)
             tracks += [replace(track, id=len(tracks) + track.id, kind=kind) for track in lines]
         ends = abrupt_ends(confirmed, self.cuts, self.looks, clock, pad, self._size)
-        review = [
-            {"frame": seen.frame, "time": self._time(seen), "reason": reason, "box": _rounded(seen.face)}
-            for seen, reason in ends
-        ]
+        review = [{"frame": seen.frame, "reason": reason, **self._place(seen)} for seen, reason in ends]
         return faces, tracks, {"review": review, "dropped": dropped}
 
     def _dropped(self, tracklet: Tracklet) -> dict[str, Any]:
         """What the record says of a tracklet that nothing confirms."""
         best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
-        place = {"time": self._time(best), "box": _rounded(best.face)}
-        return {"first": tracklet.first, "last": tracklet.last, **place, "score": round(float(best.face.score), 3)}
+        score = round(float(best.face.score), 3)
+        return {"first": tracklet.first, "last": tracklet.last, **self._place(best), "score": score}
 
-    def _time(self, sighting: Sighting) -> float:
-        return round(self.times[sighting.frame], 3)
-
-
-def _rounded(face: Face) -> list[float]:
-    return [round(float(value), 1) for value in face.box]
+    def _place(self, sighting: Sighting) -> dict[str, Any]:
+        box = [round(float(value), 1) for value in sighting.face.box]
+        return {"time": round(self.times[sighting.frame], 3), "box": box}
 
 
 def _decisions(
@@ -159,7 +153,6 @@ def _decisions(
     recognizer: Recognizer | None,
 ) -> Decisions:
     """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
-
     limit = recognizer.match_threshold if recognizer is not None else 0.0
 
     def distances(name: str) -> dict[int, list[float]]:
@@ -282,21 +275,22 @@ def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
+    """Whether each large face of two looks has one near it in the other."""
+
+    def is_near(a: Face, b: Face) -> bool:
+        (first, size), (second, other) = measured(a.box), measured(b.box)
+        scale = math.exp(float((size.mean() + other.mean()) / 2))
+        far = float(np.linalg.norm(first - second)) > MOVED * scale
+        return not far and abs(float((size - other).mean())) <= RESIZED
+
     rest = list(before)
     for face in after:
-        near = [other for other in rest if _near(face, other)]
+        near = [other for other in rest if is_near(face, other)]
         if near:
             rest.remove(near[0])
         elif _is_large(face):
             return False
     return not any(_is_large(face) for face in rest)
-
-
-def _near(a: Face, b: Face) -> bool:
-    (first, size), (second, other) = measured(a.box), measured(b.box)
-    scale = math.exp(float((size.mean() + other.mean()) / 2))
-    far = float(np.linalg.norm(first - second)) > MOVED * scale
-    return not far and abs(float((size - other).mean())) <= RESIZED
 
 
 def _is_large(face: Face) -> bool:
@@ -366,21 +360,20 @@ def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callabl
             file.truncate(len(whole))
             file.seek(len(whole))
 
+        def row(face: Face) -> list[float]:
+            places = [*face.box.ravel(), *face.landmarks.ravel()]
+            return [*(round(float(place), 2) for place in places), round(float(face.score), 4)]
+
         def found(frame: Frame) -> Finds:
             if frame.index in known:
                 return known.pop(frame.index)
-            rows = {kind: [_row(face) for face in faces] for kind, faces in find(frame).items()}
+            rows = {kind: [row(face) for face in faces] for kind, faces in find(frame).items()}
             line = json.dumps([frame.index, rows]).encode() + b"\n"
             file.write(line)
             file.flush()
             return _read_line(line)[1]  # as a later run reads them
 
         yield found
-
-
-def _row(face: Face) -> list[float]:
-    values = [*face.box.ravel(), *face.landmarks.ravel()]
-    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
 
 
 def _read_line(line: bytes) -> tuple[int, Finds]:

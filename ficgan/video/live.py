@@ -173,7 +173,9 @@ class _Tracker:
         present = {self._live[number].number for number in seen if number in self._live}
         for number, face in seen.items():
             if number not in self._live:
-                person = 0 if kind else self._recognised(frame, face, present)
+                person = 0
+                if self._recognizer is not None and self._known is not None and not kind and readable(face):
+                    person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
                 cover = self._covers.get(kind, "")
                 track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
                 self._live[number], self.colours[number] = track, colour_beside([(frame.image, face)])
@@ -184,12 +186,6 @@ class _Tracker:
                     self.people.add(track.person)
                     self.tracks += 1
             self._live[number].sightings.append(Sighting(frame.index, face))
-
-    def _recognised(self, frame: Frame, face: Face, present: set[int]) -> int:
-        """Number of the person of a new tracklet, who is none of those present elsewhere in the frame."""
-        if self._recognizer is None or self._known is None or not readable(face):
-            return 0
-        return self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
 
     def appearances(self, frame: int) -> list[Appearance]:
         """The faces in a frame, not before that of the last call."""

@@ -54,7 +54,7 @@ class Preview:
         # Of people, by all that they depend on: their new face and the treatments of their tracks.
         self._settlements: dict[Any, tuple[Any, dict[int, Any]]] = {}
         self._colours: dict[Any, Colour] = {}
-        self._plan: FilmPlan | None = None
+        self.plan: FilmPlan
         self._drawing: Iterator[dict[int, Image]] | None = None
         self._next, self._images = -1, dict[int, Image]()
 
@@ -62,7 +62,8 @@ class Preview:
         """Take what was decided; what it does not change is not chosen again."""
         self.tools.prepare(film.decisions.modes)
         self.close()
-        self._plan = decide(film, replace(self.settings, mode=film.decisions.default))
+        self.plan = decide(film, replace(self.settings, mode=film.decisions.default))
+        self._run_in = CHUNK * math.ceil(RUN_IN * film.rate / CHUNK)  # frames
 
     def __call__(self, frame: int, progress: Progress = unheard) -> Image:
         """A frame by its number; `progress` is called with the frames it needs."""
@@ -79,15 +80,6 @@ class Preview:
     def close(self) -> None:
         """Let go of the film."""
         self._drawing, self._images = None, {}
-
-    @property
-    def plan(self) -> FilmPlan:
-        assert self._plan is not None
-        return self._plan
-
-    @property
-    def _run_in(self) -> int:
-        return CHUNK * math.ceil(RUN_IN * self.plan.film.rate / CHUNK)
 
     def _start(self, begin: int, progress: Progress) -> None:
         """Begin to draw a little before a frame that begins a chunk."""

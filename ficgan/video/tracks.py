@@ -393,7 +393,9 @@ def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: 
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
     margin = np.minimum(GROWTH * spread, cap)
     margin[rows] = 0.0
-    margin = _running_maximum(margin, clock, STEADY)
+    if len(clock) > 2:  # the largest margin around each frame, without corners; nowhere below what it was
+        reach = round(STEADY / float(np.median(np.diff(clock))))
+        margin = np.maximum(margin, windows(windows(margin, reach).max(1), reach).mean(1))
     grown = half + margin[:, None]
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
     filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
@@ -411,14 +413,6 @@ def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: 
 
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
     return np.stack([np.interp(clock, at, column) for column in values.T], 1)
-
-
-def _running_maximum(margin: Floats, clock: Floats, reach: float) -> Floats:
-    """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
-    if len(clock) < 3:
-        return margin
-    frames = round(reach / float(np.median(np.diff(clock))))
-    return np.maximum(margin, windows(windows(margin, frames).max(1), frames).mean(1))
 
 
 def _liveliness(clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:
