@@ -19,7 +19,7 @@ from ficgan.anonymizers.modes import shown
 from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, colour_beside
-from ficgan.faces.covers import Colour, ObjectDetector
+from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
@@ -123,84 +123,6 @@ class _LiveTrack:
         return track, np.where(covered & (mode == "ficgan"), settings.fallback, mode)
 
 
-class _Tracker:
-    """Finds and follows the faces of a stream."""
-
-    def __init__(self, tools: VideoTools, rate: float, settings: VideoSettings) -> None:
-        self._settings, self._pace, self._rate = settings, settings.at(rate), rate
-        # By the kind of what they find: "" is a face.
-        self._detectors: dict[str, FaceDetector | ObjectDetector] = {
-            "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
-            **{detector.name: detector for detector in tools.objects},
-        }
-        self._covers = {detector.name: detector.cover for detector in tools.objects}
-        ids = count(1)
-        self._follow = {kind: Associator(self._pace.patience, ids) for kind in self._detectors}
-        self._recognizer = tools.recognizer if settings.link != "none" else None
-        self._known = None if self._recognizer is None else People.of(self._recognizer)
-        self._live: dict[int, _LiveTrack] = {}
-        self._shape, self._scene_start, self._looked = (0, 0), 0, -1
-        # What is no face, by name: tracks, and finds of single frames.
-        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
-        self.people: set[str] = set()
-        self.tracks = 0
-        # Track → colour beside its face where it was first seen, which is after its pad has begun.
-        self.colours: dict[int, Colour] = {}
-
-    def take(self, frame: Frame, cut: bool, stride: int) -> float:
-        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
-        if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
-            self._rate = max(self._rate, frame.index / frame.time)
-        cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
-        self._shape = frame.image.shape[:2]
-        if cut:
-            for track in self._live.values():
-                track.scene_end = min(track.scene_end, frame.index - 1)
-            self._scene_start = frame.index
-        found: dict[str, list[Face]] = {}
-        seconds, lead = 0.0, frame.index - self._looked - 1
-        if cut or self._looked < 0 or lead + 1 >= stride:
-            began = time.perf_counter()
-            found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
-            seconds, self._looked = time.perf_counter() - began, frame.index
-        for kind, follow in self._follow.items():
-            ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
-            self._see(frame, kind, dict(zip(ids, found.get(kind, ()), strict=True)), lead)
-        return seconds
-
-    def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
-        """Take the finds of one kind, by their tracks."""
-        present = {self._live[number].number for number in seen if number in self._live}
-        for number, face in seen.items():
-            if number not in self._live:
-                person = 0
-                if self._recognizer is not None and self._known is not None and not kind and readable(face):
-                    person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
-                cover = self._covers.get(kind, "")
-                track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
-                self._live[number], self.colours[number] = track, colour_beside([(frame.image, face)])
-                if kind:
-                    self.objects[kind]["tracks"] += 1
-                else:
-                    present.add(person)
-                    self.people.add(track.person)
-                    self.tracks += 1
-            self._live[number].sightings.append(Sighting(frame.index, face))
-
-    def appearances(self, frame: int) -> list[Appearance]:
-        """The faces in a frame, not before that of the last call."""
-        found = []
-        for track in list(self._live.values()):
-            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
-            if appearance is not None:
-                found.append(appearance)
-                if track.kind:
-                    self.objects[track.kind]["covered"] += 1
-            elif track.sightings[-1].frame < frame:
-                del self._live[track.id]
-        return found
-
-
 class Stream:
     """Redacts frames in order; iterate over it, once.
 
@@ -227,16 +149,28 @@ class Stream:
         if not (np.isfinite(fps) and fps > 0 and (budget is None or budget > 0) and (look_ahead or 0) >= 0):
             raise UsageError(f"fps {fps} and budget {budget} must be above 0, the look-ahead {look_ahead} 0 or more")
         pace = settings.at(fps)
-        self._frames = frames
+        self._frames, self._rate, self._settings, self._pace = frames, fps, settings, pace
         usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
         self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
-        self._tracker = _Tracker(tools, fps, settings)
-        self.objects = self._tracker.objects
-        self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
-        self.renderer.covers.colours = self._tracker.colours
-        # Frames given out; frames that took longer than the budget.
-        self.frames = self.late = 0
+        # By the kind of what they find: "" is a face.
+        self._detectors: dict[str, FaceDetector | ObjectDetector] = {
+            "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
+            **{detector.name: detector for detector in tools.objects},
+        }
+        self._covers = {detector.name: detector.cover for detector in tools.objects}
+        ids = count(1)
+        self._follow = {kind: Associator(pace.patience, ids) for kind in self._detectors}
+        self._recognizer = tools.recognizer if settings.link != "none" else None
+        self._known = None if self._recognizer is None else People.of(self._recognizer)
+        self._live: dict[int, _LiveTrack] = {}
+        self._shape, self._scene_start, self._looked = (0, 0), 0, -1
+        self.renderer = Renderer(tools, settings)
+        # What is no face, by name: tracks, and finds of single frames.
+        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
+        self.people: set[str] = set()
+        # Frames given out; those that took longer than the budget; tracks of faces.
+        self.frames = self.late = self.tracks = 0
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
@@ -244,13 +178,13 @@ class Stream:
             began, look, result = time.perf_counter(), 0.0, None
             if taken is not None:
                 frame, _, cut = taken
-                look = self._tracker.take(frame, cut, self._pacer.stride)
+                look = self._take(frame, cut)
                 waiting.append(frame)
             elif not waiting:
                 return
             if taken is None or len(waiting) > self.look_ahead:
                 shown = waiting.popleft()
-                faces = self._tracker.appearances(shown.index)
+                faces = self._appearances(shown.index)
                 (image,) = self.renderer([FrameJob(shown, faces)])
                 self.frames += 1
                 result = StreamResult(shown, image, faces)
@@ -260,10 +194,65 @@ class Stream:
             if result is not None:
                 yield result
 
+    def _take(self, frame: Frame, cut: bool) -> float:
+        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
+        if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
+            self._rate = max(self._rate, frame.index / frame.time)
+        cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
+        self._shape = frame.image.shape[:2]
+        if cut:
+            for track in self._live.values():
+                track.scene_end = min(track.scene_end, frame.index - 1)
+            self._scene_start = frame.index
+        found: dict[str, list[Face]] = {}
+        seconds, lead = 0.0, frame.index - self._looked - 1
+        if cut or self._looked < 0 or lead + 1 >= self._pacer.stride:
+            began = time.perf_counter()
+            found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
+            seconds, self._looked = time.perf_counter() - began, frame.index
+        for kind, follow in self._follow.items():
+            ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
+            self._see(frame, kind, dict(zip(ids, found.get(kind, ()), strict=True)), lead)
+        return seconds
+
+    def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
+        """Take the finds of one kind, by their tracks."""
+        present = {self._live[number].number for number in seen if number in self._live}
+        for number, face in seen.items():
+            if number not in self._live:
+                person = 0
+                if self._recognizer is not None and self._known is not None and not kind and readable(face):
+                    person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
+                cover = self._covers.get(kind, "")
+                track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
+                self._live[number] = track
+                # The colour where it was first seen, which is after its pad has begun.
+                self.renderer.covers.colours[number] = colour_beside([(frame.image, face)])
+                if kind:
+                    self.objects[kind]["tracks"] += 1
+                else:
+                    present.add(person)
+                    self.people.add(track.person)
+                    self.tracks += 1
+            self._live[number].sightings.append(Sighting(frame.index, face))
+
+    def _appearances(self, frame: int) -> list[Appearance]:
+        """The faces in a frame, not before that of the last call."""
+        found = []
+        for track in list(self._live.values()):
+            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
+            if appearance is not None:
+                found.append(appearance)
+                if track.kind:
+                    self.objects[track.kind]["covered"] += 1
+            elif track.sightings[-1].frame < frame:
+                del self._live[track.id]
+        return found
+
     def summary(self) -> dict[str, Any]:
         return {
             "frames": self.frames,
-            "tracks": self._tracker.tracks,
+            "tracks": self.tracks,
             "look_ahead": self.look_ahead,
             "budget": self._pacer.budget,
             "late": self.late,

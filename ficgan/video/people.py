@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
@@ -90,19 +90,14 @@ class People:
             people[index] = number
         return people
 
-    def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
+    def meet(self, embedding: NDArray[np.float32], barred: Collection[int] = ()) -> int:
         """The person of one embedding [1,d] in a stream, none of `barred`, or a new one; 0: not usable."""
         group = self._group([Reading(0, embedding[0])])
         if group is None:
             return 0
-        away = _apart([*self._known, group])[-1, :-1]
-        away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
-        if not (away < self._limit).any():
-            self._known.append(group)
-            return len(self._known)
-        nearest = int(np.argmin(away))
-        self._known[nearest] = self._known[nearest].joined(group)
-        return nearest + 1
+        others = np.array([number for number in barred if number], np.int64)
+        spans = np.zeros((1 + len(others), 2), np.int64)  # all are in one frame
+        return self._cluster([group], spans[:1], spans[1:], others)[0]
 
     @property
     def _limit(self) -> float:

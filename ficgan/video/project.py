@@ -67,22 +67,17 @@ def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], an
     """Write rows of tracks, to 0.1 px and 0.001 of a score, without people and notes; `pts` int64 [frames] in ticks."""
     from safetensors.numpy import save
 
+    columns = [np.column_stack([t.boxes, t.landmarks.reshape(-1, 10), t.scores]) for t in tracks]
+    rows = np.rint(np.concatenate([np.zeros((0, 15)), *columns]) * _UNITS).astype(np.int32)
+    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
     tensors: dict[str, NDArray[Any]] = {
         "pts": pts,
         "tracks": np.array([(track.id, track.first, len(track)) for track in tracks], np.int64).reshape(-1, 3),
-        "rows": np.concatenate([np.zeros((0, 15), np.int64), *map(_whole, tracks)]).astype(np.int32),
+        "rows": rows,
         "origin": np.concatenate([np.zeros(0, np.uint8), *(track.origin for track in tracks)]),
     }
     with atomic_write(path, overwrite=True, mode=0o600) as file:
         file.write(save(tensors, metadata={"schema": TRACKS_SCHEMA, "analysis": analysis}))
-
-
-def _whole(track: Track) -> NDArray[np.int64]:
-    """The rows of a track as the file holds them: [n,15]."""
-    parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
-    rows = np.rint(np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS).astype(np.int64)
-    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    return rows
 
 
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
@@ -400,23 +395,18 @@ def save_thumbnails(folder: Path, tracks: Iterable[Track], source: VideoSource, 
     strips: dict[int, list[Image]] = {}
     for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
         for track in wanted[frame.index]:
-            face = Picture.fromarray(_cut(frame.image, track.boxes[frame.index - track.first]))
+            box = track.boxes[frame.index - track.first]
+            margin = 0.25 * (box[2:] - box[:2])
+            size = np.array(frame.image.shape[1::-1])
+            x0, y0 = np.clip(np.floor(box[:2] - margin), 0, size - 1).astype(int)
+            x1, y1 = np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), size).astype(int)
+            face = Picture.fromarray(frame.image[y0:y1, x0:x1])
             width = max(1, min(4 * THUMBNAIL_HEIGHT, round(face.width * THUMBNAIL_HEIGHT / face.height)))
             small = face.resize((width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS)
             strips.setdefault(track.id, []).append(np.asarray(small))
     for number, strip in strips.items():
         path = thumbnail(folder, number, after)
-        if path.parent.is_symlink():
-            raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.parent.chmod(0o700)
         with atomic_write(path, overwrite=True, mode=0o600) as file:
             Picture.fromarray(np.concatenate(strip, axis=1)).save(file, "JPEG", quality=85)
-
-
-def _cut(image: Image, box: NDArray[np.float32]) -> Image:
-    height, width = image.shape[:2]
-    margin = 0.25 * (box[2:] - box[:2])
-    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
-    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
-    return image[y0:y1, x0:x1].copy()
