@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 
 # Reasons for a person to look at a place of the result.
 CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
-
-
 # Numbers of tracking; lengths in sizes of the face.
 # Farthest distance from the expected place, and the same in standard deviations.
 REACH, GATE = 2.0, 4.0

@@ -77,14 +77,17 @@ class _Brief(Strict):
 
 
 class Decision(_Brief):
-    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`.
+
+    Args:
+        mode: None: as decided on others; what is said of the new face counts where one is drawn.
+        draw: number of the draw; another one gives another face. None: the first.
+        drawing: how the new face is drawn; None: as all others.
+    """
 
     mode: Mode | None = None
-    """None: as decided on others; what is said of the new face counts where one is drawn."""
     draw: PositiveInt | None = None
-    """Number of the draw; another one gives another face. None: the first."""
     drawing: Drawing | None = None
-    """How the new face is drawn; None: as all others."""
     reason: Text = ""
 
     @property
@@ -94,12 +97,12 @@ class Decision(_Brief):
 
 
 class _Timed(_Brief):
+    """From one second on and before another one; None: from the beginning, to the end."""
+
     mode: Mode
     reason: Text = ""
     start: float | None = Field(None, alias="from", ge=0)
-    """First second; None: from the beginning."""
     end: float | None = Field(None, alias="to", gt=0)
-    """Second it ends before; None: to the end."""
 
     @model_validator(mode="after")
     def _forwards(self) -> _Timed:
@@ -134,11 +137,10 @@ _Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if is
 
 
 class Decisions(Strict):
-    """All rules of a film."""
+    """All rules of a film; where `only` names people to hide, everybody else who is known is kept."""
 
     default: HidingMode = "ficgan"
     only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
-    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
     people: dict[PositiveInt, _Short] = Field(default_factory=dict)
     tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
     spans: tuple[SpanRule, ...] = ()
@@ -233,8 +235,8 @@ class Decider:
         modes = [rule.mode for rule in rules]
         if track.kind:
             usual = self._covers.get(track.kind, OPAQUE[0])
-            named = [rule.level != _DEFAULT and rule.mode in COVERS for rule in rules]
-            modes = [mode if mode == "keep" or own else usual for mode, own in zip(modes, named, strict=True)]
+            named = ("keep", *COVERS)
+            modes = [rule.mode if rule.level != _DEFAULT and rule.mode in named else usual for rule in rules]
         return np.array(modes, mode_type(modes))[winners]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[dict[str, Any]]:
@@ -265,10 +267,7 @@ class Decider:
         times, boxes = self._times[track.first : track.last + 1], track.boxes.astype(np.float64)
         if self._size is not None:
             boxes = boxes.clip(0, (*self._size, *self._size))
-        winners = np.full(len(track), len(rules) - 1)  # the default fits everything
-        for index in range(len(rules) - 2, -1, -1):
-            winners[rules[index].fits(times, boxes)] = index
-        return rules, winners
+        return rules, np.argmax([rule.fits(times, boxes) for rule in rules], axis=0)  # the default fits everything
 
 
 # -- boxes that a person draws ----------------------------------------------------------------------------------------
@@ -284,15 +283,16 @@ def _region_mode(mode: str) -> str:
 
 
 class Region(_Brief):
-    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
+    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say.
+
+    It has a `box`, or moves: in straight lines between `keys`, resting before the first and after the last.
+    """
 
     first: NonNegativeInt
     last: NonNegativeInt
     mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
     box: Box | None = None
-    """Where it does not move."""
     keys: tuple[BoxKey, ...] = ()
-    """Where it moves: in straight lines between these, resting before the first and after the last."""
     reason: Text = ""
 
     @model_validator(mode="after")

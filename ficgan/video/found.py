@@ -188,10 +188,9 @@ def _decisions(
 # A frame, what was found in it (None where nobody looked), whether a new scene begins with it.
 Seen = tuple[Frame, Finds | None, bool]
 
-# Sizes by which a face may have moved from one look to the next and still count as the same, calm one.
-MOVED = 0.75
-# The same for the logarithm of its size.
-RESIZED = 0.4
+# Sizes by which a face may have moved from one look to the next and still count as the same, calm one; the same for
+# the logarithm of its size.
+MOVED, RESIZED = 0.75, 0.4
 # Shorter side in pixels: smaller faces come and go with the detector's mood and cause no look of their own, and neither
 # a mesh nor another detector can tell whether they are any.
 LEAST = 24.0
@@ -384,11 +383,10 @@ def _read_line(line: bytes) -> tuple[int, Finds]:
     }
 
 
-# Presence of a mesh from which on there is a face. Of 608 finds on annotated faces of groups and crowds, at three
-# sizes, 9 had less, a score below `CenterFace.sure` and no second detector: all of 17 px or less.
-PRESENCE = 0.0
-# Overlap of two finds of one face.
-SAME = 0.3
+# Presence of a mesh from which on there is a face, and overlap with a find of the second detector. Of 608 finds on
+# annotated faces of groups and crowds, at three sizes, 9 had less of both and a score below `CenterFace.sure`: all of
+# 17 px or less.
+PRESENCE, SAME = 0.0, 0.3
 # Detectors for checks, the best first.
 _CHECKERS = ("insightface", "yunet", "centerface")
 

@@ -47,10 +47,8 @@ class Motion:
         return transition, self.speed**2 * np.stack([np.stack([place, cross], -1), np.stack([cross, gone], -1)], -2)
 
 
-# Lengths in sizes of the face (√(width·height)).
-PLACE = Motion(noise=0.03, speed=3.0, memory=0.5)
-# Logarithms of width and height.
-LOG_SIZE = Motion(noise=0.04, speed=0.4, memory=0.5)
+# Of a place, in sizes of the face (√(width·height)), and of the logarithms of width and height.
+PLACE, LOG_SIZE = Motion(noise=0.03, speed=3.0, memory=0.5), Motion(noise=0.04, speed=0.4, memory=0.5)
 
 
 @dataclass(eq=False)
@@ -285,10 +283,9 @@ GROWTH = 1.5
 MOST, MOST_PADDED = 0.5, 0.2
 # Seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
 STEADY = 0.16
-# Share of the growth that is left for a face whose sightings lie on a straight, even way.
-CALM = 0.3
-# Seconds; in longer gaps the growth is whole, however calm the face was before.
-CERTAIN = 0.7
+# Share of the growth that is left for a face whose sightings lie on a straight, even way; but in gaps of more seconds
+# it is whole.
+CALM, CERTAIN = 0.3, 0.7
 
 
 def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
