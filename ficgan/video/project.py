@@ -212,7 +212,25 @@ class Project:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
-        self._check()
+        frames, ids = len(self.pts), [track.id for track in self.tracks]
+        if twice := [number for number, count in Counter(ids).items() if count > 1]:
+            raise InputError(f"two tracks have the id {twice[0]}")
+        ends = [(f"track {track.id}", track.last) for track in self.tracks]
+        ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
+        for what, last in ends:
+            if last >= frames:
+                raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
+        for track in self.tracks:
+            places = [key.frame for key in track.keys]
+            if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
+                where = f"{track.first}…{track.last}"
+                raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
+        if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
+            raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
+        rules, people = self.decisions, {track.person for track in self.tracks if track.person}
+        spans = rules.spans
+        _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
+        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
 
     @cached_property
     def times(self) -> NDArray[np.float64]:
@@ -335,27 +353,6 @@ class Project:
                 for entry in [entries[row.id]]
             ]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
-
-    def _check(self) -> None:
-        frames, ids = len(self.pts), [track.id for track in self.tracks]
-        if twice := [number for number, count in Counter(ids).items() if count > 1]:
-            raise InputError(f"two tracks have the id {twice[0]}")
-        ends = [(f"track {track.id}", track.last) for track in self.tracks]
-        ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
-        for what, last in ends:
-            if last >= frames:
-                raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
-        for track in self.tracks:
-            places = [key.frame for key in track.keys]
-            if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
-                where = f"{track.first}…{track.last}"
-                raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
-        if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
-            raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
-        rules, people = self.decisions, {track.person for track in self.tracks if track.person}
-        spans = rules.spans
-        _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
-        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
 
 
 @contextmanager
