@@ -154,14 +154,11 @@ PASSES = 3
 
 
 class Chain:
-    """Sightings and weaker finds in increasing frames that are likely of one face, each with its tracklet.
-
-    Args:
-        times: [frames] seconds of the film.
-    """
+    """Sightings and weaker finds in increasing frames that are likely of one face, each with its tracklet."""
 
     def __init__(self, sightings: list[Sighting], owners: list[Tracklet], times: Floats) -> None:
         self.sightings, self.owners = sightings, owners
+        # The film's `times` are seconds of all frames.
         self.times = times[[sighting.frame for sighting in sightings]]
         self.centres, self.log_sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
         # [n,2] pixels per second over three sightings that follow each other; 0 of a single one.

@@ -124,12 +124,8 @@ class People:
     def _cluster(
         self, new: list[_FaceGroup], spans: NDArray[np.int64], before: NDArray[np.int64], people: NDArray[np.int64]
     ) -> list[int]:
-        """The person of each new group.
-
-        Args:
-            spans: [n,2] first and last frames of their tracklets.
-            before, people: [m,2] and [m] the same, and the people, of the tracklets of this film so far.
-        """
+        """The person of each new group. `spans` [n,2] are the first and last frames of their tracklets; `before` [m,2]
+        and `people` [m] the same, and the people, of the tracklets of this film so far."""
         known, groups = len(self._known), [*self._known, *new]
         # Known people stay apart, and so do tracklets that are in one frame.
         barred = np.eye(len(groups), dtype=bool)
@@ -233,8 +229,8 @@ def readable(face: Face) -> bool:
 def frontality(landmarks: NDArray[np.floating]) -> float:
     """Eye distance over eye–mouth distance of a face [5,2]: about 1 from the front, small in profile."""
     points = np.asarray(landmarks, np.float64)
-    height = np.linalg.norm(points[3:].mean(0) - points[:2].mean(0))
-    return float(np.linalg.norm(points[1] - points[0]) / max(height, 1e-6))
+    height = float(np.linalg.norm(points[3:].mean(0) - points[:2].mean(0)))
+    return float(np.linalg.norm(points[1] - points[0])) / max(height, 1e-6)
 
 
 class _Person(NamedTuple):
@@ -267,23 +263,14 @@ class _Surroundings:
 
 @dataclass(eq=False)
 class _Followed:
-    """What is known of who a tracklet shows.
-
-    Args:
-        readings: of the person it shows now.
-        doubt: a reading that may be the first of another person.
-        sure: frame of the last clear reading of this person.
-        look: number of the look at which it was found last.
-        limit: match thresholds beyond which it is another person, by what happened since the last clear reading.
-        before: those whom it showed before.
-    """
+    """What is known of who a tracklet shows."""
 
     sightings: int = 0
-    readings: list[Reading] = field(default_factory=list)
-    doubt: Reading | None = None
-    sure: int = -1
-    look: int = 0
-    limit: float = OTHER
+    look: int = 0  # at which it was found last
+    readings: list[Reading] = field(default_factory=list)  # of the person it shows now
+    sure: int = -1  # frame of the last clear reading of this person
+    doubt: Reading | None = None  # a reading that may be the first of another person
+    limit: float = OTHER  # match thresholds from which it is another one, by what happened since the last clear reading
     surroundings: _Surroundings = field(default_factory=_Surroundings)
     before: list[_Person] = field(default_factory=list)
 

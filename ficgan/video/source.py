@@ -181,11 +181,7 @@ _REACH = 0.4
 
 
 class CutFrame:
-    """A frame as cuts are looked for.
-
-    Args:
-        image: H×W×3 uint8 RGB, of any size.
-    """
+    """A frame, H×W×3 uint8 RGB of any size, as cuts are looked for."""
 
     def __init__(self, image: NDArray[np.uint8]) -> None:
         import cv2
