@@ -354,7 +354,10 @@ def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callabl
     with open(log or os.devnull, "r+b") as file:
         lines = file.read()
         whole = lines[: lines.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
-        known = dict(map(_read_line, whole.splitlines()))
+        try:
+            known = dict(map(_read_line, whole.splitlines()))
+        except ValueError:  # damaged by a power cut: all is searched anew
+            known, whole = {}, b""
         if whole != lines:
             file.truncate(len(whole))
             file.seek(len(whole))

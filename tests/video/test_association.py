@@ -270,9 +270,6 @@ def sighting(frame: int, x: float, y: float = 200.0, size: float = 60.0) -> Sigh
     return Sighting(frame, face_at(box_at(x, y, size)))
 
 
-# Motion
-
-
 def dense(motion: Motion, times: NDArray, seen: NDArray, wanted: NDArray, scale: float) -> tuple[NDArray, NDArray]:
     """The same by Gaussian process regression: half the variogram of the integrated process, place unknown before."""
 
@@ -317,7 +314,7 @@ def filled(sightings: list[Sighting], times: NDArray[np.float64], pad: float) ->
 def test_every_frame_has_a_row_and_says_how_it_is_known(stride: int) -> None:
     frames = list(range(20, 61, stride))
     track = filled([sighting(f, 100 + 2 * f) for f in frames], np.arange(100) / RATE, 0.4)
-    assert (track.first, track.last, len(track)) == (10, frames[-1] + 10, frames[-1] + 10 - 10 + 1)
+    assert (track.first, track.last, len(track)) == (10, frames[-1] + 10, frames[-1] + 1)
     expected = np.full(len(track), FILLED)
     expected[:10], expected[-10:] = PADDED, PADDED
     expected[[f - 10 for f in frames]] = SEEN
