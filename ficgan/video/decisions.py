@@ -274,11 +274,10 @@ class Decider:
 
 
 def _region_mode(mode: str) -> str:
-    if mode == "keep":
-        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-    if mode not in HIDING or mode == "ficgan":
-        known = ", ".join(cover for cover in HIDING if cover != "ficgan")
-        raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
+    covers = [cover for cover in HIDING if cover != "ficgan"]
+    if mode not in covers:
+        use = f"a region has no landmarks to place a new face by; use {', '.join(covers)}"
+        raise ValueError(f"{use}, or to keep the faces inside a box decisions.boxes")
     return mode
 
 

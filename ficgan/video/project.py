@@ -84,20 +84,19 @@ def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
     from safetensors import SafetensorError, safe_open
 
-    with _naming(str(path)):
-        try:
-            with safe_open(str(path), framework="np") as file:
-                analysis = str(check_schema(file.metadata(), TRACKS_SCHEMA, "head")["analysis"])
-                pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
-            sizes, rows = table[:, 2], rows.astype(np.int64)
-            whole = (table >= (1, 0, 1)).all() and sizes.sum() == len(rows) == len(origin) and rows.shape[1] == 15
-            places = (rows[:, :2] < rows[:, 2:4]).all() and np.abs(rows[:, :14]).max(initial=0) <= _FURTHEST
-            if not (whole and places and ((origin >= SEEN) & (origin <= UNSURE)).all()):
-                raise ValueError("its parts do not belong together")
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
-        except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"is damaged ({error}); analyse the film again") from None
+    try:
+        with safe_open(str(path), framework="np") as file:
+            analysis = str(check_schema(file.metadata(), TRACKS_SCHEMA, str(path))["analysis"])
+            pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
+        sizes, rows = table[:, 2], rows.astype(np.int64)
+        whole = (table >= (1, 0, 1)).all() and sizes.sum() == len(rows) == len(origin) and rows.shape[1] == 15
+        places = (rows[:, :2] < rows[:, 2:4]).all() and np.abs(rows[:, :14]).max(initial=0) <= _FURTHEST
+        if not (whole and places and ((origin >= SEEN) & (origin <= UNSURE)).all()):
+            raise ValueError("its parts do not belong together")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or 'no such file'})") from None
+    except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: is damaged ({error}); analyse the film again") from None
     values = (rows / _UNITS).astype(np.float32)
     columns = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14], origin.astype(np.uint8)
     parts = zip(*(np.split(column, sizes.cumsum()[:-1]) for column in columns), strict=True)
