@@ -241,7 +241,7 @@ class DeskFilms:
                     "to": float(ends[track.last]),
                     "score": round(float(track.scores.max()), 2),
                     "best": track.first + int(track.scores.argmax()),
-                    "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
+                    "keys": [key.model_dump() for key in track.keys],
                 }
                 for track in tracks
             ],
@@ -279,7 +279,7 @@ class DeskFilms:
                 "mode": _shown(str(plan.modes[track.id][row])),
                 "box": [float(value) for value in track.boxes[row]],
                 "marks": [] if track.kind else track.landmarks[row].tolist(),
-                "key": frame in dict(track.keys),
+                "key": any(key.frame == frame for key in track.keys),
             }
             for track, row in plan.tracks.at(frame)
         ]

@@ -6,10 +6,9 @@ Source of the association: Bewley et al., "Simple online and realtime tracking",
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,6 @@ Floats = NDArray[np.float64]
 
 # Reasons for a person to look at a place of the result.
 CAME, LOST = "a face in fast motion was not seen before", "a face in fast motion was not seen afterwards"
-
-
 # Numbers of tracking; lengths in sizes of the face.
 # Farthest distance from the expected place, and the same in standard deviations.
 REACH, GATE = 2.0, 4.0
@@ -37,71 +34,76 @@ RESIZE = 0.5
 LIMIT = 50.0
 
 
-@dataclass(eq=False)
 class _Active:
-    """An open tracklet and its Kalman states; second and size, √(width·height), of the last sighting."""
+    """An open tracklet with its Kalman states; `seen` and `size`, √(width·height), are of the last sighting."""
 
-    tracklet: Tracklet
-    seen: float
-    size: float
-    time: float
-    place: KalmanState
-    log_size: KalmanState
+    def __init__(self, tracklet: Tracklet, now: float) -> None:
+        centre, log_size = measured(tracklet.sightings[0].face.box)
+        self.tracklet, self.seen, self._time = tracklet, now, now
+        self.size = float(np.exp(log_size.mean()))
+        self.place = KalmanState.first(PLACE, centre, self.size)
+        self.log_size = KalmanState.first(LOG_SIZE, log_size)
 
     def advance(self, now: float) -> None:
-        gap, self.time = now - self.time, now
+        gap, self._time = now - self._time, now
         self.place = self.place.after(PLACE, gap, self.size)
         self.log_size = self.log_size.after(LOG_SIZE, gap)
 
+    def see(self, sighting: Sighting, now: float) -> None:
+        centre, log_size = measured(sighting.face.box)
+        self.place = self.place.seeing(PLACE, centre, self.size)
+        self.log_size = self.log_size.seeing(LOG_SIZE, log_size)
+        self.seen, self.size = now, float(np.exp(self.log_size.mean[0].mean()))
+        self.tracklet.sightings.append(sighting)
+
 
 class Associator:
-    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last."""
+    """Follows faces from frame to frame, one film at a time; a tracklet ends `patience` seconds after its last.
 
-    def __init__(self, patience: float = 1.5):
-        self._patience = patience
+    Tracklets get their ids from `ids`.
+    """
+
+    def __init__(self, patience: float = 1.5, ids: Iterator[int] | None = None):
+        self._patience, self._ids, self._scene = patience, ids or count(1), 0
         self._active: list[_Active] = []
-        self._ids = self._scene = 0
 
     def step(
         self, frame: int, time: float, faces: Sequence[Face] | None, cut: bool = False
     ) -> tuple[list[int], list[Tracklet]]:
         """Take the next frame, shown at a second; `faces` is None where nobody looked, `cut`: a new scene begins.
 
-        Returns the tracklet of each face, 0 for none, and the tracklets that are over, in the order of their ids.
+        Returns the tracklet of each face and the tracklets that are over, in the order of their ids.
         """
-        ended = []
-        if cut:
-            ended, self._active = self._active, []
-            self._scene += 1
-        ended += [track for track in self._active if time - track.seen > self._patience]
-        self._active = [track for track in self._active if time - track.seen <= self._patience]
+        ended = [track for track in self._active if cut or time - track.seen > self._patience]
+        self._active = [track for track in self._active if track not in ended]
+        self._scene += cut
         ids = self._follow(frame, time, faces) if faces else []
-        return ids, _finished(ended)
+        return ids, [track.tracklet for track in ended]
 
     def finish(self) -> list[Tracklet]:
         """End the film; returns the tracklets that were still active."""
         ended, self._active = self._active, []
-        return _finished(ended)
+        return [track.tracklet for track in ended]
 
     def _follow(self, frame: int, now: float, faces: Sequence[Face]) -> list[int]:
         ids = [0] * len(faces)
-        usable = [number for number, face in enumerate(faces) if _usable(face)]
         for track in self._active:
             track.advance(now)
         for sudden in (False, True):
             waiting = [t for t in self._active if t.seen < now and (not sudden or now - t.seen <= SUDDEN)]
-            rest = [number for number in usable if not ids[number]]
+            rest = [number for number, id in enumerate(ids) if not id]
             if not waiting or not rest:
                 break
             cost = self._cost(waiting, np.stack([faces[number].box for number in rest]), now, sudden)
             # A pair at the limit is as good as none, so the assignment does not stretch one pair to save another.
             for row, column in zip(*assignment(cost), strict=True):
                 if cost[row, column] < LIMIT:
-                    self._see(waiting[row], frame, now, faces[rest[column]])
+                    waiting[row].see(Sighting(frame, faces[rest[column]]), now)
                     ids[rest[column]] = waiting[row].tracklet.id
-        for number in usable:
+        for number, face in enumerate(faces):
             if not ids[number]:
-                ids[number] = self._start(frame, now, faces[number])
+                ids[number] = next(self._ids)
+                self._active.append(_Active(Tracklet(ids[number], [Sighting(frame, face)], self._scene), now))
         return ids
 
     def _cost(self, tracks: list[_Active], boxes: NDArray[np.float32], now: float, sudden: bool) -> Floats:
@@ -130,31 +132,6 @@ class Associator:
         far = away > np.minimum(np.maximum(GATE * np.sqrt(loose), 0.5), REACH)
         return np.where(far | other, LIMIT, np.minimum(cost, LIMIT))
 
-    def _see(self, track: _Active, frame: int, now: float, face: Face) -> None:
-        centre, log_size = measured(face.box)
-        track.place = track.place.seeing(PLACE, centre, track.size)
-        track.log_size = track.log_size.seeing(LOG_SIZE, log_size)
-        track.seen, track.size = now, float(np.exp(track.log_size.mean[0].mean()))
-        track.tracklet.sightings.append(Sighting(frame, face))
-
-    def _start(self, frame: int, now: float, face: Face) -> int:
-        self._ids += 1
-        centre, log_size = measured(face.box)
-        size = float(np.exp(log_size.mean()))
-        place, log = KalmanState.first(PLACE, centre, size), KalmanState.first(LOG_SIZE, log_size)
-        tracklet = Tracklet(self._ids, [Sighting(frame, face)], self._scene)
-        self._active.append(_Active(tracklet, now, size, now, place, log))
-        return self._ids
-
-
-def _usable(face: Face) -> bool:
-    box = np.asarray(face.box)
-    return bool(np.isfinite(box).all() and np.isfinite(face.landmarks).all() and (box[2:] > box[:2]).all())
-
-
-def _finished(ended: Sequence[_Active]) -> list[Tracklet]:
-    return sorted((track.tracklet for track in ended), key=lambda tracklet: tracklet.id)
-
 
 # -- weaker finds ----------------------------------------------------------------------------------------------------
 
@@ -176,39 +153,23 @@ NEAR, FAR = 8.0, 16.0
 PASSES = 3
 
 
-@dataclass(eq=False)
 class Chain:
     """Sightings and weaker finds in increasing frames that are likely of one face, each with its tracklet."""
 
-    sightings: list[Sighting]
-    owners: list[Tracklet]
-    times: Floats
-    centres: Floats
-    log_sizes: Floats
-
-    @classmethod
-    def of(cls, sightings: list[Sighting], owners: list[Tracklet], times: Floats) -> Chain:
-        centres, sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
-        clock = times[[sighting.frame for sighting in sightings]]
-        return cls(sightings, owners, clock, centres, sizes)
-
-    @cached_property
-    def velocities(self) -> Floats:
-        """[n,2] pixels per second over three sightings that follow each other; 0 of a single one."""
-        reach = min(2, len(self.times) - 1)
-        if not reach:
-            return np.zeros((1, 2))
-        return (self.centres[reach:] - self.centres[:-reach]) / (self.times[reach:] - self.times[:-reach])[:, None]
-
-    @cached_property
-    def speed(self) -> float:
-        """The greatest one, pixels per second."""
-        return float(np.linalg.norm(self.velocities, axis=1).max())
-
-    @cached_property
-    def is_face(self) -> bool:
-        """Whether it holds a sighting."""
-        return not all(owner.weak for owner in self.owners)
+    def __init__(self, sightings: list[Sighting], owners: list[Tracklet], times: Floats) -> None:
+        self.sightings, self.owners = sightings, owners
+        # The film's `times` are seconds of all frames.
+        self.times = times[[sighting.frame for sighting in sightings]]
+        self.centres, self.log_sizes = measured(np.stack([sighting.face.box for sighting in sightings]))
+        # [n,2] pixels per second over three sightings that follow each other; 0 of a single one.
+        reach = min(2, len(sightings) - 1)
+        self.velocities = np.zeros((1, 2))
+        if reach:
+            away = self.centres[reach:] - self.centres[:-reach]
+            self.velocities = away / (self.times[reach:] - self.times[:-reach])[:, None]
+        self.speed = float(np.linalg.norm(self.velocities, axis=1).max())
+        # Whether it holds a sighting.
+        self.is_face = not all(owner.weak for owner in owners)
 
     @property
     def is_confirmed(self) -> bool:
@@ -217,9 +178,9 @@ class Chain:
 
     def tracklet(self) -> Tracklet:
         """Of the person who was seen, if it was one and in one scene, where a rule may keep that person."""
-        first = self.owners[0]
         people = {owner.person for owner in self.owners if not owner.weak}
-        return Tracklet(0, self.sightings, first.scene, person=people.pop() if len(people) == 1 else 0, weak=True)
+        person = people.pop() if len(people) == 1 else 0
+        return Tracklet(0, self.sightings, self.owners[0].scene, person=person, weak=True)
 
 
 def chains(
@@ -235,7 +196,7 @@ def chains(
     for tracklet in weak:
         tracklet.weak = True
     found = [
-        Chain.of(list(part), [tracklet] * len(part), times)
+        Chain(list(part), [tracklet] * len(part), times)
         for tracklet in (*sure, *weak)
         for part in _unbroken(tracklet.sightings, looks)
     ]
@@ -255,69 +216,53 @@ def _unbroken(sightings: Sequence[Sighting], looks: Sequence[int]) -> list[Seque
 
 def _joined(parts: Sequence[Chain], reach: float, most: float, times: Floats, *, faces: bool = False) -> list[Chain]:
     """Chains and those that go on with them within `reach` seconds at a cost below `most`; `faces`: one is a face."""
-    if not parts:
-        return []
     parts = sorted(parts, key=lambda chain: float(chain.times[0]))
-    starts = _ChainStarts(parts)
+    starts = np.array([chain.times[0] for chain in parts])
     links: list[tuple[float, int, int]] = []
     for a, chain in enumerate(parts):
         end = chain.times[-1]
-        first, last = (int(n) for n in np.searchsorted(starts.times, [end, end + reach + 1e-6], side="right"))
-        if first < last:
-            costs = starts.costs(chain, first, last)
-            if faces and not chain.is_face:
-                costs[~starts.faces[first:last]] = np.inf
-            links += [(float(costs[n]), a, first + int(n)) for n in np.flatnonzero(costs < most)]
-    after: dict[int, int] = {}
-    before: dict[int, int] = {}
+        window = range(*np.searchsorted(starts, [end, end + reach + 1e-6], side="right").tolist())
+        near = [b for b in window if not faces or chain.is_face or parts[b].is_face]
+        if near:
+            costs = _link_costs(chain, [parts[b] for b in near]).tolist()
+            links += [(cost, a, b) for cost, b in zip(costs, near, strict=True) if cost < most]
+    after, followers = dict[int, int](), set[int]()
     for _, a, b in sorted(links):
-        if a not in after and b not in before:
-            after[a], before[b] = b, a
+        if a not in after and b not in followers:
+            after[a] = b
+            followers.add(b)
     joined = []
-    for number in range(len(parts)):
-        if number in before:
-            continue
+    for number in sorted(set(range(len(parts))) - followers):
         line = [number]
         while line[-1] in after:
             line.append(after[line[-1]])
         sightings = [sighting for n in line for sighting in parts[n].sightings]
         owners = [owner for n in line for owner in parts[n].owners]
-        joined.append(Chain.of(sightings, owners, times) if len(line) > 1 else parts[number])
+        joined.append(Chain(sightings, owners, times) if len(line) > 1 else parts[number])
     return joined
 
 
-class _ChainStarts:
-    """Where chains begin, in the order of time."""
-
-    def __init__(self, found: Sequence[Chain]) -> None:
-        self.owners = [chain.owners[0] for chain in found]
-        self.times = np.array([chain.times[0] for chain in found])
-        self.centres = np.array([chain.centres[0] for chain in found])
-        self.log_sizes = np.array([chain.log_sizes[0] for chain in found])
-        self.velocities = np.array([chain.velocities[0] for chain in found])
-        self.speeds = np.array([chain.speed for chain in found])
-        self.scenes = np.array([owner.scene for owner in self.owners])
-        self.weak = np.array([owner.weak for owner in self.owners])
-        """Whether it is a weaker find."""
-        self.faces = np.array([chain.is_face for chain in found])
-
-    def costs(self, a: Chain, first: int, last: int) -> Floats:
-        """Of a face going from the end of a chain to these beginnings [n]: -2 log likelihood but a constant."""
-        rows, owner = slice(first, last), a.owners[-1]
-        sides = np.abs(self.log_sizes[rows] - a.log_sizes[-1])
-        weak = self.weak[rows] | owner.weak
-        change = np.where(weak, sides.min(1), sides.mean(1))
-        gap, size = self.times[rows] - a.times[-1], np.exp((self.log_sizes[rows] + a.log_sizes[-1]).mean(1) / 2)
-        path = self.centres[rows] - a.centres[-1]
-        usual = np.maximum(np.maximum(self.speeds[rows], a.speed), PLACE.speed * size) * gap
-        away = np.stack([path, path - a.velocities[-1] * gap[:, None], path - self.velocities[rows] * gap[:, None]])
-        off = np.linalg.norm(away, axis=-1)  # from the place itself, and from where either motion leads
-        loose = VAGUE + STRAY * usual / size
-        owned = np.array([other is owner for other in self.owners[rows]]) & ~weak
-        cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
-        never = (self.scenes[rows] != owner.scene) | (off[0] > _dash(gap) * size + FASTER * usual)
-        never |= (change > RESIZE) | (sides.mean(1) > np.where(weak, HIDDEN, RESIZE))
-        return np.where(never, np.inf, cost)
+def _link_costs(chain: Chain, others: Sequence[Chain]) -> Floats:
+    """Of a face going from the end of a chain to the beginnings of others [n]: -2 log likelihood but a constant."""
+    owner, owners = chain.owners[-1], [other.owners[0] for other in others]
+    weak = np.array([owner.weak or other.weak for other in owners])
+    log_sizes = np.stack([other.log_sizes[0] for other in others])
+    sides = np.abs(log_sizes - chain.log_sizes[-1])
+    change = np.where(weak, sides.min(1), sides.mean(1))
+    size = np.exp((log_sizes + chain.log_sizes[-1]).mean(1) / 2)
+    gap = np.array([other.times[0] for other in others]) - chain.times[-1]
+    usual = np.maximum([max(other.speed, chain.speed) for other in others], PLACE.speed * size) * gap
+    path = np.stack([other.centres[0] for other in others]) - chain.centres[-1]
+    before = path - np.stack([other.velocities[0] for other in others]) * gap[:, None]
+    # From the place itself, and from where either motion leads.
+    off = np.linalg.norm([path, path - chain.velocities[-1] * gap[:, None], before], axis=-1)
+    loose = VAGUE + STRAY * usual / size
+    owned = np.array([other is owner for other in owners]) & ~weak
+    cost = (off.min(0) / size / loose) ** 2 + 4 * np.log(loose / VAGUE) + (change / ALIKE) ** 2 - OWN * owned
+    never = np.array([other.scene != owner.scene for other in owners])
+    never |= (off[0] > _dash(gap) * size + FASTER * usual) | (change > RESIZE)
+    never |= sides.mean(1) > np.where(weak, HIDDEN, RESIZE)
+    return np.where(never, np.inf, cost)
 
 
 def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[int], times: Floats) -> list[Chain]:
@@ -328,19 +273,20 @@ def with_weak(found: Sequence[Chain], sure: Sequence[Tracklet], cuts: Sequence[i
 
     Source: Zhang et al., "ByteTrack: multi-object tracking by associating every detection box", 2022.
     """
+    faces_in = Counter(sighting.frame for tracklet in sure for sighting in tracklet.sightings)
     ends: dict[int, list[Sighting]] = {}
     for tracklet in sure:
-        for sighting in {id(one): one for one in (tracklet.sightings[0], tracklet.sightings[-1])}.values():
+        for sighting in (tracklet.sightings[0], tracklet.sightings[-1]):
             ends.setdefault(sighting.frame, []).append(sighting)
-    return [
-        chain
-        for chain in found
-        if (
-            any(owner is not chain.owners[0] for owner in chain.owners)
-            if chain.is_face
-            else _begins(chain.sightings, sure, cuts) or _flashes(chain, cuts, ends, times)
-        )
-    ]
+
+    def is_likely(chain: Chain) -> bool:
+        if chain.is_face:
+            return any(owner is not chain.owners[0] for owner in chain.owners)
+        first, score = chain.sightings[0].frame, chain.sightings[0].face.score
+        begins = first in cuts and score >= BEGUN and faces_in[first] < faces_in[first - 1]
+        return begins or _flashes(chain, cuts, ends, times)
+
+    return [chain for chain in found if is_likely(chain)]
 
 
 def _dash(gap: Floats) -> Floats:
@@ -361,18 +307,6 @@ def _flashes(chain: Chain, cuts: Sequence[int], ends: Mapping[int, Sequence[Sigh
             if abs(float((log - log_size).mean())) <= RESIZE and away <= _dash(gap):
                 return True
     return False
-
-
-def _begins(sightings: Sequence[Sighting], sure: Sequence[Tracklet], cuts: Sequence[int]) -> bool:
-    """Whether a scene begins with these, and with fewer faces than there were before it."""
-    first = sightings[0].frame
-    if first not in cuts or sightings[0].face.score < BEGUN:
-        return False
-    here, before = (
-        sum(any(sighting.frame == frame for sighting in tracklet.sightings) for tracklet in sure)
-        for frame in (first, first - 1)
-    )
-    return here < before
 
 
 def abrupt_ends(

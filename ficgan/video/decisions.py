@@ -25,7 +25,6 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -34,9 +33,8 @@ from pydantic_core import PydanticCustomError
 from ficgan.anonymizers.modes import check_mode, mode_type, shown
 from ficgan.errors import UsageError
 from ficgan.folders import Box, Strict, Text
-from ficgan.identity.kind import PARTS, parse_parts
-from ficgan.options import COVERS, HIDING, OPAQUE, check_cover
-from ficgan.video.tracks import Track
+from ficgan.options import COVERS, HIDING, KIND_PARTS, OPAQUE, check_cover, parse_kind
+from ficgan.video.tracks import BoxKey, Track
 
 
 def _hiding(mode: str) -> str:
@@ -50,7 +48,8 @@ Cover = Annotated[str, AfterValidator(check_cover)]
 HidingMode = Annotated[str, AfterValidator(_hiding)]
 Mode = Annotated[str, AfterValidator(lambda mode: mode if mode == "keep" else _hiding(mode))]
 
-_TRACK, _PERSON, _GENERAL, _DEFAULT = range(1, 5)
+# The last two are the default level: people who are not selected, and all others.
+_TRACK, _PERSON, _GENERAL, _UNSELECTED, _DEFAULT = range(1, 6)
 
 
 class Drawing(Strict):
@@ -60,17 +59,8 @@ class Drawing(Strict):
     layer: int = Field(0, ge=0)
     psi: float | Literal["auto"] = "auto"
     attributes: Text = Field("", max_length=200)
-    keep_kind: Text = ",".join(PARTS)
+    keep_kind: Annotated[Text, AfterValidator(parse_kind)] = ",".join(KIND_PARTS)
     fallback: Cover = "plain"
-
-    @field_validator("keep_kind")
-    @classmethod
-    def _keep_kind(cls, keep_kind: str) -> str:
-        try:
-            parse_parts(keep_kind)
-        except UsageError as error:
-            raise ValueError(str(error)) from None
-        return keep_kind
 
     def applied(self, engine: Any) -> Any:
         """The engine with these controls; a UsageError where its model cannot do what they ask for."""
@@ -87,14 +77,17 @@ class _Brief(Strict):
 
 
 class Decision(_Brief):
-    """On a person or a track; in the file a bare mode will do: `"3": "keep"`."""
+    """On a person or a track; in the file a bare mode will do: `"3": "keep"`.
+
+    Args:
+        mode: None: as decided on others; what is said of the new face counts where one is drawn.
+        draw: number of the draw; another one gives another face. None: the first.
+        drawing: how the new face is drawn; None: as all others.
+    """
 
     mode: Mode | None = None
-    """None: as decided on others; what is said of the new face counts where one is drawn."""
     draw: PositiveInt | None = None
-    """Number of the draw; another one gives another face. None: the first."""
     drawing: Drawing | None = None
-    """How the new face is drawn; None: as all others."""
     reason: Text = ""
 
     @property
@@ -104,12 +97,12 @@ class Decision(_Brief):
 
 
 class _Timed(_Brief):
+    """From one second on and before another one; None: from the beginning, to the end."""
+
     mode: Mode
     reason: Text = ""
     start: float | None = Field(None, alias="from", ge=0)
-    """First second; None: from the beginning."""
     end: float | None = Field(None, alias="to", gt=0)
-    """Second it ends before; None: to the end."""
 
     @model_validator(mode="after")
     def _forwards(self) -> _Timed:
@@ -144,11 +137,10 @@ _Short = Annotated[Decision, BeforeValidator(lambda value: {"mode": value} if is
 
 
 class Decisions(Strict):
-    """All rules of a film."""
+    """All rules of a film; where `only` names people to hide, everybody else who is known is kept."""
 
     default: HidingMode = "ficgan"
     only: tuple[PositiveInt, ...] | None = Field(None, min_length=1)
-    """People to hide; everybody else who is known is kept. None: everybody is hidden."""
     people: dict[PositiveInt, _Short] = Field(default_factory=dict)
     tracks: dict[PositiveInt, _Short] = Field(default_factory=dict)
     spans: tuple[SpanRule, ...] = ()
@@ -166,7 +158,7 @@ class Decisions(Strict):
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """One decision in the common form; of the default level, `only` are the people who are selected."""
+    """One decision in the common form; with `selected` it is on known people who are none of these."""
 
     level: int
     mode: Mode
@@ -177,10 +169,10 @@ class _Rule:
     start: float | None = None
     end: float | None = None
     box: tuple[float, float, float, float] | None = None
-    only: frozenset[int] | None = None
+    selected: tuple[int, ...] | None = None
 
     def concerns(self, track: Track) -> bool:
-        if self.only is not None and (self.mode == "keep") != (track.person > 0 and track.person not in self.only):
+        if self.selected is not None and track.person in (0, *self.selected):
             return False
         return self.track in (None, track.id) and self.person in (None, track.person)
 
@@ -197,11 +189,10 @@ class _Rule:
 
 
 def _rules(decisions: Decisions) -> Iterator[_Rule]:
-    only = None if decisions.only is None else frozenset(decisions.only)
-    yield _Rule(_DEFAULT, decisions.default, "default", only=only)
-    if only is not None:
-        name = f"everybody but people {', '.join(str(person) for person in sorted(only))}"
-        yield _Rule(_DEFAULT, "keep", name, "not selected", only=only)
+    yield _Rule(_DEFAULT, decisions.default, "default")
+    if decisions.only is not None:
+        name = f"everybody but people {', '.join(map(str, sorted(set(decisions.only))))}"
+        yield _Rule(_UNSELECTED, "keep", name, "not selected", selected=decisions.only)
     for person, choice in decisions.people.items():
         if choice.mode is not None:
             yield _Rule(_PERSON, choice.mode, f"person {person}", choice.reason, person=person)
@@ -244,8 +235,8 @@ class Decider:
         modes = [rule.mode for rule in rules]
         if track.kind:
             usual = self._covers.get(track.kind, OPAQUE[0])
-            named = [rule.level != _DEFAULT and rule.mode in COVERS for rule in rules]
-            modes = [mode if mode == "keep" or own else usual for mode, own in zip(modes, named, strict=True)]
+            named = ("keep", *COVERS)
+            modes = [rule.mode if rule.level != _DEFAULT and rule.mode in named else usual for rule in rules]
         return np.array(modes, mode_type(modes))[winners]
 
     def exemptions(self, tracks: Iterable[Track]) -> list[dict[str, Any]]:
@@ -276,41 +267,31 @@ class Decider:
         times, boxes = self._times[track.first : track.last + 1], track.boxes.astype(np.float64)
         if self._size is not None:
             boxes = boxes.clip(0, (*self._size, *self._size))
-        winners = np.full(len(track), len(rules) - 1)  # the default fits everything
-        for index in range(len(rules) - 2, -1, -1):
-            winners[rules[index].fits(times, boxes)] = index
-        return rules, winners
+        return rules, np.argmax([rule.fits(times, boxes) for rule in rules], axis=0)  # the default fits everything
 
 
 # -- boxes that a person draws ----------------------------------------------------------------------------------------
 
 
 def _region_mode(mode: str) -> str:
-    if mode == "keep":
-        raise ValueError("a region covers; to keep the faces inside a box write it under decisions.boxes")
-    if mode not in HIDING or mode == "ficgan":
-        known = ", ".join(cover for cover in HIDING if cover != "ficgan")
-        raise ValueError(f"a region has no landmarks to place a new face by; use {known}")
+    covers = [cover for cover in HIDING if cover != "ficgan"]
+    if mode not in covers:
+        use = f"a region has no landmarks to place a new face by; use {', '.join(covers)}"
+        raise ValueError(f"{use}, or to keep the faces inside a box decisions.boxes")
     return mode
 
 
-class BoxKey(Strict):
-    """Where a box that moves is in one frame."""
-
-    frame: NonNegativeInt
-    box: Box
-
-
 class Region(_Brief):
-    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say."""
+    """A box that a person adds: covered from one frame to another, whatever the tracks and decisions say.
+
+    It has a `box`, or moves: in straight lines between `keys`, resting before the first and after the last.
+    """
 
     first: NonNegativeInt
     last: NonNegativeInt
     mode: Annotated[str, AfterValidator(_region_mode)] = "plain"
     box: Box | None = None
-    """Where it does not move."""
     keys: tuple[BoxKey, ...] = ()
-    """Where it moves: in straight lines between these, resting before the first and after the last."""
     reason: Text = ""
 
     @model_validator(mode="after")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,29 +22,37 @@ from numpy.typing import NDArray
 from ficgan.arrays import brightest
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, Recognizer, detector_missing, get_detector
-from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import detect_and_doubt, overlaps
 from ficgan.faces.mesh import MediaPipeMesh, find_meshes
+from ficgan.faces.recognition import embed_largest
 from ficgan.video import FilmTask, Rules
 from ficgan.video.association import Associator, abrupt_ends, chains, with_weak
 from ficgan.video.decisions import BoxRule, Decision, Decisions, SpanRule
-from ficgan.video.people import EmbeddingReader, People, likeness, link_tracklets, look_up
+from ficgan.video.people import EmbeddingReader, People, link_tracklets
 from ficgan.video.project import Project, Source
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
+from ficgan.video.tracks import Sighting, Track, Tracklet, fill_tracks, fill_weak, measured, without_double_pads
 
 
 def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: Path | None = None) -> Project:
     """Find every face of a film, and who is one person; `log` is a file of detections, to resume from."""
     source, settings, recognizer = task.source, task.settings, task.tools.recognizer
     search = FieldSearch(DetectAt(task.tools.detector, (settings.detect_size,) * 2, enlarge=False))
-    photos = {**rules.keep, **rules.only}
-    references = {name: look_up(photo, name, search, recognizer) for name, photo in photos.items()}
-    reader = EmbeddingReader(recognizer if references or settings.link != "none" else None)
-    seen, step = _SeenFilm(task, reader), task.step("analysing", source.info.frames)
-    with closing(DetectionLog(search, log, task.tools.objects)) as detections:
-        for frame, faces, cut in look(source.frames(quick=True), detections.detect, seen.pace.stride):
-            seen.take(frame, None if faces is None else detections.taken.pop(frame.index), cut)
+    references: dict[str, NDArray[np.float32]] = {}
+    for name, photo in {**rules.keep, **rules.only}.items():
+        if recognizer is None:
+            raise UsageError(f"{name}: people are recognised by photos only with a recogniser")
+        references[name] = embed_largest(photo, name, search, recognizer)
+    reads = recognizer if references or settings.link != "none" else None
+    seen, step = _SeenFilm(task, reads), task.step("analysing", source.info.frames)
+
+    def find(frame: Frame) -> Finds:
+        faces, weak = search.detect_and_doubt(frame.image)
+        return {FACES: faces, WEAK: weak, **{one.name: one.detect(frame.image) for one in task.tools.objects}}
+
+    with logged(find, log) as known_or_found:
+        for frame, found, cut in look(source.frames(quick=True), known_or_found, seen.pace.stride):
+            seen.take(frame, found, cut)
             step(frame.index)
     if not seen.pts:
         raise InputError(f"{source.name}: holds no frame that can be decoded")
@@ -63,26 +72,28 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     )
 
 
-# What is followed beside the objects of the user's detectors, whose names have no space.
-_FACES, _WEAK = "sure faces", "weak faces"
+# What is found, by kind; the other kinds are the names of the user's detectors of objects, which have no space.
+Finds = Mapping[str, list[Face]]
+FACES, WEAK = "sure faces", "weak faces"
 
 
 class _SeenFilm:
     """The frames of a film as they were searched, and the faces and objects in them, followed."""
 
-    def __init__(self, task: FilmTask, reader: EmbeddingReader) -> None:
+    def __init__(self, task: FilmTask, recognizer: Recognizer | None) -> None:
         info, tools = task.source.info, task.tools
         self.pace, self._size = task.settings.at(info.rate), (info.width, info.height)
         self.pts, self.times = list[int](), list[float]()
         # Frames that begin scenes, and frames in which the detector looked.
         self.cuts, self.looks = list[int](), list[int]()
-        self._read, self._confirm = reader, FindConfirmer(tools.detector, task.settings.detect_size)
-        kinds = (_FACES, _WEAK, *(detector.name for detector in tools.objects))
+        self._read = None if recognizer is None else EmbeddingReader(recognizer)
+        self._confirm = FindConfirmer(tools.detector, task.settings.detect_size)
+        kinds = (FACES, WEAK, *(detector.name for detector in tools.objects))
         self._follow = {kind: Associator(self.pace.patience) for kind in kinds}
         self._ended: dict[str, list[Tracklet]] = {kind: [] for kind in kinds}
 
-    def take(self, frame: Frame, found: Mapping[str, list[Face]] | None, cut: bool) -> None:
-        """Take the next frame and its finds by kind (None: nobody looked); `cut`: a scene begins with it."""
+    def take(self, frame: Frame, found: Finds | None, cut: bool) -> None:
+        """Take the next frame and its finds (None: nobody looked); `cut`: a scene begins with it."""
         self.pts.append(frame.pts)
         self.times.append(frame.time)
         self.cuts += [frame.index] if cut else []
@@ -91,9 +102,10 @@ class _SeenFilm:
             faces = None if found is None else found[kind]
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
-            if kind == _FACES:
-                self._read(frame.index, frame.image, faces or (), ids)
+            if kind == FACES:
                 self._confirm(frame.image, faces or (), ids)
+                if self._read is not None:
+                    self._read(frame.index, frame.image, faces or (), ids)
 
     def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
         """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.
@@ -101,13 +113,16 @@ class _SeenFilm:
         These are `review`, to look at, and `dropped`, finds that nothing confirms.
         """
         tracklets = {kind: [*self._ended[kind], *follow.finish()] for kind, follow in self._follow.items()}
-        faces, weak, clock, pad = tracklets.pop(_FACES), tracklets.pop(_WEAK), np.array(self.times), self.pace.pad
-        self._confirm.mark(faces)
-        faces = link_tracklets(self._read.hand_over(faces), people, clock)
+        faces, weak, clock, pad = tracklets.pop(FACES), tracklets.pop(WEAK), np.array(self.times), self.pace.pad
+        for tracklet in faces:
+            tracklet.confirmed = tracklet.id in self._confirm.confirmed
+        if self._read is not None:
+            faces = self._read.hand_over(faces)
+        faces = link_tracklets(faces, people, clock)
         found = chains(faces, weak, self.looks, clock, self.pace.patience)
         confirmed = [chain for chain in found if chain.is_confirmed]
         stay = {id(owner) for chain in confirmed for owner in chain.owners}
-        dropped = [_dropped(tracklet, self.times) for tracklet in faces if id(tracklet) not in stay]
+        dropped = [self._dropped(tracklet) for tracklet in faces if id(tracklet) not in stay]
         faces = [tracklet for tracklet in faces if id(tracklet) in stay]
         tracks = without_double_pads(fill_tracks(faces, self.cuts, clock, pad))
         likely = [chain.tracklet() for chain in with_weak(confirmed, faces, self.cuts, clock)]
@@ -116,44 +131,48 @@ class _SeenFilm:
             lines = fill_tracks(others, self.cuts, clock, pad)
             tracks += [replace(track, id=len(tracks) + track.id, kind=kind) for track in lines]
         ends = abrupt_ends(confirmed, self.cuts, self.looks, clock, pad, self._size)
-        review = [
-            {
-                "frame": sighting.frame,
-                "time": round(self.times[sighting.frame], 3),
-                "reason": reason,
-                "box": [round(float(value), 1) for value in sighting.face.box],
-            }
-            for sighting, reason in ends
-        ]
+        review = [{"frame": seen.frame, "reason": reason, **self._place(seen)} for seen, reason in ends]
         return faces, tracks, {"review": review, "dropped": dropped}
 
+    def _dropped(self, tracklet: Tracklet) -> dict[str, Any]:
+        """What the record says of a tracklet that nothing confirms."""
+        best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
+        score = round(float(best.face.score), 3)
+        return {"first": tracklet.first, "last": tracklet.last, **self._place(best), "score": score}
 
-def _dropped(tracklet: Tracklet, times: Sequence[float]) -> dict[str, Any]:
-    """What the record says of a tracklet that nothing confirms."""
-    best = max(tracklet.sightings, key=lambda sighting: sighting.face.score)
-    return {
-        "first": tracklet.first,
-        "last": tracklet.last,
-        "time": round(times[best.frame], 3),
-        "box": [round(float(value), 1) for value in best.face.box],
-        "score": round(float(best.face.score), 3),
-    }
+    def _place(self, sighting: Sighting) -> dict[str, Any]:
+        box = [round(float(value), 1) for value in sighting.face.box]
+        return {"time": round(self.times[sighting.frame], 3), "box": box}
 
 
 def _decisions(
-    mode: str, rules: Rules, references: Mapping[str, Any], tracklets: Sequence[Tracklet], recognizer: Recognizer | None
+    mode: str,
+    rules: Rules,
+    references: Mapping[str, NDArray[np.float32]],
+    tracklets: Sequence[Tracklet],
+    recognizer: Recognizer | None,
 ) -> Decisions:
     """Doubt hides: a person is kept if their readings match on average, and hidden if a single one does."""
     limit = recognizer.match_threshold if recognizer is not None else 0.0
-    alike = {name: likeness(reading, tracklets, recognizer) for name, reading in references.items()}
-    chosen = {person for name in rules.only for person, (_, least) in alike[name].items() if least < limit}
+
+    def distances(name: str) -> dict[int, list[float]]:
+        """Of each person's readings from a photo."""
+        assert recognizer is not None
+        found: dict[int, list[float]] = {}
+        for tracklet in tracklets:
+            away = [float(recognizer.distance(references[name], reading.embedding)) for reading in tracklet.readings]
+            if tracklet.person and away:
+                found.setdefault(tracklet.person, []).extend(away)
+        return found
+
+    chosen = {person for name in rules.only for person, away in distances(name).items() if min(away) < limit}
     if rules.only and not chosen:  # hiding nobody is not what was meant
         raise UsageError("nobody in the film matches the photos of --only; give a clearer photo, or leave it out")
     kept = {
         person: Decision(mode="keep", reason=f"matches {Path(name).name}")
         for name in rules.keep
-        for person, (mean, _) in alike[name].items()
-        if mean < limit and person not in chosen
+        for person, away in distances(name).items()
+        if np.mean(away) < limit and person not in chosen
     }
     return Decisions(
         default=mode,
@@ -166,13 +185,12 @@ def _decisions(
 
 # -- where the detector looks ------------------------------------------------------------------------------------------
 
-Seen = tuple[Frame, list[Face] | None, bool]
-"""A frame, the faces found in it (None where nobody looked), whether a new scene begins with it."""
+# A frame, what was found in it (None where nobody looked), whether a new scene begins with it.
+Seen = tuple[Frame, Finds | None, bool]
 
-# Sizes by which a face may have moved from one look to the next and still count as the same, calm one.
-MOVED = 0.75
-# The same for the logarithm of its size.
-RESIZED = 0.4
+# Sizes by which a face may have moved from one look to the next and still count as the same, calm one; the same for
+# the logarithm of its size.
+MOVED, RESIZED = 0.75, 0.4
 # Shorter side in pixels: smaller faces come and go with the detector's mood and cause no look of their own, and neither
 # a mesh nor another detector can tell whether they are any.
 LEAST = 24.0
@@ -188,69 +206,63 @@ class _Pending:
 
     frame: Frame
     thumbnail: NDArray[np.uint8]
-    faces: list[Face] | None = None
+    found: Finds | None = None
 
 
-def look(frames: Iterable[Frame], find: Callable[[Frame], list[Face]], stride: int) -> Iterator[Seen]:
+def look(frames: Iterable[Frame], find: Callable[[Frame], Finds], stride: int) -> Iterator[Seen]:
     """Look at every n-th frame (n is `stride`), at the first and last of each scene, and wherever two looks differ.
 
     Where a face came, went or moved far between two looks, the frame in the middle is looked at too, and so on. Where
     the picture changed and changed back, its oddest frame is. Yields every frame once, a little later than it came.
     """
-    pending: list[_Pending] = []  # since the last look
+    line: list[_Pending] = []  # the frame of the last look and those since
     since = 0
-    last: _Pending | None = None
     for frame, thumbnail, cut in with_cuts(frames):
-        if cut and last is not None:
-            yield from _settled(last, pending, find)
-            last, pending = None, []
-        now = _Pending(frame, thumbnail)
-        if last is None:
-            now.faces, last, since = find(frame), now, 0
-            yield frame, now.faces, cut
+        if cut:
+            yield from _settled(line, find)
+            line = []
+        line.append(_Pending(frame, thumbnail))
+        if len(line) == 1:
+            line[0].found, since = find(frame), 0
+            yield frame, line[0].found, cut
             continue
-        pending.append(now)
         since += 1
         if since >= stride:
-            yield from _settled(last, pending, find)
-            last, pending, since = now, [], 0
-        elif len(pending) > PENDING:
-            yield pending.pop(0).frame, None, False
-    if last is not None:
-        yield from _settled(last, pending, find)
+            yield from _settled(line, find)
+            line, since = line[-1:], 0
+        elif len(line) > PENDING + 1:
+            yield line.pop(1).frame, None, False
+    yield from _settled(line, find)
 
 
-def _settled(last: _Pending, pending: Sequence[_Pending], find: Callable[[Frame], list[Face]]) -> Iterator[Seen]:
-    if not pending:
+def _settled(line: Sequence[_Pending], find: Callable[[Frame], Finds]) -> Iterator[Seen]:
+    """The frames after the first of a line, looked at where needed; the first one was looked at before."""
+    if len(line) < 2:
         return
-    line = [last, *pending]
 
-    def see(number: int) -> None:
-        line[number].faces = find(line[number].frame)
-
-    def between(a: int, b: int) -> None:
+    def look_between(a: int, b: int) -> None:
         spans = [(a, b)]  # no recursion: a function that calls itself would keep the frames until it is collected
         while spans:
             a, b = spans.pop()
-            before, after = line[a].faces, line[b].faces
-            if b - a < 2 or before is None or after is None or _alike(before, after):
+            before, after = line[a].found, line[b].found
+            if b - a < 2 or before is None or after is None or _alike(before[FACES], after[FACES]):
                 continue
             middle = (a + b) // 2
-            see(middle)
+            line[middle].found = find(line[middle].frame)
             spans += [(middle, b), (a, middle)]
 
-    see(len(pending))
-    between(0, len(pending))
-    looks = [number for number, one in enumerate(line) if one.faces is not None]
+    line[-1].found = find(line[-1].frame)
+    look_between(0, len(line) - 1)
+    looks = [number for number, one in enumerate(line) if one.found is not None]
     for a, b in pairwise(looks):
         odd = [_transient(line[a].thumbnail, one.thumbnail, line[b].thumbnail) for one in line[a + 1 : b]]
         if max(odd, default=0):
             most = a + 1 + int(np.argmax(odd))
-            see(most)
-            between(a, most)
-            between(most, b)
-    for one in pending:
-        yield one.frame, one.faces, False
+            line[most].found = find(line[most].frame)
+            look_between(a, most)
+            look_between(most, b)
+    for one in line[1:]:
+        yield one.frame, one.found, False
 
 
 def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray[np.uint8]) -> int:
@@ -262,21 +274,22 @@ def _transient(before: NDArray[np.uint8], now: NDArray[np.uint8], after: NDArray
 
 
 def _alike(before: Sequence[Face], after: Sequence[Face]) -> bool:
+    """Whether each large face of two looks has one near it in the other."""
+
+    def is_near(a: Face, b: Face) -> bool:
+        (first, size), (second, other) = measured(a.box), measured(b.box)
+        scale = math.exp(float((size.mean() + other.mean()) / 2))
+        far = float(np.linalg.norm(first - second)) > MOVED * scale
+        return not far and abs(float((size - other).mean())) <= RESIZED
+
     rest = list(before)
     for face in after:
-        near = [other for other in rest if _near(face, other)]
+        near = [other for other in rest if is_near(face, other)]
         if near:
             rest.remove(near[0])
         elif _is_large(face):
             return False
     return not any(_is_large(face) for face in rest)
-
-
-def _near(a: Face, b: Face) -> bool:
-    (first, size), (second, other) = measured(a.box), measured(b.box)
-    scale = math.exp(float((size.mean() + other.mean()) / 2))
-    far = float(np.linalg.norm(first - second)) > MOVED * scale
-    return not far and abs(float((size - other).mean())) <= RESIZED
 
 
 def _is_large(face: Face) -> bool:
@@ -333,69 +346,50 @@ def _is_combed(image: NDArray[np.uint8]) -> bool:
     return int((cells >= 0.25).sum()) >= _COMBED
 
 
-class DetectionLog:
-    """Detects faces and logs them as JSON lines, to resume from; `taken` are all finds of frames, by kind."""
+@contextmanager
+def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callable[[Frame], Finds]]:
+    """`find`, with what it finds as JSON lines in a file, to resume from; frames in the file are not searched again."""
+    if log is not None:
+        log.touch(mode=0o600)
+    with open(log or os.devnull, "r+b") as file:
+        lines = file.read()
+        whole = lines[: lines.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
+        try:
+            known = dict(map(_read_line, whole.splitlines()))
+        except ValueError:  # damaged by a power cut: all is searched anew
+            known, whole = {}, b""
+        if whole != lines:
+            file.truncate(len(whole))
+            file.seek(len(whole))
 
-    def __init__(self, detector: FieldSearch, path: Path | None, others: Sequence[ObjectDetector] = ()) -> None:
-        self._detector, self._others, self._file = detector, others, None
-        self._found: dict[int, dict[str, list[Face]]] = {}
-        self.taken: dict[int, dict[str, list[Face]]] = {}
-        if path is None:
-            return
-        path.touch(mode=0o600)
-        self._file, good = path.open("r+", encoding="ascii"), 0
-        for line in path.read_bytes().splitlines(keepends=True):
-            try:
-                number, found = _read_line(line.decode())
-            except (ValueError, TypeError, AttributeError):
-                break
-            if not line.endswith(b"\n"):
-                break
-            self._found[number], good = found, good + len(line)
-        self._file.truncate(good)
-        self._file.seek(good)
+        def row(face: Face) -> list[float]:
+            places = [*face.box.ravel(), *face.landmarks.ravel()]
+            return [*(round(float(place), 2) for place in places), round(float(face.score), 4)]
 
-    def detect(self, frame: Frame) -> list[Face]:
-        """The faces of a frame, from the log or found now."""
-        found = self._found.pop(frame.index, None)
-        if found is None:
-            faces, weak = self._detector.detect_and_doubt(frame.image)
-            kinds = {_FACES: faces, _WEAK: weak, **{other.name: other.detect(frame.image) for other in self._others}}
-            line = json.dumps([frame.index, {kind: [_row(face) for face in faces] for kind, faces in kinds.items()}])
-            if self._file is not None:
-                self._file.write(line + "\n")
-                self._file.flush()
-            _, found = _read_line(line)  # as a later run reads them
-        self.taken[frame.index] = found
-        return found[_FACES]
+        def found(frame: Frame) -> Finds:
+            if frame.index in known:
+                return known.pop(frame.index)
+            rows = {kind: [row(face) for face in faces] for kind, faces in find(frame).items()}
+            line = json.dumps([frame.index, rows]).encode() + b"\n"
+            file.write(line)
+            file.flush()
+            return _read_line(line)[1]  # as a later run reads them
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        yield found
 
 
-def _read_line(line: str) -> tuple[int, dict[str, list[Face]]]:
+def _read_line(line: bytes) -> tuple[int, Finds]:
     number, kinds = json.loads(line)
-    return int(number), {kind: [_face(row) for row in rows] for kind, rows in kinds.items()}
+    tables = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
+    return number, {
+        kind: [Face(row[:4], row[4:14].reshape(5, 2), float(row[14])) for row in rows] for kind, rows in tables.items()
+    }
 
 
-def _row(face: Face) -> list[float]:
-    values = [*face.box.ravel(), *face.landmarks.ravel()]
-    return [*(round(float(value), 2) for value in values), round(float(face.score), 4)]
-
-
-def _face(row: list[float]) -> Face:
-    values = np.asarray(row, np.float32)
-    if values.shape != (15,) or not np.isfinite(values).all():
-        raise ValueError("no face")
-    return Face(values[:4], values[4:14].reshape(5, 2), float(values[14]))
-
-
-# Presence of a mesh from which on there is a face. Of 608 finds on annotated faces of groups and crowds, at three
-# sizes, 9 had less, a score below `CenterFace.sure` and no second detector: all of 17 px or less.
-PRESENCE = 0.0
-# Overlap of two finds of one face.
-SAME = 0.3
+# Presence of a mesh from which on there is a face, and overlap with a find of the second detector. Of 608 finds on
+# annotated faces of groups and crowds, at three sizes, 9 had less of both and a score below `CenterFace.sure`: all of
+# 17 px or less.
+PRESENCE, SAME = 0.0, 0.3
 # Detectors for checks, the best first.
 _CHECKERS = ("insightface", "yunet", "centerface")
 
@@ -417,25 +411,20 @@ class FindConfirmer:
     def __init__(self, detector: FaceDetector, size: int) -> None:
         self._sure, self._mesh = float(getattr(detector, "sure", 0.0)), MediaPipeMesh()
         self._other = independent_detector(detector.name, size) if self._sure else None
-        self._confirmed: set[int] = set()
+        self.confirmed = set[int]()  # tracklets
 
     def __call__(self, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Take the finds of a frame; `ids` are their tracklets, 0 for none."""
+        """Take the finds of a frame; `ids` are their tracklets."""
         weak: list[tuple[Face, int]] = []
         for face, number in zip(faces, ids, strict=True):
             if face.score >= self._sure or not _is_large(face):
-                self._confirmed.add(number)
-            elif number and number not in self._confirmed:
+                self.confirmed.add(number)
+            elif number not in self.confirmed:
                 weak.append((face, number))
         if not weak or self._other is None:
             return
         meshes = find_meshes(self._mesh, image, [face.landmarks for face, _ in weak])
-        self._confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
-        rest = [(face, number) for face, number in weak if number not in self._confirmed]
+        self.confirmed |= {number for (_, number), mesh in zip(weak, meshes, strict=True) if mesh.presence >= PRESENCE}
+        rest = [(face, number) for face, number in weak if number not in self.confirmed]
         boxes = np.array([face.box for face in self._other.detect(image)] if rest else []).reshape(-1, 4)
-        self._confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}
-
-    def mark(self, tracklets: Sequence[Tracklet]) -> None:
-        """Say of tracklets whether anything confirms them."""
-        for tracklet in tracklets:
-            tracklet.confirmed = tracklet.id in self._confirmed
+        self.confirmed |= {number for face, number in rest if overlaps(face.box, boxes).max(initial=0.0) >= SAME}

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,7 +19,7 @@ from ficgan.anonymizers.modes import shown
 from ficgan.arrays import windows
 from ficgan.errors import UsageError
 from ficgan.faces import DetectAt, Face, FaceDetector, colour_beside
-from ficgan.faces.covers import Colour, ObjectDetector
+from ficgan.faces.covers import ObjectDetector
 from ficgan.faces.detection import check_image
 from ficgan.faces.mesh import SmoothConfig
 from ficgan.folders import working
@@ -30,13 +30,11 @@ from ficgan.video.found import FieldSearch
 from ficgan.video.people import People, readable
 from ficgan.video.rendered import Renderer, VideoResult
 from ficgan.video.source import Frame, with_cuts
-from ficgan.video.tracks import FILLED, PADDED, Sighting, Track, fill_track
+from ficgan.video.tracks import FILLED, FOREVER, PADDED, Sighting, Track, fill_track
 from ficgan.video.write import SegmentWriter, assemble, check_output, finished_segments
 
 # Share of the budget that is planned with; the rest is for what varies.
 SHARE = 0.9
-# Last frame of a scene that has not ended.
-_FAR = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class _LiveTrack:
     kind: str
     cover: str
     sightings: list[Sighting] = field(default_factory=list)
-    scene_end: int = _FAR
+    scene_end: int = FOREVER
     _filled: tuple[tuple[int, bool], Track, NDArray[np.str_]] | None = None
 
     @property
@@ -113,95 +111,16 @@ class _LiveTrack:
         past = frame - int(np.ceil(HOLD * rate))
         while len(self.sightings) > 3 and self.sightings[3].frame <= past:
             del self.sightings[0]
-        pads = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
-        track = fill_track(self.sightings, self.scene_start, max(last, self.scene_end), *pads, rate, id=self.id)
+        before, after = max(self.pace.pad, self.lead / rate), max(self.pace.patience, self.pace.pad)
+        # A pad that falls short by rounding is a frame short.
+        first = max(self.scene_start, self.sightings[0].frame - int(np.ceil(before * rate - 1e-6)))
+        end = min(self.scene_end, last + int(np.ceil(after * rate - 1e-6)))
+        track = fill_track(self.sightings, first, np.arange(first, end + 1) / rate, id=self.id)
         if not missed:  # until the next look it is there, as between two sightings
             track.origin[last + 1 - track.first :] = FILLED
         mode, sides = self.cover or settings.mode, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1)
         covered = windows(sides < SMALL, max(1, round(HOLD * rate))).any(1) | (track.origin == PADDED)
         return track, np.where(covered & (mode == "ficgan"), settings.fallback, mode)
-
-
-class _Tracker:
-    """Finds and follows the faces of a stream."""
-
-    def __init__(self, tools: VideoTools, rate: float, settings: VideoSettings) -> None:
-        self._settings, self._pace, self._rate = settings, settings.at(rate), rate
-        faces = FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False))
-        # By the kind of what they find: "" is a face.
-        self._detectors: dict[str, FaceDetector | ObjectDetector] = {"": faces}
-        self._detectors |= {detector.name: detector for detector in tools.objects}
-        self._covers = {detector.name: detector.cover for detector in tools.objects}
-        self._follow = {kind: Associator(self._pace.patience) for kind in self._detectors}
-        self._recognizer = tools.recognizer if settings.link != "none" else None
-        self._known = None if self._recognizer is None else People.of(self._recognizer)
-        # What is no face, by name: tracks, and finds of single frames.
-        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
-        self._live: dict[int, _LiveTrack] = {}
-        self._shape, self._scene_start, self._looked = (0, 0), 0, -1
-        self.people: set[str] = set()
-        self.tracks = 0
-        # Track → colour beside its face where it was first seen, which is after its pad has begun.
-        self.colours: dict[int, Colour] = {}
-
-    def take(self, frame: Frame, cut: bool, stride: int) -> float:
-        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
-        if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
-            self._rate = max(self._rate, frame.index / frame.time)
-        cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
-        self._shape = frame.image.shape[:2]
-        if cut:
-            for track in self._live.values():
-                track.scene_end = min(track.scene_end, frame.index - 1)
-            self._scene_start = frame.index
-        found: dict[str, list[Face]] = {}
-        seconds, lead = 0.0, frame.index - self._looked - 1
-        if cut or self._looked < 0 or lead + 1 >= stride:
-            began = time.perf_counter()
-            found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
-            seconds, self._looked = time.perf_counter() - began, frame.index
-        for place, (kind, follow) in enumerate(self._follow.items()):
-            ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
-            numbers = [number * len(self._follow) + place if number else 0 for number in ids]  # of all kinds apart
-            self._see(frame, kind, dict(zip(numbers, found.get(kind, ()), strict=True)), lead)
-        return seconds
-
-    def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
-        """Take the finds of one kind, by their tracks (0: none)."""
-        seen.pop(0, None)
-        present = {self._live[number].number for number in seen if number in self._live}
-        for number, face in seen.items():
-            if number not in self._live:
-                person = 0 if kind else self._recognised(frame, face, present)
-                cover = self._covers.get(kind, "")
-                track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
-                self._live[number], self.colours[number] = track, colour_beside([(frame.image, face)])
-                if kind:
-                    self.objects[kind]["tracks"] += 1
-                else:
-                    present.add(person)
-                    self.people.add(track.person)
-                    self.tracks += 1
-            self._live[number].sightings.append(Sighting(frame.index, face))
-
-    def _recognised(self, frame: Frame, face: Face, present: set[int]) -> int:
-        """Number of the person of a new tracklet, who is none of those present elsewhere in the frame."""
-        if self._recognizer is None or self._known is None or not readable(face):
-            return 0
-        return self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
-
-    def appearances(self, frame: int) -> list[Appearance]:
-        """The faces in a frame, not before that of the last call."""
-        found = []
-        for track in list(self._live.values()):
-            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
-            if appearance is not None:
-                found.append(appearance)
-                if track.kind:
-                    self.objects[track.kind]["covered"] += 1
-            elif track.sightings[-1].frame < frame:
-                del self._live[track.id]
-        return found
 
 
 class Stream:
@@ -230,16 +149,28 @@ class Stream:
         if not (np.isfinite(fps) and fps > 0 and (budget is None or budget > 0) and (look_ahead or 0) >= 0):
             raise UsageError(f"fps {fps} and budget {budget} must be above 0, the look-ahead {look_ahead} 0 or more")
         pace = settings.at(fps)
-        self._frames = frames
+        self._frames, self._rate, self._settings, self._pace = frames, fps, settings, pace
         usual = max(int(np.ceil(pace.pad * fps)), pace.stride - 1)
         self.look_ahead = usual if look_ahead is None else look_ahead
         self._pacer = _Pacer(budget, pace.stride, min(self.look_ahead + 1, int(pace.patience * fps)))
-        self._tracker = _Tracker(tools, fps, settings)
-        self.objects = self._tracker.objects
-        self.people, self.renderer = self._tracker.people, Renderer(tools, settings)
-        self.renderer.covers.colours = self._tracker.colours
-        # Frames given out; frames that took longer than the budget.
-        self.frames = self.late = 0
+        # By the kind of what they find: "" is a face.
+        self._detectors: dict[str, FaceDetector | ObjectDetector] = {
+            "": FieldSearch(DetectAt(tools.detector, (settings.detect_size,) * 2, enlarge=False)),
+            **{detector.name: detector for detector in tools.objects},
+        }
+        self._covers = {detector.name: detector.cover for detector in tools.objects}
+        ids = count(1)
+        self._follow = {kind: Associator(pace.patience, ids) for kind in self._detectors}
+        self._recognizer = tools.recognizer if settings.link != "none" else None
+        self._known = None if self._recognizer is None else People.of(self._recognizer)
+        self._live: dict[int, _LiveTrack] = {}
+        self._shape, self._scene_start, self._looked = (0, 0), 0, -1
+        self.renderer = Renderer(tools, settings)
+        # What is no face, by name: tracks, and finds of single frames.
+        self.objects = {detector.name: Counter(tracks=0, covered=0, kept=0) for detector in tools.objects}
+        self.people: set[str] = set()
+        # Frames given out; those that took longer than the budget; tracks of faces.
+        self.frames = self.late = self.tracks = 0
 
     def __iter__(self) -> Iterator[StreamResult]:
         waiting: deque[Frame] = deque()
@@ -247,13 +178,13 @@ class Stream:
             began, look, result = time.perf_counter(), 0.0, None
             if taken is not None:
                 frame, _, cut = taken
-                look = self._tracker.take(frame, cut, self._pacer.stride)
+                look = self._take(frame, cut)
                 waiting.append(frame)
             elif not waiting:
                 return
             if taken is None or len(waiting) > self.look_ahead:
                 shown = waiting.popleft()
-                faces = self._tracker.appearances(shown.index)
+                faces = self._appearances(shown.index)
                 (image,) = self.renderer([FrameJob(shown, faces)])
                 self.frames += 1
                 result = StreamResult(shown, image, faces)
@@ -263,10 +194,65 @@ class Stream:
             if result is not None:
                 yield result
 
+    def _take(self, frame: Frame, cut: bool) -> float:
+        """Take the next frame; `cut`: a scene begins with it. Returns the seconds that the detector looked, or 0."""
+        if frame.time > 0 and frame.index >= 25:  # a stream faster than it says: seconds are more frames
+            self._rate = max(self._rate, frame.index / frame.time)
+        cut = cut or (frame.index > 0 and frame.image.shape[:2] != self._shape)
+        self._shape = frame.image.shape[:2]
+        if cut:
+            for track in self._live.values():
+                track.scene_end = min(track.scene_end, frame.index - 1)
+            self._scene_start = frame.index
+        found: dict[str, list[Face]] = {}
+        seconds, lead = 0.0, frame.index - self._looked - 1
+        if cut or self._looked < 0 or lead + 1 >= self._pacer.stride:
+            began = time.perf_counter()
+            found = {kind: detector.detect(frame.image) for kind, detector in self._detectors.items()}
+            seconds, self._looked = time.perf_counter() - began, frame.index
+        for kind, follow in self._follow.items():
+            ids, _ = follow.step(frame.index, frame.time, found.get(kind), cut)
+            self._see(frame, kind, dict(zip(ids, found.get(kind, ()), strict=True)), lead)
+        return seconds
+
+    def _see(self, frame: Frame, kind: str, seen: dict[int, Face], lead: int) -> None:
+        """Take the finds of one kind, by their tracks."""
+        present = {self._live[number].number for number in seen if number in self._live}
+        for number, face in seen.items():
+            if number not in self._live:
+                person = 0
+                if self._recognizer is not None and self._known is not None and not kind and readable(face):
+                    person = self._known.meet(self._recognizer.embed(frame.image, face.landmarks[None]), present)
+                cover = self._covers.get(kind, "")
+                track = _LiveTrack(number, person, self._scene_start, lead, self._pace, kind, cover)
+                self._live[number] = track
+                # The colour where it was first seen, which is after its pad has begun.
+                self.renderer.covers.colours[number] = colour_beside([(frame.image, face)])
+                if kind:
+                    self.objects[kind]["tracks"] += 1
+                else:
+                    present.add(person)
+                    self.people.add(track.person)
+                    self.tracks += 1
+            self._live[number].sightings.append(Sighting(frame.index, face))
+
+    def _appearances(self, frame: int) -> list[Appearance]:
+        """The faces in a frame, not before that of the last call."""
+        found = []
+        for track in list(self._live.values()):
+            appearance = track.appearance(frame, self._looked, self._settings, self._rate)
+            if appearance is not None:
+                found.append(appearance)
+                if track.kind:
+                    self.objects[track.kind]["covered"] += 1
+            elif track.sightings[-1].frame < frame:
+                del self._live[track.id]
+        return found
+
     def summary(self) -> dict[str, Any]:
         return {
             "frames": self.frames,
-            "tracks": self._tracker.tracks,
+            "tracks": self.tracks,
             "look_ahead": self.look_ahead,
             "budget": self._pacer.budget,
             "late": self.late,

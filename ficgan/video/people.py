@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.errors import InputError, UsageError
-from ficgan.faces import Face, FaceDetector, Recognizer
-from ficgan.faces.recognition import embed_largest
+from ficgan.faces import Face, Recognizer
 from ficgan.options import Link
 from ficgan.video.source import NEAR, CutFrame, is_cut
-from ficgan.video.tracks import PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
+from ficgan.video.tracks import FOREVER, PLACE, Reading, Sighting, Tracklet, measured, share_in, smooth
 
 Floats = NDArray[np.float64]
 
@@ -49,6 +48,11 @@ def _apart(groups: Sequence[_FaceGroup]) -> Floats:
     return np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
 
 
+def _meet(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether spans of frames [n,2] and [m,2] have one in common: [n,m]."""
+    return (a[:, None, 0] <= b[:, 1]) & (b[:, 0] <= a[:, None, 1])
+
+
 class People:
     """Numbers the people of films; with link="job" it remembers them from one film to the next.
 
@@ -77,29 +81,23 @@ class People:
                 people[index] = number
             return people
         seen = [(index, group) for index in order if (group := self._group(tracklets[index].readings)) is not None]
-        present: dict[int, list[tuple[int, int]]] = {}  # person → frames in this film
+        spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in seen]).reshape(-1, 2)
+        numbers: list[int] = []
         for start in range(0, len(seen), BATCH):
-            batch = seen[start : start + BATCH]
-            spans = np.array([(tracklets[index].first, tracklets[index].last) for index, _ in batch])
-            numbers = self._cluster([group for _, group in batch], spans, present)
-            for (index, _), number in zip(batch, numbers, strict=True):
-                people[index] = number
-                present.setdefault(number, []).append((tracklets[index].first, tracklets[index].last))
+            groups = [group for _, group in seen[start : start + BATCH]]
+            numbers += self._cluster(groups, spans[start : start + BATCH], spans[:start], np.array(numbers, np.int64))
+        for (index, _), number in zip(seen, numbers, strict=True):
+            people[index] = number
         return people
 
-    def meet(self, embedding: NDArray[np.float32], barred: Container[int] = ()) -> int:
+    def meet(self, embedding: NDArray[np.float32], barred: Collection[int] = ()) -> int:
         """The person of one embedding [1,d] in a stream, none of `barred`, or a new one; 0: not usable."""
         group = self._group([Reading(0, embedding[0])])
         if group is None:
             return 0
-        away = _apart([*self._known, group])[-1, :-1]
-        away[[number in barred for number in range(1, len(away) + 1)]] = np.inf
-        if not (away < self._limit).any():
-            self._known.append(group)
-            return len(self._known)
-        nearest = int(np.argmin(away))
-        self._known[nearest] = self._known[nearest].joined(group)
-        return nearest + 1
+        others = np.array([number for number in barred if number], np.int64)
+        spans = np.zeros((1 + len(others), 2), np.int64)  # all are in one frame
+        return self._cluster([group], spans[:1], spans[1:], others)[0]
 
     @property
     def _limit(self) -> float:
@@ -124,19 +122,16 @@ class People:
         return _FaceGroup(len(x), share @ x, float(share @ (x**2).sum(1)))
 
     def _cluster(
-        self, new: list[_FaceGroup], spans: NDArray[np.int64], present: dict[int, list[tuple[int, int]]]
+        self, new: list[_FaceGroup], spans: NDArray[np.int64], before: NDArray[np.int64], people: NDArray[np.int64]
     ) -> list[int]:
-        """The person of each new group, whose tracklet lasts from the first to the last frame in `spans` [n,2]."""
+        """The person of each new group. `spans` [n,2] are the first and last frames of their tracklets; `before` [m,2]
+        and `people` [m] the same, and the people, of the tracklets of this film so far."""
         known, groups = len(self._known), [*self._known, *new]
-        if len({len(group.mean) for group in groups}) > 1:
-            raise InputError("Embeddings have different lengths: use one recogniser for all films of a job.")
         # Known people stay apart, and so do tracklets that are in one frame.
         barred = np.eye(len(groups), dtype=bool)
         barred[:known, :known] = True
-        barred[known:, known:] = (spans[:, None, 0] <= spans[:, 1]) & (spans[:, 0] <= spans[:, None, 1])
-        for number, there in present.items():
-            for first, last in there:
-                barred[number - 1, known:] |= (spans[:, 0] <= last) & (spans[:, 1] >= first)
+        barred[known:, known:] = _meet(spans, spans)
+        np.logical_or.at(barred[:, known:], people - 1, _meet(before, spans))
         apart = np.where(barred | barred.T, np.inf, _apart(groups))
         weights, heads = np.array([group.weight for group in groups]), np.arange(len(groups))
         while True:
@@ -158,32 +153,35 @@ class People:
         return [numbers[head] for head in heads[known:].tolist()]
 
 
-def join_tracklets(tracklets: Sequence[Tracklet], people: Sequence[int], times: ArrayLike) -> list[Tracklet]:
-    """Join tracklets of one person (0: unknown) that follow each other in one scene, where they were expected."""
-    clock = np.asarray(times, np.float64)
-    open_ends: dict[tuple[int, int], Tracklet] = {}  # (person, scene) → the last tracklet so far
-    joined: list[Tracklet] = []
-    for index in sorted(range(len(tracklets)), key=lambda n: (tracklets[n].first, tracklets[n].id)):
-        later, key = tracklets[index], (people[index], tracklets[index].scene)
-        earlier = open_ends.get(key) if people[index] else None
-        whole = earlier is not None and earlier.until is None and later.since is None
-        if earlier is not None and whole and _continues(earlier, later, clock):
-            later = _merged(earlier, later)
-            joined[joined.index(earlier)] = later
-        else:
-            joined.append(later)
-        open_ends[key] = later
-    return joined
-
-
 def link_tracklets(tracklets: Sequence[Tracklet], people: People, times: ArrayLike) -> list[Tracklet]:
-    """The tracklets with `person`, in the order of appearance, joined over gaps whatever `people.link` says."""
+    """The tracklets with `person`, in the order of appearance.
+
+    Those of one person that follow each other in one scene, where they were expected, become one, whatever
+    `people.link` says.
+    """
+    clock = np.asarray(times, np.float64)
     here = People(people.metric, people.threshold, "file", people.strictness).assign(tracklets)
-    joined = join_tracklets(tracklets, here, times)
+    latest: dict[tuple[int, int], int] = {}  # person and scene → place in `joined` of the last tracklet so far
+    joined: list[Tracklet] = []
+    for later, person in sorted(zip(tracklets, here, strict=True), key=lambda pair: (pair[0].first, pair[0].id)):
+        place = latest.get((person, later.scene)) if person else None
+        if place is not None and _continues(earlier := joined[place], later, clock):
+            joined[place] = replace(
+                earlier,
+                id=min(earlier.id, later.id),
+                sightings=[*earlier.sightings, *later.sightings],
+                readings=[*earlier.readings, *later.readings],
+                confirmed=earlier.confirmed or later.confirmed,
+            )
+        else:
+            latest[person, later.scene] = len(joined)
+            joined.append(later)
     return [replace(tracklet, person=number) for tracklet, number in zip(joined, people.assign(joined), strict=True)]
 
 
 def _continues(earlier: Tracklet, later: Tracklet, clock: Floats) -> bool:
+    if earlier.until < FOREVER or later.since > 0:  # another person was in its place
+        return False
     if later.first <= earlier.last or clock[later.first] - clock[earlier.last] > JOIN_GAP:
         return False
     before, after = earlier.sightings[-1].face.box, later.sightings[0].face.box
@@ -202,16 +200,6 @@ def _away(sightings: Sequence[Sighting], frame: int, box: NDArray[np.float32], c
     size = np.exp(log_size.mean(1))
     place, _ = smooth(PLACE, clock[[sighting.frame for sighting in sightings]], centre, clock[[frame]], size)
     return float(np.linalg.norm(place[0] - measured(box)[0]) / np.exp(log_size.mean()))
-
-
-def _merged(earlier: Tracklet, later: Tracklet) -> Tracklet:
-    return replace(
-        earlier,
-        id=min(earlier.id, later.id),
-        sightings=[*earlier.sightings, *later.sightings],
-        readings=[*earlier.readings, *later.readings],
-        confirmed=earlier.confirmed or later.confirmed,
-    )
 
 
 # -- reading faces -----------------------------------------------------------------------------------------------------
@@ -238,20 +226,19 @@ def readable(face: Face) -> bool:
     return bool(np.ptp(face.landmarks, axis=0).min() > 0 and (face.box[2:] - face.box[:2]).min() >= LEAST_READ)
 
 
-def frontality(landmarks: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Eye distance over eye–mouth distance of faces [n,5,2]: about 1 from the front, small in profile: float64 [n]."""
+def frontality(landmarks: NDArray[np.floating]) -> float:
+    """Eye distance over eye–mouth distance of a face [5,2]: about 1 from the front, small in profile."""
     points = np.asarray(landmarks, np.float64)
-    eyes = np.linalg.norm(points[:, 1] - points[:, 0], axis=-1)
-    height = np.linalg.norm(points[:, 3:].mean(1) - points[:, :2].mean(1), axis=-1)
-    return eyes / height.clip(1e-6)
+    height = float(np.linalg.norm(points[3:].mean(0) - points[:2].mean(0)))
+    return float(np.linalg.norm(points[1] - points[0])) / max(height, 1e-6)
 
 
 class _Person(NamedTuple):
-    """Whose face a tracklet shows up to a frame, and the first frame of the next person's."""
+    """Whom a tracklet shows: last frame that surely does, and first frame of the next person."""
 
     readings: list[Reading]
-    last: int
-    following: int
+    sure: int
+    until: int
 
 
 class _Surroundings:
@@ -276,120 +263,80 @@ class _Surroundings:
 
 @dataclass(eq=False)
 class _Followed:
-    """What is known of who a tracklet shows.
-
-    Args:
-        readings: of the person it shows now.
-        doubt: a reading that may be the first of another person.
-        sure: frame of the last clear reading of this person.
-        look: number of the look at which it was found last.
-        unsure: whether it was not found, or touched another face, since the last clear reading.
-        elsewhere: whether its surroundings changed at once since then.
-        before: those whom it showed before.
-    """
+    """What is known of who a tracklet shows."""
 
     sightings: int = 0
-    readings: list[Reading] = field(default_factory=list)
-    doubt: Reading | None = None
-    sure: int = -1
-    look: int = 0
-    unsure: bool = False
+    look: int = 0  # at which it was found last
+    readings: list[Reading] = field(default_factory=list)  # of the person it shows now
+    sure: int = -1  # frame of the last clear reading of this person
+    doubt: Reading | None = None  # a reading that may be the first of another person
+    limit: float = OTHER  # match thresholds from which it is another one, by what happened since the last clear reading
     surroundings: _Surroundings = field(default_factory=_Surroundings)
-    elsewhere: bool = False
     before: list[_Person] = field(default_factory=list)
 
 
 class EmbeddingReader:
-    """Embeddings of some sightings of each tracklet; where another person goes on in the same place, it is ended.
+    """Embeddings of some sightings of each tracklet; where another person goes on in the same place, it is ended."""
 
-    Without a recogniser there are none.
-    """
-
-    def __init__(self, recognizer: Recognizer | None) -> None:
+    def __init__(self, recognizer: Recognizer) -> None:
         self._recognizer = recognizer
         self._followed: defaultdict[int, _Followed] = defaultdict(_Followed)
         self._looks = 0
 
     def __call__(self, frame: int, image: NDArray[np.uint8], faces: Sequence[Face], ids: Sequence[int]) -> None:
-        """Read the faces of a frame; `ids` are their tracklets, 0 for none."""
+        """Read the faces of a frame; `ids` are their tracklets."""
         self._looks += 1
         for face, number in zip(faces, ids, strict=True):
-            if self._recognizer is not None and number and readable(face):
+            if readable(face):
                 seen = self._followed[number]
                 missed = bool(seen.look) and self._looks - seen.look > 1
                 touches = any(other is not face and share_in(face.box, other.box) >= TOUCH for other in faces)
-                seen.unsure |= missed or touches
-                seen.elsewhere |= seen.surroundings.change(image, face)
+                if missed or touches:
+                    seen.limit = min(seen.limit, OTHER_AFTER)
+                if seen.surroundings.change(image, face):
+                    seen.limit = OTHER_PLACE
                 seen.look = self._looks
                 self._read(seen, frame, image, face, touches)
 
     def _read(self, seen: _Followed, frame: int, image: NDArray[np.uint8], face: Face, touches: bool) -> None:
         seen.sightings += 1
         due = seen.sightings in READ_AT or seen.sightings % READ_EVERY == 0
-        front = float(frontality(face.landmarks[None])[0])
+        front = frontality(face.landmarks)
         front = min(front, 1 / max(front, 1e-6))
-        in_question = seen.doubt is not None or ((seen.unsure or seen.elsewhere) and not touches)
-        if not (due or (in_question and front >= CLEAR)):
+        clear = front >= CLEAR
+        in_question = seen.doubt is not None or (seen.limit < OTHER and not touches)
+        if not (due or (in_question and clear)):
             return
         quality = min(float((face.box[2:] - face.box[:2]).min()) / 100, 1.0) * front
-        assert self._recognizer is not None
         reading = Reading(frame, self._recognizer.embed(image, face.landmarks[None])[0], quality)
-        other = OTHER_PLACE if seen.elsewhere else OTHER_AFTER if seen.unsure else OTHER
-        if seen.readings and front >= CLEAR and self._nearest(reading, seen.readings) > other:
+        if seen.readings and clear and self._nearest(reading, seen.readings) > seen.limit:
             if seen.doubt is None or self._nearest(reading, [seen.doubt]) > 1:
                 seen.doubt = reading
             else:
-                last = max(seen.sure, seen.readings[-1].frame)
-                seen.before.append(_Person(seen.readings, last, seen.doubt.frame))
-                seen.readings, seen.doubt = [seen.doubt, reading], None
-                seen.unsure = seen.elsewhere = False
+                sure = max(seen.sure, seen.readings[-1].frame)
+                seen.before.append(_Person(seen.readings, sure, seen.doubt.frame))
+                seen.readings, seen.doubt, seen.limit = [seen.doubt, reading], None, OTHER
             return
         if due:
             seen.readings.append(reading)
-        if front >= CLEAR:
-            seen.sure, seen.doubt, seen.unsure, seen.elsewhere = frame, None, False, False
+        if clear:
+            seen.sure, seen.doubt, seen.limit = frame, None, OTHER
 
     def _nearest(self, reading: Reading, known: Sequence[Reading]) -> float:
         """Least distance to known readings, in match thresholds."""
-        assert self._recognizer is not None
         apart = [float(self._recognizer.distance(reading.embedding, other.embedding)) for other in known]
         return min(apart) / self._recognizer.match_threshold
 
     def hand_over(self, tracklets: Sequence[Tracklet]) -> list[Tracklet]:
         """Tracklets with their embeddings, one for each person; what lies between two people is only covered."""
         made: list[Tracklet] = []
-        free = max((tracklet.id for tracklet in tracklets), default=0)
+        free = count(1 + max((tracklet.id for tracklet in tracklets), default=0))
         for tracklet in tracklets:
-            seen, rest, since = self._followed.get(tracklet.id, _Followed()), tracklet, None
-            for person in seen.before:
-                free += 1
-                early = [sighting for sighting in rest.sightings if sighting.frame < person.following]
-                late = [sighting for sighting in rest.sightings if sighting.frame >= person.following]
-                part = replace(rest, sightings=early, readings=person.readings, since=since)
-                part.sure, part.until = person.last, person.following - 1
+            seen, begin, since = self._followed[tracklet.id], 0, 0
+            for readings, sure, until in (*seen.before, _Person(seen.readings, FOREVER, FOREVER)):
+                id = next(free) if begin else tracklet.id
+                own = [sighting for sighting in tracklet.sightings if begin <= sighting.frame < until]
+                part = replace(tracklet, id=id, sightings=own, readings=readings, since=since, until=until, sure=sure)
                 made.append(part)
-                rest, since = replace(rest, id=free, sightings=late), person.last + 1
-            made.append(replace(rest, readings=seen.readings, since=since))
+                begin, since = until, sure + 1
         return made
-
-
-def look_up(
-    photo: NDArray[np.uint8], name: str, detector: FaceDetector, recognizer: Recognizer | None
-) -> NDArray[np.float32]:
-    """Embedding of the largest face of a reference photo; a UsageError without a face or a recogniser."""
-    if recognizer is None:
-        raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --verify off out")
-    return embed_largest(photo, name, detector, recognizer)
-
-
-def likeness(
-    reference: NDArray[np.float32], tracklets: Sequence[Tracklet], recognizer: Recognizer | None
-) -> dict[int, tuple[float, float]]:
-    """For each person, mean and smallest distance of their readings from a reference."""
-    assert recognizer is not None
-    found: dict[int, list[float]] = {}
-    for tracklet in tracklets:
-        if tracklet.person:
-            distances = [float(recognizer.distance(reference, reading.embedding)) for reading in tracklet.readings]
-            found.setdefault(tracklet.person, []).extend(distances)
-    return {person: (float(np.mean(values)), min(values)) for person, values in found.items() if values}

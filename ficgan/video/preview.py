@@ -29,8 +29,6 @@ from ficgan.video.treatment import treated_people
 DRAWING = "drawing this frame"
 # Seconds that are drawn before a frame that is jumped to: the gate then reads faces where it does in the film.
 RUN_IN = 1.0
-# People, and colours of covers, of which it is kept what was settled.
-KEPT = 500
 # Frames of the longest film that is read whole to decide how its heads are treated; of longer ones the boxes decide.
 WHOLE = 3000
 
@@ -55,7 +53,7 @@ class Preview:
         # Of people, by all that they depend on: their new face and the treatments of their tracks.
         self._settlements: dict[Any, tuple[Any, dict[int, Any]]] = {}
         self._colours: dict[Any, Colour] = {}
-        self._plan: FilmPlan | None = None
+        self.plan: FilmPlan
         self._drawing: Iterator[dict[int, Image]] | None = None
         self._next, self._images = -1, dict[int, Image]()
 
@@ -63,7 +61,8 @@ class Preview:
         """Take what was decided; what it does not change is not chosen again."""
         self.tools.prepare(film.decisions.modes)
         self.close()
-        self._plan = decide(film, replace(self.settings, mode=film.decisions.default))
+        self.plan = decide(film, replace(self.settings, mode=film.decisions.default))
+        self._run_in = CHUNK * math.ceil(RUN_IN * film.rate / CHUNK)  # frames
 
     def __call__(self, frame: int, progress: Progress = unheard) -> Image:
         """A frame by its number; `progress` is called with the frames it needs."""
@@ -80,15 +79,6 @@ class Preview:
     def close(self) -> None:
         """Let go of the film."""
         self._drawing, self._images = None, {}
-
-    @property
-    def plan(self) -> FilmPlan:
-        assert self._plan is not None
-        return self._plan
-
-    @property
-    def _run_in(self) -> int:
-        return CHUNK * math.ceil(RUN_IN * self.plan.film.rate / CHUNK)
 
     def _start(self, begin: int, progress: Progress) -> None:
         """Begin to draw a little before a frame that begins a chunk."""
@@ -152,7 +142,7 @@ class Preview:
                     for one in tracks[person]
                 }
                 chosen = identities.people.get(person)
-                _keep(self._settlements, keys[person], (chosen and chosen.to_dict(), treatments))
+                self._settlements[keys[person]] = chosen and chosen.to_dict(), treatments
         modes, bridged, hidden = dict(plan.modes), dict(plan.bridged), dict(plan.hidden)
         for person in people:
             tree, treatments = self._settlements[keys[person]]
@@ -198,11 +188,5 @@ class Preview:
                     views += [
                         (job.frame.image, without_landmarks(box)) for box, _, n in job.regions if -1 - n == number
                     ]
-                _keep(self._colours, key, colour_beside(views))
+                self._colours[key] = colour_beside(views)
             renderer.covers.colours[number] = self._colours[key]
-
-
-def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
-    known[key] = value
-    while len(known) > KEPT:
-        known.pop(next(iter(known)))

@@ -41,8 +41,8 @@ from ficgan.folders import (
     remove_folder,
     to_text,
 )
-from ficgan.video.decisions import BoxKey, Decider, Decision, Decisions, Region
-from ficgan.video.tracks import SEEN, UNSURE, Track
+from ficgan.video.decisions import Decider, Decision, Decisions, Region
+from ficgan.video.tracks import SEEN, UNSURE, BoxKey, Track
 
 if TYPE_CHECKING:
     from ficgan.video.read import VideoSource
@@ -67,42 +67,36 @@ def write_tracks(path: Path, tracks: Sequence[Track], pts: NDArray[np.int64], an
     """Write rows of tracks, to 0.1 px and 0.001 of a score, without people and notes; `pts` int64 [frames] in ticks."""
     from safetensors.numpy import save
 
+    columns = [np.column_stack([t.boxes, t.landmarks.reshape(-1, 10), t.scores]) for t in tracks]
+    rows = np.rint(np.concatenate([np.zeros((0, 15)), *columns]) * _UNITS).astype(np.int32)
+    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
     tensors: dict[str, NDArray[Any]] = {
         "pts": pts,
         "tracks": np.array([(track.id, track.first, len(track)) for track in tracks], np.int64).reshape(-1, 3),
-        "rows": np.concatenate([np.zeros((0, 15), np.int64), *map(_whole, tracks)]).astype(np.int32),
+        "rows": rows,
         "origin": np.concatenate([np.zeros(0, np.uint8), *(track.origin for track in tracks)]),
     }
     with atomic_write(path, overwrite=True, mode=0o600) as file:
         file.write(save(tensors, metadata={"schema": TRACKS_SCHEMA, "analysis": analysis}))
 
 
-def _whole(track: Track) -> NDArray[np.int64]:
-    """The rows of a track as the file holds them: [n,15]."""
-    parts = [track.boxes, np.reshape(track.landmarks, (-1, 10)), np.reshape(track.scores, (-1, 1))]
-    rows = np.rint(np.concatenate(parts, axis=1, dtype=np.float64) * _UNITS).astype(np.int64)
-    rows[:, 2:4] += rows[:, 2:4] == rows[:, :2]  # clipped at the edge of the picture: a tenth of a pixel is left
-    return rows
-
-
 def read_tracks(path: Path) -> tuple[NDArray[np.int64], str, list[Track]]:
     """pts int64 [frames], the name of the analysis, and the tracks, with person 0 and without notes."""
     from safetensors import SafetensorError, safe_open
 
-    with _naming(str(path)):
-        try:
-            with safe_open(str(path), framework="np") as file:
-                analysis = str(check_schema(file.metadata(), TRACKS_SCHEMA, "head")["analysis"])
-                pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
-            sizes, rows = table[:, 2], rows.astype(np.int64)
-            whole = (table >= (1, 0, 1)).all() and sizes.sum() == len(rows) == len(origin) and rows.shape[1] == 15
-            places = (rows[:, :2] < rows[:, 2:4]).all() and np.abs(rows[:, :14]).max(initial=0) <= _FURTHEST
-            if not (whole and places and ((origin >= SEEN) & (origin <= UNSURE)).all()):
-                raise ValueError("its parts do not belong together")
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror or 'no such file'})") from None
-        except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"is damaged ({error}); analyse the film again") from None
+    try:
+        with safe_open(str(path), framework="np") as file:
+            analysis = str(check_schema(file.metadata(), TRACKS_SCHEMA, str(path))["analysis"])
+            pts, table, rows, origin = (file.get_tensor(name) for name in ("pts", "tracks", "rows", "origin"))
+        sizes, rows = table[:, 2], rows.astype(np.int64)
+        whole = (table >= (1, 0, 1)).all() and sizes.sum() == len(rows) == len(origin) and rows.shape[1] == 15
+        places = (rows[:, :2] < rows[:, 2:4]).all() and np.abs(rows[:, :14]).max(initial=0) <= _FURTHEST
+        if not (whole and places and ((origin >= SEEN) & (origin <= UNSURE)).all()):
+            raise ValueError("its parts do not belong together")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or 'no such file'})") from None
+    except (SafetensorError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: is damaged ({error}); analyse the film again") from None
     values = (rows / _UNITS).astype(np.float32)
     columns = values[:, :4], values[:, 4:14].reshape(-1, 5, 2), values[:, 14], origin.astype(np.uint8)
     parts = zip(*(np.split(column, sizes.cumsum()[:-1]) for column in columns), strict=True)
@@ -217,7 +211,25 @@ class Project:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pts", np.asarray(self.pts, np.int64))
-        self._check()
+        frames, ids = len(self.pts), [track.id for track in self.tracks]
+        if twice := [number for number, count in Counter(ids).items() if count > 1]:
+            raise InputError(f"two tracks have the id {twice[0]}")
+        ends = [(f"track {track.id}", track.last) for track in self.tracks]
+        ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
+        for what, last in ends:
+            if last >= frames:
+                raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
+        for track in self.tracks:
+            places = [key.frame for key in track.keys]
+            if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
+                where = f"{track.first}…{track.last}"
+                raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
+        if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
+            raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
+        rules, people = self.decisions, {track.person for track in self.tracks if track.person}
+        spans = rules.spans
+        _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
+        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
 
     @cached_property
     def times(self) -> NDArray[np.float64]:
@@ -280,7 +292,7 @@ class Project:
             rules[name] = {number: choice for number, choice in merged.items() if choice is not None}
         with _naming(where):
             _check_known("track", [*given.link, *given.keys], {track.id for track in self.tracks})
-            keys = {number: _pairs(places or ()) for number, places in given.keys.items()}
+            keys = {number: places or () for number, places in given.keys.items()}
             tracks = [
                 replace(track, person=given.link.get(track.id, track.person), keys=keys.get(track.id, track.keys))
                 for track in self.tracks
@@ -293,11 +305,7 @@ class Project:
         tree = self.decisions.model_dump(mode="json", by_alias=True)
         tree["people"] = {str(person): tree["people"].get(str(person)) for person in self.people if person}
         link = {str(track.id): track.person for track in self.tracks}
-        keys = {
-            str(track.id): [{"frame": frame, "box": box} for frame, box in track.keys]
-            for track in self.tracks
-            if track.keys
-        }
+        keys = {str(track.id): [key.model_dump() for key in track.keys] for track in self.tracks if track.keys}
         regions = [region.model_dump(mode="json") for region in self.regions]
         head = {"schema": DECISIONS_SCHEMA, "analysis": self.analysis}
         return {**head, **tree, "link": link, "keys": keys, "regions": regions}
@@ -318,10 +326,7 @@ class Project:
 
     def save_document(self, folder: str | os.PathLike[str]) -> None:
         """Write project.json alone: enough after decisions, links, regions or settings changed."""
-        tracks = []
-        for track in self.tracks:
-            facts = {name: getattr(track, name) for name in ("id", "person", "first", "last", "notes", "kind")}
-            tracks.append({**facts, "keys": [{"frame": frame, "box": box} for frame, box in track.keys]})
+        tracks = [{name: getattr(track, name) for name in _TrackEntry.model_fields} for track in self.tracks]
         shared = {name: getattr(self, name) for name in _SHARED}
         document = _Document(**{**shared, "settings": dict(self.settings), "tracks": tracks})
         text = to_text(document.model_dump(mode="json", by_alias=True))
@@ -342,36 +347,11 @@ class Project:
             if analysis != document.analysis or listed != sorted((row.id, row.first, row.last) for row in rows):
                 raise InputError(f"does not belong to the {TRACKS_FILE} beside it; restore it, or analyse again")
             tracks = [
-                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=_pairs(entry.keys))
+                replace(row, person=entry.person, notes=list(entry.notes), kind=entry.kind, keys=entry.keys)
                 for row in rows
                 for entry in [entries[row.id]]
             ]
             return cls(pts=pts, tracks=tracks, **{name: getattr(document, name) for name in _SHARED})
-
-    def _check(self) -> None:
-        frames, ids = len(self.pts), [track.id for track in self.tracks]
-        if twice := [number for number, count in Counter(ids).items() if count > 1]:
-            raise InputError(f"two tracks have the id {twice[0]}")
-        ends = [(f"track {track.id}", track.last) for track in self.tracks]
-        ends += [(f"region {number}", region.last) for number, region in enumerate(self.regions, start=1)]
-        for what, last in ends:
-            if last >= frames:
-                raise InputError(f"{what} reaches frame {last} of a film of {frames} frames")
-        for track in self.tracks:
-            places = [frame for frame, _ in track.keys]
-            if places != sorted(set(places)) or any(not track.first <= frame <= track.last for frame in places):
-                where = f"{track.first}…{track.last}"
-                raise InputError(f"the keys' frames of track {track.id} must ascend and lie in {where}")
-        if list(self.cuts) != sorted(set(self.cuts)) or any(not 0 < cut < frames for cut in self.cuts):
-            raise InputError(f"cuts must ascend and lie between 1 and {frames - 1}")
-        rules, people = self.decisions, {track.person for track in self.tracks if track.person}
-        spans = rules.spans
-        _check_known("person", [*rules.people, *(rules.only or ()), *(s.person for s in spans if s.person)], people)
-        _check_known("track", [*rules.tracks, *(s.track for s in spans if s.track)], set(ids))
-
-
-def _pairs(keys: Iterable[BoxKey]) -> tuple[tuple[int, tuple[float, ...]], ...]:
-    return tuple((key.frame, key.box) for key in keys)
 
 
 @contextmanager
@@ -411,23 +391,18 @@ def save_thumbnails(folder: Path, tracks: Iterable[Track], source: VideoSource, 
     strips: dict[int, list[Image]] = {}
     for frame in source.frames(wanted=wanted.__contains__) if wanted else ():
         for track in wanted[frame.index]:
-            face = Picture.fromarray(_cut(frame.image, track.boxes[frame.index - track.first]))
+            box = track.boxes[frame.index - track.first]
+            margin = 0.25 * (box[2:] - box[:2])
+            size = np.array(frame.image.shape[1::-1])
+            x0, y0 = np.clip(np.floor(box[:2] - margin), 0, size - 1).astype(int)
+            x1, y1 = np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), size).astype(int)
+            face = Picture.fromarray(frame.image[y0:y1, x0:x1])
             width = max(1, min(4 * THUMBNAIL_HEIGHT, round(face.width * THUMBNAIL_HEIGHT / face.height)))
             small = face.resize((width, THUMBNAIL_HEIGHT), Picture.Resampling.LANCZOS)
             strips.setdefault(track.id, []).append(np.asarray(small))
     for number, strip in strips.items():
         path = thumbnail(folder, number, after)
-        if path.parent.is_symlink():
-            raise InputError(f"{path.parent}: is a link, and would lead pictures of faces elsewhere; remove it")
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.parent.chmod(0o700)
         with atomic_write(path, overwrite=True, mode=0o600) as file:
             Picture.fromarray(np.concatenate(strip, axis=1)).save(file, "JPEG", quality=85)
-
-
-def _cut(image: Image, box: NDArray[np.float32]) -> Image:
-    height, width = image.shape[:2]
-    margin = 0.25 * (box[2:] - box[:2])
-    x0, y0 = (int(v) for v in np.clip(np.floor(box[:2] - margin), 0, (width - 1, height - 1)))
-    x1, y1 = (int(v) for v in np.clip(np.ceil(box[2:] + margin), (x0 + 1, y0 + 1), (width, height)))
-    return image[y0:y1, x0:x1].copy()

@@ -7,7 +7,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,15 +17,14 @@ from ficgan.errors import InputError, reason
 from ficgan.images import CAMERA, display_name, is_url
 from ficgan.video.source import (
     Frame,
-    Image,
     Orientation,
     VideoInfo,
     check_span,
     is_full_range,
+    letterboxed,
     locator,
     orientation_of,
     rgb_reader,
-    scaled,
 )
 
 
@@ -46,8 +45,6 @@ def open_video(source: str | os.PathLike[str], *, start: float | None = None, en
     return VideoSource(Path(text), text, start, end)
 
 
-# -- whatever FFmpeg opens -------------------------------------------------------------------------------------------
-
 # FFmpeg draws text files as pictures with these.
 _NOT_FILM = frozenset({"ansi", "bintext", "xbin", "idf"})
 # Seconds to wait for a network stream to open and to go on.
@@ -57,12 +54,16 @@ MAX_ERRORS = 100
 _MICROSECOND = Fraction(1, 1_000_000)
 # Up to the first, pixels count as square. Beyond the second the file is wrong.
 _SQUARE, _WRONG_ASPECT = Fraction(5, 4), 4
-# Side data of a frame that results do not have.
-_HDR = {"MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL", "DYNAMIC_HDR_PLUS", "DOVI_RPU_BUFFER", "DOVI_METADATA"}
 # Seconds that must be missing at the end before a file counts as cut; headers are often wrong by less.
 _CUT = 0.5
+# Seconds: containers state lengths in milliseconds.
+_ROUNDED = Fraction(2, 1000)
+# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
+_JUMP = Fraction(1)
 
-_Decoded = tuple[Any, Orientation]
+
+# Tick of a picture, the picture as FFmpeg has it, and how it is to be turned.
+_Decoded = tuple[int | None, Any, Orientation]
 
 
 def open_input(source: str | Path, name: str, **options: Any) -> Any:
@@ -93,17 +94,16 @@ class VideoSource:
         self.live = not (isinstance(source, Path) or source.startswith(("http://", "https://")))
         # Tick at which the last delivered frame ends; known when `frames` has run through.
         self.end_pts: int | None = None
-        self._notes, self._damage, self._used, self._quick = tuple[str, ...](), list[str](), False, False
-        self._tick, self._interlaced, self._hdr = -1, False, False
+        self._notes, self._damage, self._used, self._interlaced = tuple[str, ...](), list[str](), False, False
         self._open()
         try:
             decoder = self._decode()
             first = next(decoder, None)
             if first is None:
                 raise InputError(f"{name}: no frame of its video can be decoded; is the file complete?")
-            self._first_time = self._time(first[0])
-            self._begun: tuple[Generator[_Decoded], _Decoded | None] | None = (decoder, first)
-            self.info = self._describe(*first)
+            self._begun: Iterator[_Decoded] | None = chain([first], decoder)
+            self._first_pts, picture, (turned, _, _) = first
+            self.info = self._describe(picture, turned=turned)
         except BaseException:
             self._container.close()
             raise
@@ -130,13 +130,18 @@ class VideoSource:
         """
         if self.live and self._used:
             raise InputError(f"{self.name}: a camera or stream can be read only once; open it again")
-        self._used, self._notes, self._damage, self.end_pts, self._quick = True, (), [], None, quick
-        return self._frames(first, wanted)
+        self._used, self._notes, self._damage, self.end_pts = True, (), [], None
+        return self._frames(first, wanted, quick)
 
-    def _frames(self, first: int, wanted: Callable[[int], bool] | None) -> Iterator[Frame]:
+    def _frames(self, first: int, wanted: Callable[[int], bool] | None, quick: bool) -> Iterator[Frame]:
+        import cv2
+
         base, clock, size = self.info.time_base, _Clock(self.info), (self.info.width, self.info.height)
-        zero, index, pts, origin = None, 0, None, self._origin
-        for stated, duration, rgb in self._pictures():
+        to_rgb, index = rgb_reader(quick=quick), 0
+        pts = zero = None
+        # The film's very first frame, from which spans are counted.
+        origin = None if self.live else self._first_pts
+        for stated, picture, orientation in self._begin():
             pts = clock(stated)
             origin = pts if origin is None else origin
             if self.start is not None and pts - origin < self.start / base:
@@ -144,55 +149,47 @@ class VideoSource:
             if self.end is not None and pts - origin >= self.end / base:
                 return
             zero = pts if zero is None else zero
+            duration = picture.duration or None
             self.end_pts = pts + (duration or clock.interval)
             if index >= first and (wanted is None or wanted(index)):
-                image = rgb()
-                if image.shape[1::-1] != (self._stored):
+                image = to_rgb(picture, orientation)
+                if image.shape[1::-1] != self._stored:
                     self._notes = ("The size of the picture changes: frames were scaled into the first size.",)
-                    image = scaled(image, self._stored)
+                    image = letterboxed(image, self._stored)
                 if self._stored != size:
-                    image = scaled(image, size, keep_shape=False)
+                    image = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
                 yield Frame(index, pts, float((pts - zero) * base), image, duration)
             index += 1
         # Where B-frames meet a variable rate, the duration stored with the last picture is that of another one.
-        end = self._stated_end
-        if self.end_pts is None or pts is None or end is None or self._damage:
-            return
-        if 0 < end - pts <= 10 * clock.interval and abs(end - self.end_pts) * base > _ROUNDED:
-            self.end_pts = end
+        begin, length = self._stream.start_time, self._stream.duration
+        if self.end_pts is not None and pts is not None and begin is not None and length and not self._damage:
+            end = begin + length
+            if 0 < end - pts <= 10 * clock.interval and abs(end - self.end_pts) * base > _ROUNDED:
+                self.end_pts = end
 
     def _open(self) -> None:
         self._container = open_input(self._where, self.name, format=self._driver)
-        # AVI holds times of decoding only, and what FFmpeg makes of them for H.264 is late and uneven.
-        self._is_avi = self._container.format.name == "avi"
         try:
             self._stream = _largest_film(self._container, self.name)
         except BaseException:
             self._container.close()
             raise
 
-    def _describe(self, frame: Any, orientation: Orientation) -> VideoInfo:
+    def _describe(self, picture: Any, *, turned: bool) -> VideoInfo:
+        """What is known of the film, from its header and its first picture."""
         stream, container = self._stream, self._container
-        parts = frame.format.components
-        # VP8 and VP9 store transparency beside the picture, and their decoders leave it out.
-        apart = {name.lower(): value for name, value in stream.metadata.items()}.get("alpha_mode") == "1"
         others = Counter(other.type for other in container.streams if other.type != "audio" and other is not stream)
-        left = [*(f"{count} {kind} streams" for kind, count in sorted(others.items()))]
-        left += ["chapters"] * bool(container.chapters()) + ["transparency"] * (apart or any(p.is_alpha for p in parts))
-        left += ["HDR data on display and light"] * self._hdr
-        noticed = {
-            "The picture is interlaced; its frames were made whole.": self._interlaced,
-            "The picture has more than 8 bits per channel; it is processed in 8.": max(p.bits for p in parts) > 8,
-            f"Left out: {', '.join(left)}.": bool(left),
-        }
-        width, height, aspect = frame.width, frame.height, stream.sample_aspect_ratio or Fraction(1)
-        if orientation[0]:
+        left = [f"{count} {kind} streams" for kind, count in sorted(others.items())]
+        left += ["chapters"] * bool(container.chapters())
+        notes = ["The picture is interlaced; its frames were made whole."] * self._interlaced
+        if max(part.bits for part in picture.format.components) > 8:
+            notes.append("The picture has more than 8 bits per channel; it is processed in 8.")
+        if left:
+            notes.append(f"Left out: {', '.join(left)}.")
+        width, height, aspect = picture.width, picture.height, stream.sample_aspect_ratio or Fraction(1)
+        if turned:
             width, height, aspect = height, width, 1 / aspect
-        # Width and height of the pictures as they are read, before they are stretched. Ticks of the film's very first
-        # frame, where a span is jumped to, and of its end, as far as the file says.
-        self._stored, self._origin = (width, height), None if self.live else self._first_time
-        ends = stream.duration and stream.start_time is not None
-        self._stated_end = stream.start_time + stream.duration if ends else None
+        self._stored = width, height  # of pictures as they are read, before they are stretched
         if _SQUARE < max(aspect, 1 / aspect) <= _WRONG_ASPECT:  # enlarged only, so that nothing is lost
             width, height, aspect = round(width * max(aspect, 1)), round(height * max(1 / aspect, 1)), Fraction(1)
         rate = stream.average_rate or stream.guessed_rate or None
@@ -208,104 +205,83 @@ class VideoSource:
             rate,
             count,
             duration,
-            frame.format.name,
-            colour_range=2 if is_full_range(frame.format.name, frame.color_range) else frame.color_range,
-            colour_space=frame.colorspace,
-            colour_primaries=frame.color_primaries,
-            colour_transfer=frame.color_trc,
+            picture.format.name,
+            colour_range=2 if is_full_range(picture.format.name, picture.color_range) else picture.color_range,
+            colour_space=picture.colorspace,
+            colour_primaries=picture.color_primaries,
+            colour_transfer=picture.color_trc,
             sample_aspect_ratio=aspect,
             audio_streams=len(container.streams.audio),
-            notes=tuple(note for note, holds in noticed.items() if holds),
+            notes=tuple(notes),
         )
 
-    def _pictures(self) -> Iterator[tuple[int | None, int | None, Callable[[], Image]]]:
-        """Tick, duration and what makes the upright picture, of all pictures from some point before the start on."""
-        reader = rgb_reader(quick=self._quick)
-        begun, self._begun, self._tick = self._begun, None, -1
-        if begun is None or (self.start and not self.live):
-            target = None
-            if self.start and self.start >= 5 and self._first_time is not None:
-                target = int(self._first_time + (self.start - 1) / self._stream.time_base)
-            begun = self._begin(target)
-        decoder, decoded = begun
-        try:
-            while decoded is not None:
-                # The decoded frame is held only until it was converted or skipped.
-                frame, orientation = decoded
-                yield self._time(frame), frame.duration or None, partial(reader, frame, orientation)
-                decoded = next(decoder, None)
-        finally:
-            decoder.close()
-
-    def _begin(self, target: int | None) -> tuple[Generator[_Decoded], _Decoded | None]:
-        self._container.close()
-        del self._container, self._stream
-        gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures
-        self._open()
-        decoder = self._decode(target)
-        first = next(decoder, None)
-        begun = None if first is None else self._time(first[0])
-        if target is not None and (begun is None or begun > target):
+    def _begin(self) -> Iterator[_Decoded]:
+        """Pictures from some point before the start on."""
+        begun, self._begun = self._begun, None
+        if begun is not None and (self.live or not self.start):
+            return begun
+        target = None
+        if self.start and self.start >= 5 and self._first_pts is not None:
+            target = int(self._first_pts + (self.start - 1) / self._stream.time_base)
+        for jump in (target, None):
+            self._container.close()
+            del self._container, self._stream
+            gc.collect()  # PyAV's containers and streams hold each other, and a decoder many pictures
+            self._open()
+            decoder = self._decode(jump)
+            first = next(decoder, None)
+            if first is not None and (jump is None or (first[0] is not None and first[0] <= jump)):
+                return chain([first], decoder)
             decoder.close()  # the jump went too far, or nowhere
-            return self._begin(None)
-        return decoder, first
-
-    def _time(self, frame: Any) -> int | None:
-        if not self._is_avi:
-            pts: int | None = frame.pts
-            return pts
-        # The last frames leave the decoder without the time of a packet: one follows the other.
-        self._tick = self._tick + 1 if frame.dts is None else frame.dts
-        return self._tick
+        return iter(())
 
     def _decode(self, target: int | None = None) -> Generator[_Decoded]:
-        watch, count, last = _Watch(self._container, self._stream), 0, None
+        """Pictures from somewhere before a tick on; at their end it is known what was wrong with the source."""
+        # AVI holds times of decoding only, and what FFmpeg makes of them for H.264 is late and uneven.
+        is_avi = self._container.format.name == "avi"
+        watch, count, last, tick = _Watch(self._container, self._stream), 0, None, -1
         for picture in self._whole(self._decoded(watch, target)):
-            if not count:  # before the orientation is read, which ends what PyAV holds of it
-                self._hdr = any(data.type.name in _HDR for data in list(picture.side_data))
             count, last = count + 1, picture.pts if last is None else max(last, picture.pts or last)
-            yield picture, orientation_of(picture)
+            # The last frames leave the decoder without the time of a packet: one follows the other.
+            tick = tick + 1 if picture.dts is None else picture.dts
+            yield tick if is_avi else picture.pts, picture, orientation_of(picture)
         # Where threads decode several pictures at a time, PyAV gives up those after the first damaged one at the end.
         faulty = watch.damaged or watch.errors or watch.lost
-        if faulty and count < watch.packets and last is not None and not self.live and not self._is_avi:
+        if faulty and count < watch.packets and last is not None and not self.live and not is_avi:
             self._container.close()
             self._open()
             self._stream.codec_context.thread_count = 1
             for picture in self._whole(self._decoded(_Watch(self._container, self._stream), last)):
                 if (picture.pts or last) > last:
                     watch.damaged += picture.is_corrupt
-                    yield picture, orientation_of(picture)
+                    yield picture.pts, picture, orientation_of(picture)
         self._damage.extend(watch.sentences(self.name, whole=target is None))
 
     def _whole(self, pictures: Iterable[Any]) -> Iterator[Any]:
         """Pictures, interlaced ones made whole (FFmpeg's bwdif), one for one with their times."""
         graph, times = None, deque[tuple[int | None, int | None, int]]()
-        for picture in pictures:
-            if graph is None and picture.interlaced_frame:
+        for picture in chain(pictures, [None]):
+            if graph is None and picture is not None and picture.interlaced_frame:
                 self._interlaced, graph = True, av.filter.Graph()
                 begin = graph.add_buffer(template=self._stream, time_base=self._stream.time_base)
                 graph.link_nodes(begin, graph.add("bwdif", "send_frame"), graph.add("buffersink")).configure()
             if graph is None:
-                yield picture
+                if picture is not None:
+                    yield picture
                 continue
-            times.append((picture.pts, picture.dts, picture.duration))
+            if picture is not None:
+                times.append((picture.pts, picture.dts, picture.duration))
             graph.push(picture)
-            yield from self._pulled(graph, times)
-        if graph is not None:
-            graph.push(None)
-            yield from self._pulled(graph, times)
+            while times:
+                try:
+                    made: Any = graph.pull()
+                except (av.BlockingIOError, av.EOFError):
+                    break
+                made.time_base = self._stream.time_base
+                made.pts, made.dts, made.duration = times.popleft()
+                yield made
 
-    def _pulled(self, graph: Any, times: deque[tuple[int | None, int | None, int]]) -> Iterator[Any]:
-        while times:
-            try:
-                picture = graph.pull()
-            except (av.BlockingIOError, av.EOFError):
-                return
-            picture.time_base = self._stream.time_base
-            picture.pts, picture.dts, picture.duration = times.popleft()
-            yield picture
-
-    def _decoded(self, watch: _Watch, target: int | None) -> Generator[Any]:
+    def _decoded(self, watch: _Watch, target: int | None) -> Iterator[Any]:
         """PyAV's frames from somewhere before a tick on."""
         container, stream = self._container, self._stream
         stream.thread_type = "AUTO"
@@ -351,12 +327,6 @@ class VideoSource:
         self.close()
 
 
-# Seconds: times that fall back by more are a new start of the clock, by less a fault of single frames.
-_JUMP = Fraction(1)
-# Seconds: containers state lengths in milliseconds.
-_ROUNDED = Fraction(2, 1000)
-
-
 class _Clock:
     """Makes times strictly rising."""
 
@@ -367,15 +337,14 @@ class _Clock:
         self._offset = 0
 
     def __call__(self, pts: int | None) -> int:
-        last, time = self._last, None if pts is None else pts + self._offset
-        if time is None:
-            time = 0 if last is None else last + self.interval
-        elif last is not None and time <= last:
-            if last - time > self._jump:
-                self._offset += last + self.interval - time
-                time = last + self.interval
-            else:
-                time = last + 1
+        if self._last is None:
+            time = pts or 0
+        else:
+            usual = self._last + self.interval
+            time = usual if pts is None else pts + self._offset
+            if self._last - time > self._jump:
+                self._offset, time = self._offset + usual - time, usual
+            time = max(time, self._last + 1)
         self._last = time
         return time
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +95,10 @@ def orientation_of(frame: Any) -> Orientation:
     return (True, c < 0, b < 0) if straight < 0.01 * crossed else IDENTITY
 
 
-def scaled(image: Image, size: tuple[int, int], *, keep_shape: bool = True) -> Image:
-    """A picture in another size; where its shape is kept the rest is black."""
+def letterboxed(image: Image, size: tuple[int, int]) -> Image:
+    """A picture in another size, with its shape; the rest is black."""
     import cv2
 
-    if not keep_shape:
-        return cv2.resize(image, size, interpolation=cv2.INTER_CUBIC)
     (width, height), (rows, columns) = size, image.shape[:2]
     scale = min(width / columns, height / rows)
     w, h = max(1, min(width, round(columns * scale))), max(1, min(height, round(rows * scale)))
@@ -183,11 +181,7 @@ _REACH = 0.4
 
 
 class CutFrame:
-    """A frame as cuts are looked for.
-
-    Args:
-        image: H×W×3 uint8 RGB, of any size.
-    """
+    """A frame, H×W×3 uint8 RGB of any size, as cuts are looked for."""
 
     def __init__(self, image: NDArray[np.uint8]) -> None:
         import cv2
@@ -196,13 +190,12 @@ class CutFrame:
         # Every few pixels are enough, and many times faster to average than all.
         step = max(1, min(image.shape[1] // (4 * _WIDTH), image.shape[0] // (4 * _HEIGHT)))
         few = np.ascontiguousarray(image[::step, ::step])
+        # uint8 [36,64,3].
         self.thumbnail: Any = cv2.resize(few, (_WIDTH, _HEIGHT), interpolation=cv2.INTER_AREA)
-        """uint8 [36,64,3]."""
         luma = cv2.cvtColor(self.thumbnail, cv2.COLOR_RGB2GRAY).astype(np.float32)
         luma -= luma.mean()
-        # Below a deviation of 4 of 255 it would be noise that is compared.
+        # float32 [36,64] of mean 128 and deviation 50. Below a deviation of 4 of 255 noise would be compared.
         self.luma: Any = np.clip(luma * (50 / max(float(luma.std()), 4.0)) + 128, 0, 255)
-        """Of mean 128 and deviation 50, float32 [36,64]."""
 
     def change(self, other: CutFrame) -> float:
         """Mean absolute difference of the lumas, in standard deviations."""
@@ -261,18 +254,13 @@ def with_cuts(frames: Iterable[Frame]) -> Iterator[tuple[Frame, NDArray[np.uint8
     """
     views: list[CutFrame] = []
     waiting: deque[Frame] = deque()  # frames that were not given out, of the last views
-
-    def next_one() -> tuple[Frame, NDArray[np.uint8], bool]:
-        place = len(views) - len(waiting)
-        view, cut = views[place], place > 0 and is_cut(views[:place], views[place : place + NEAR])
-        # What lies before a cut says nothing about the next one.
-        del views[: place if cut else max(0, place + 1 - NEAR)]
-        return waiting.popleft(), view.thumbnail, cut
-
-    for frame in frames:
-        views.append(CutFrame(frame.image))
-        waiting.append(frame)
-        if len(waiting) >= NEAR:
-            yield next_one()
-    while waiting:
-        yield next_one()
+    for frame in chain(frames, repeat(None, NEAR - 1)):
+        if frame is not None:
+            views.append(CutFrame(frame.image))
+            waiting.append(frame)
+        if waiting and (frame is None or len(waiting) >= NEAR):
+            place = len(views) - len(waiting)
+            view, cut = views[place], place > 0 and is_cut(views[:place], views[place : place + NEAR])
+            # What lies before a cut says nothing about the next one.
+            del views[: place if cut else max(0, place + 1 - NEAR)]
+            yield waiting.popleft(), view.thumbnail, cut

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import NonNegativeInt
 
 from ficgan.arrays import windows
 from ficgan.faces import Face
 from ficgan.faces.mesh import smooth_landmarks
+from ficgan.folders import Box, Strict
 
 Floats = NDArray[np.float64]
 
@@ -45,10 +47,8 @@ class Motion:
         return transition, self.speed**2 * np.stack([np.stack([place, cross], -1), np.stack([cross, gone], -1)], -2)
 
 
-# Lengths in sizes of the face (√(width·height)).
-PLACE = Motion(noise=0.03, speed=3.0, memory=0.5)
-# Logarithms of width and height.
-LOG_SIZE = Motion(noise=0.04, speed=0.4, memory=0.5)
+# Of a place, in sizes of the face (√(width·height)), and of the logarithms of width and height.
+PLACE, LOG_SIZE = Motion(noise=0.03, speed=3.0, memory=0.5), Motion(noise=0.04, speed=0.4, memory=0.5)
 
 
 @dataclass(eq=False)
@@ -127,6 +127,8 @@ def _filtered(motion: Motion, times: Floats, seen: Floats, unit: Floats) -> Kalm
     return KalmanState(np.stack([state.mean for state in states]), np.stack([state.covariance for state in states]))
 
 
+# A frame after all others.
+FOREVER = 2**53
 # Share of the box of a weaker find, or of the way to it, that lies in the box of a track and so is covered.
 COVERED = 0.7
 # How a track knows its place: the detector saw it; between two sightings; before the first or after the last; likely,
@@ -162,8 +164,8 @@ class Tracklet:
         readings: of some of the sightings.
         weak: of finds below the detector's threshold.
         confirmed: whether anything but a weak score says that it is a face.
-        since, until: frames beyond which another person is in its place; None: nobody is.
-        sure: last frame that surely shows this person; None: the last one.
+        since, until: where others are in its place before and after: its first frame, and the first of the next person.
+        sure: last frame that surely shows this person; from there on it gets no face.
     """
 
     id: int
@@ -173,9 +175,9 @@ class Tracklet:
     person: int = 0
     weak: bool = False
     confirmed: bool = True
-    since: int | None = None
-    until: int | None = None
-    sure: int | None = None
+    since: int = 0
+    until: int = FOREVER
+    sure: int = FOREVER
 
     @property
     def first(self) -> int:
@@ -184,6 +186,13 @@ class Tracklet:
     @property
     def last(self) -> int:
         return self.sightings[-1].frame
+
+
+class BoxKey(Strict):
+    """Where a person set a box in one frame."""
+
+    frame: NonNegativeInt
+    box: Box
 
 
 @dataclass(eq=False)
@@ -197,7 +206,7 @@ class Track:
         origin: [n] SEEN, FILLED, PADDED or UNSURE.
         person: from 1; 0 while unknown. Tracks of one person get one identity.
         kind: name of what it is, such as "plates"; "": a face.
-        keys: frames and boxes where a person moved it to, in their order; `TrackSet` moves it.
+        keys: where a person moved it to, in the order of frames; `TrackSet` moves it.
     """
 
     id: int
@@ -209,7 +218,7 @@ class Track:
     person: int = 0
     notes: list[str] = field(default_factory=list)
     kind: str = ""
-    keys: Sequence[tuple[int, tuple[float, ...]]] = ()
+    keys: Sequence[BoxKey] = ()
 
     @property
     def last(self) -> int:
@@ -239,9 +248,9 @@ def moved(track: Track) -> Track:
     before the first and after the last it stays. Landmarks move with their box."""
     if not track.keys:
         return track
-    frames, places = zip(*track.keys, strict=True)
+    frames = np.array([key.frame for key in track.keys])
     old = track.boxes.astype(np.float64)
-    change = np.array(places, np.float64) - old[np.array(frames) - track.first]
+    change = np.array([key.box for key in track.keys]) - old[frames - track.first]
     rows = np.arange(track.first, track.last + 1)
     boxes = old + np.stack([np.interp(rows, frames, side) for side in change.T], axis=1)
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2] + 1)
@@ -274,10 +283,9 @@ GROWTH = 1.5
 MOST, MOST_PADDED = 0.5, 0.2
 # Seconds on either side over which the growth is the largest one, so that boxes do not pulsate.
 STEADY = 0.16
-# Share of the growth that is left for a face whose sightings lie on a straight, even way.
-CALM = 0.3
-# Seconds; in longer gaps the growth is whole, however calm the face was before.
-CERTAIN = 0.7
+# Share of the growth that is left for a face whose sightings lie on a straight, even way; but in gaps of more seconds
+# it is whole.
+CALM, CERTAIN = 0.3, 0.7
 
 
 def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: ArrayLike, pad: float) -> list[Track]:
@@ -286,16 +294,17 @@ def fill_tracks(tracklets: Sequence[Tracklet], cuts: Sequence[int], times: Array
     bounds = [0, *cuts, len(clock)]
     tracks = []
     for number, tracklet in enumerate(sorted(tracklets, key=lambda tracklet: (tracklet.first, tracklet.id)), start=1):
+        # A pad that falls short by rounding is a frame short.
+        first = int(np.searchsorted(clock, clock[tracklet.first] - pad - 1e-6))
+        end = int(np.searchsorted(clock, clock[tracklet.last] + pad + 1e-6, side="right"))
         scene = int(np.searchsorted(bounds, tracklet.first, side="right"))
-        first, last = bounds[scene - 1], bounds[scene] - 1
-        first = first if tracklet.since is None else max(first, tracklet.since)
-        last = last if tracklet.until is None else min(last, tracklet.until)
-        track = fill_track(tracklet.sightings, first, last, pad, pad, clock, id=number)
+        first = max(first, bounds[scene - 1], tracklet.since)
+        end = min(end, bounds[scene], tracklet.until)
+        track = fill_track(tracklet.sightings, first, clock[first:end], id=number)
         track.person = tracklet.person
         once, unsure = len(tracklet.sightings) == 1, not tracklet.confirmed
         track.notes = [WEAK] if tracklet.weak else [ONCE] * once + [UNCONFIRMED] * unsure
-        if tracklet.sure is not None:  # from there to the next person's first sighting nobody gets a face
-            track.origin[tracklet.sure + 1 - track.first :] = UNSURE
+        track.origin[tracklet.sure + 1 - first :] = UNSURE
         tracks.append(track)
     return tracks
 
@@ -351,16 +360,7 @@ def share_in(box: NDArray[np.floating], of: NDArray[np.floating]) -> float:
     return float(common.prod() / max(float((box[2:] - box[:2]).prod()), 1e-6))
 
 
-def fill_track(
-    sightings: Sequence[Sighting],
-    first_frame: int,
-    last_frame: int,
-    pad_before: float,
-    pad_after: float,
-    times: ArrayLike | float = 25.0,
-    *,
-    id: int = 1,
-) -> Track:
+def fill_track(sightings: Sequence[Sighting], first: int, clock: Floats, *, id: int = 1) -> Track:
     """A track with a row for every frame, from sightings of one face within one scene.
 
     Between sightings the centre follows the smoothed motion and the box holds the straight way too; it grows with the
@@ -368,75 +368,48 @@ def fill_track(
     may reach beyond the picture, as faces do.
 
     Args:
-        first_frame, last_frame: of the scene or the film; no row lies beyond.
-        pad_before, pad_after: seconds covered before the first and after the last sighting.
-        times: [frames] seconds at which each frame of the film is shown, or frames per second.
+        first: frame of the first row.
+        clock: [n] seconds at which the frames of the rows are shown.
     """
-    numbers = np.array([sighting.frame for sighting in sightings], np.int64)
-    frames, clock = _span(numbers, first_frame, last_frame, pad_before, pad_after, times)
-    start = frames[0]
+    rows = np.array([sighting.frame for sighting in sightings], np.int64) - first
+    at = clock[rows]
     boxes = np.stack([sighting.face.box for sighting in sightings]).astype(np.float64)
     centre, log_size = measured(boxes)
     size = np.exp(log_size.mean(1))
-    at = clock[numbers - start]
     middle, loose = smooth(PLACE, at, centre, clock, size)
     logs, vague = smooth(LOG_SIZE, at, log_size, clock)
     # The smoothed size never falls below what was seen on both sides.
-    between = _interpolated(clock, at, log_size)
-    half = np.exp(np.maximum(logs, between)) / 2
+    half = np.exp(np.maximum(logs, _interpolated(clock, at, log_size))) / 2
     straight = _interpolated(clock, at, centre)
 
-    origin = np.full(len(frames), FILLED, np.uint8)
-    origin[(frames < numbers[0]) | (frames > numbers[-1])] = PADDED
-    origin[numbers - start] = SEEN
+    origin = np.full(len(clock), FILLED, np.uint8)
+    origin[: rows[0]] = origin[rows[-1] :] = PADDED
+    origin[rows] = SEEN
     unit = np.exp(_interpolated(clock, at, np.log(size)[:, None]))[:, 0]
     cap = np.where(origin == PADDED, MOST_PADDED, MOST) * unit
     spread = (loose + vague * unit / 2) * _liveliness(clock, at, centre, size)
     margin = np.minimum(GROWTH * spread, cap)
-    margin[origin == SEEN] = 0.0
-    margin = _running_maximum(margin, clock, STEADY)
+    margin[rows] = 0.0
+    if len(clock) > 2:  # the largest margin around each frame, without corners; nowhere below what it was
+        reach = round(STEADY / float(np.median(np.diff(clock))))
+        margin = np.maximum(margin, windows(windows(margin, reach).max(1), reach).mean(1))
     grown = half + margin[:, None]
-    filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # In a seen frame the straight way is the sighting itself: the box holds it and the smoothed one.
-    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
+    filled = np.concatenate([np.minimum(middle, straight) - grown, np.maximum(middle, straight) + grown], 1)
     # Between sightings landmarks keep their places inside the boxes, linear from one to the next.
+    marks = np.stack([sighting.face.landmarks for sighting in sightings]).astype(np.float64)
     inside = (marks - centre[:, None]) / np.exp(log_size)[:, None]
     inside = _interpolated(clock, at, inside.reshape(len(at), 10)).reshape(-1, 5, 2)
     landmarks = middle[:, None] + inside * np.exp(logs)[:, None]
-    landmarks[numbers - start] = marks
+    landmarks[rows] = marks
     landmarks = smooth_landmarks(landmarks, (len(clock) - 1) / (clock[-1] - clock[0]) if len(clock) > 1 else 25.0)
-    scores = np.zeros(len(frames), np.float32)
-    scores[numbers - start] = [sighting.face.score for sighting in sightings]
-    return Track(id, int(start), filled.astype(np.float32), landmarks.astype(np.float32), scores, origin)
-
-
-def _span(
-    numbers: NDArray[np.int64], first: int, last: int, before: float, after: float, times: ArrayLike | float
-) -> tuple[NDArray[np.int64], Floats]:
-    if np.ndim(times) == 0:
-        rate = float(np.asarray(times))
-        # A pad that falls short by rounding is a frame short.
-        start = max(first, numbers[0] - int(np.ceil(before * rate - 1e-6)))
-        stop = min(last, numbers[-1] + int(np.ceil(after * rate - 1e-6)))
-        frames = np.arange(start, stop + 1)
-        return frames, frames / rate
-    clock = np.asarray(times, np.float64)
-    start = max(first, int(np.searchsorted(clock, clock[numbers[0]] - before - 1e-6)))
-    stop = min(last, int(np.searchsorted(clock, clock[numbers[-1]] + after + 1e-6, side="right")) - 1)
-    frames = np.arange(min(start, numbers[0]), max(stop, numbers[-1]) + 1)
-    return frames, clock[frames]
+    scores = np.zeros(len(clock), np.float32)
+    scores[rows] = [sighting.face.score for sighting in sightings]
+    return Track(id, first, filled.astype(np.float32), landmarks.astype(np.float32), scores, origin)
 
 
 def _interpolated(clock: Floats, at: Floats, values: Floats) -> Floats:
     return np.stack([np.interp(clock, at, column) for column in values.T], 1)
-
-
-def _running_maximum(margin: Floats, clock: Floats, reach: float) -> Floats:
-    """The largest margin within `reach` seconds, then without corners; nowhere below what it was: [n]."""
-    if len(clock) < 3:
-        return margin
-    frames = round(reach / float(np.median(np.diff(clock))))
-    return np.maximum(margin, windows(windows(margin, frames).max(1), frames).mean(1))
 
 
 def _liveliness(clock: Floats, at: Floats, centre: Floats, size: Floats) -> Floats:

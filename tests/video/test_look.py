@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from worlds import box_at, face_at
 
 from ficgan.faces import Face
-from ficgan.video.found import PENDING, FieldSearch, look
+from ficgan.video.found import FACES, PENDING, FieldSearch, Finds, look
 from ficgan.video.source import Frame, with_cuts
 
 Image = NDArray[np.uint8]
@@ -24,10 +24,10 @@ def looked(count: int, stride: int, where: Where, size: float = 60, cut: int | N
     images[1] = images[1] // 2
     asked: list[int] = []
 
-    def find(frame: Frame) -> list[Face]:
+    def find(frame: Frame) -> Finds:
         asked.append(frame.index)
         x = where(frame.index)
-        return [] if x is None else [face_at(box_at(x, 100, size))]
+        return {FACES: [] if x is None else [face_at(box_at(x, 100, size))]}
 
     frames = (Frame(n, n, n / 25, images[cut is not None and n >= cut]) for n in range(count))
     seen = list(look(frames, find, stride))
@@ -75,9 +75,9 @@ def painted(count: int, shown: range, pan: int = 0) -> list[int]:
             picture[60:110, 100:150] = 240
         return picture
 
-    def find(frame: Frame) -> list[Face]:
+    def find(frame: Frame) -> Finds:
         asked.append(frame.index)
-        return [face_at(box_at(125, 85, 50))] if frame.index in shown else []
+        return {FACES: [face_at(box_at(125, 85, 50))] if frame.index in shown else []}
 
     list(look((Frame(n, n, n / 25, image(n)) for n in range(count)), find, 5))
     return sorted(asked)

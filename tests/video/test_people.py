@@ -171,11 +171,11 @@ def test_a_gap_in_one_persons_way_is_closed(second: dict, joined: bool) -> None:
 
 
 def test_frontality_is_about_one_from_the_front_and_falls_with_the_turn() -> None:
-    points = Alignment().points(100)[None].repeat(2, 0)
-    points[1, :, 0] = 50 + (points[1, :, 0] - 50) * 0.3
-    front, side = frontality(points)
-    assert 0.9 < front < 1.1 and side == pytest.approx(0.3 * front)
-    assert np.isfinite(frontality(np.zeros((1, 5, 2)))).all()
+    front = Alignment().points(100)
+    side = front.copy()
+    side[:, 0] = 50 + (front[:, 0] - 50) * 0.3
+    assert 0.9 < frontality(front) < 1.1 and frontality(side) == pytest.approx(0.3 * frontality(front))
+    assert np.isfinite(frontality(np.zeros((5, 2))))
 
 
 class ByColour(Reader):

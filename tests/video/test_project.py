@@ -19,10 +19,10 @@ from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError
 from ficgan.folders import MARKER, kind_of, make_private_folder
-from ficgan.video.decisions import BoxKey, BoxRule, Decision, Decisions, Region, SpanRule
+from ficgan.video.decisions import BoxRule, Decision, Decisions, Region, SpanRule
 from ficgan.video.project import Project, Source
 from ficgan.video.source import VideoInfo
-from ficgan.video.tracks import Track, TrackSet
+from ficgan.video.tracks import BoxKey, Track, TrackSet
 
 INFO = VideoInfo(640, 360, Fraction(1, 15360), Fraction(30000, 1001), 100, 3.3, notes=("a subtitle was left out",))
 
