@@ -19,7 +19,8 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,7 +29,7 @@ from pydantic import Field, NonNegativeInt, field_validator
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
+from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, remove_folder, to_text
 from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
 
@@ -142,23 +143,18 @@ E = TypeVar("E", bound=Entry)
 
 def _alike(one: Sequence[FaceEntry], other: Sequence[FaceEntry]) -> int:
     """How many faces from the beginning are decided alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a.decided != b.decided), min(len(one), len(other)))
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].decided == pair[1].decided, pairs))
 
 
-def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: Mapping[str, Any] | None) -> Step:
+def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: dict[str, Any] | None) -> Step:
     """The step that leads from changed values back to an entry as it is."""
     old, new = entry.faces, values.get("faces", entry.faces)
     at = _alike(old, new)
     tail = min(_alike(old[::-1], new[::-1]), len(old) - at, len(new) - at)
+    drop, faces = len(new) - at - tail, old[at : len(old) - tail]
     return Step(
-        number=number,
-        at=at,
-        drop=len(new) - at - tail,
-        faces=old[at : len(old) - tail],
-        controls=entry.controls,
-        reviewed=entry.reviewed,
-        film=None if film is None else dict(film),
+        number=number, at=at, drop=drop, faces=faces, controls=entry.controls, reviewed=entry.reviewed, film=film
     )
 
 
@@ -191,22 +187,18 @@ class Review:
 
     def __init__(self, folder: Path, root: Path | None, output: Path) -> None:
         self.folder, self.root, self.output, self.lock = folder, root, output, threading.RLock()
-        self._held = ExitStack()
         make_private_folder(folder, "ui")
-        self._held.enter_context(hold(folder))
-        try:
+        with ExitStack() as held:
+            held.enter_context(hold(folder))
             self.settings = self._load()
             self._items: dict[str, Item] = {}
             for path in sorted(folder.glob("item-*.json")):
-                tree = check_schema(read_json(path), ITEM_SCHEMA, str(path))
-                item = checked(Item, tree, str(path))
+                item = checked(Item, check_schema(read_json(path), ITEM_SCHEMA, str(path)), str(path))
                 self._items[item.id] = item if item.state != "working" else _with(item, state="waiting")
-        except BaseException:
-            self._held.close()
-            raise
+            self._held = held.pop_all()
         self._steps = max((step.number for entry in self._entries for step in (*entry.past, *entry.future)), default=0)
         # Changes the project of a film by its number, and returns what leads back.
-        self.change_film: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda number, film: {}
+        self.change_film: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda number, film: {}
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
@@ -244,7 +236,7 @@ class Review:
             return self._steps
 
     def decide(
-        self, number: str, step: int | None = None, film: Mapping[str, Any] | None = None, **values: Any
+        self, number: str, step: int | None = None, film: dict[str, Any] | None = None, **values: Any
     ) -> None:
         """Change `faces`, `controls` or `reviewed` so that it can be undone: of a file, or ("") of the settings.
 
@@ -345,14 +337,17 @@ class Review:
         self.touch(number)
         return new
 
-    def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
-        """Take files below the root: place, and whether each is a film. Nothing is written for them yet."""
+    def add_folder(self, files: Iterable[tuple[str, bool]]) -> list[Item]:
+        """Take files below the root: place, and whether each is a film; returns the new ones. Nothing is written yet."""
+        added = []
         with self.lock:
             for place, film in files:
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
                     self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
+                    added.append(self._items[number])
+        return added
 
     def add_upload(self, number: str, kind: Kind, name: str, upload: str, width: int, height: int) -> Item:
         """Take a file that was dropped and is in the folder already."""
@@ -361,8 +356,6 @@ class Review:
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
-        from ficgan.folders import remove_folder
-
         with self.lock:
             item = self[number]
             if item.upload is None:
@@ -377,11 +370,8 @@ class Review:
 
     def source(self, item: Item) -> Path:
         """The file itself; never one outside of the opened folder. An InputError where it is gone."""
-        if item.upload is not None:
-            path = self.folder / item.upload
-        else:
-            if self.root is None or item.place is None:
-                raise InputError(f"{item.name}: its folder was not opened")
+        path = self.folder / (item.upload or "")
+        if self.root is not None and item.place is not None:
             path = self.root / item.place
             if not path.resolve().is_relative_to(self.root.resolve()):
                 raise InputError(f"{item.name}: leads out of the opened folder")
@@ -397,6 +387,17 @@ class Review:
     def picture(self, kind: Literal["thumb", "before", "after", "result"], number: str) -> Path:
         """Where a picture for the page is, if it was made."""
         return self.folder / f"{kind}-{number}.jpg"
+
+    def stamp(self, item: Item) -> str:
+        """Size and time of a file; "" where it is gone."""
+        with suppress(OSError, InputError):
+            status = self.source(item).stat()
+            return f"{status.st_size}:{status.st_mtime_ns}"
+        return ""
+
+    def draw_file(self, number: str, basis: tuple[Any, ...]) -> Path:
+        """Where the picture of a face as it was drawn once is, by what it was drawn from."""
+        return self.folder / f"draw-{number}-{hashlib.sha256(repr(basis).encode()).hexdigest()[:16]}.jpg"
 
     def film_folder(self, number: str) -> Path:
         """Where a film's project is, if it was analysed."""

@@ -9,7 +9,6 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
@@ -77,31 +76,20 @@ class _OnFiles(Strict):
     reviewed: bool = False
 
 
-@dataclass(frozen=True)
 class _Call:
     """A request, and the JSON of its body."""
 
-    request: Request
-    review: Review
-    given: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, request: Request, review: Review, given: dict[str, Any]) -> None:
+        self.request, self.review, self.given = request, review, given
+        self.path: dict[str, Any] = request.path_params
+        self.query: Mapping[str, str] = request.query_params
+        # What the path names in the file: face, draw, track.
+        self.numbers = {name: value for name, value in self.path.items() if name != "id"}
 
     @property
     def item(self) -> Item:
         """The file of the path; a KeyError where there is none."""
         return self.review[self.path["id"]]
-
-    @property
-    def path(self) -> dict[str, Any]:
-        return self.request.path_params
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What the path names in the file: face, draw, track."""
-        return {name: value for name, value in self.path.items() if name != "id"}
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        return self.request.query_params
 
     def decided(self, model: type[Strict]) -> dict[str, Any]:
         """What the body states of a model's fields, checked."""
@@ -142,7 +130,7 @@ class _Routes:
             ("PATCH", f"{item}/faces", self.decide),
             ("PATCH", face, self.decide),
             ("DELETE", face, lambda call: photos.remove_face(call.item.id, **call.numbers)),
-            ("GET", f"{face}/picture", self.face_picture),
+            ("GET", f"{face}/picture", lambda call: photos.face_picture(call.item, **call.numbers)),
             ("GET", item + "/draws/{face:int}/{draw:int}", lambda call: photos.cut(call.item, **call.numbers)),
             ("POST", f"{item}/possible", self.take_possible),
             ("GET", f"{item}/film", lambda call: films.describe(call.item.id)),
@@ -161,11 +149,13 @@ class _Routes:
         async def answer(request: Request) -> Response:
             try:
                 if iscoroutinefunction(handler):
-                    made = await handler(_Call(request, self.review))
-                else:
-                    call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
-                    made = await run_in_threadpool(handler, call)
-                return await self._response(request, made)
+                    return await handler(_Call(request, self.review, {}))  # type: ignore[no-any-return]
+                call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
+                made = await run_in_threadpool(handler, call)
+                if isinstance(made, Future):
+                    made = await asyncio.wrap_future(made)
+                    made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
+                return self._response(made)
             except LookupError:
                 return _sorry("There is no such file or face in this review.", 404)
             except FicganError as error:
@@ -175,10 +165,7 @@ class _Routes:
 
         return answer
 
-    async def _response(self, request: Request, made: Any) -> Response:
-        if isinstance(made, Future):
-            made = await asyncio.wrap_future(made)
-            made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
+    def _response(self, made: Any) -> Response:
         if isinstance(made, Response):
             return made
         if isinstance(made, bytes):
@@ -247,33 +234,28 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    async def upload(self, call: _Call) -> Any:
+    async def upload(self, call: _Call) -> Response:
         """Take one file as the body of the request, piece by piece."""
         name = _file_name(call.query.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
-        number = secrets.token_hex(5)
-        upload = f"source-{number}{suffix}"
-        await self._receive(call.request, self.review.folder / upload, LIMITS[kind], name)
-        item = await run_in_threadpool(self.session.add_upload, name, upload, number)
-        return JSONResponse(self._whole(item), 201)
-
-    @staticmethod
-    async def _receive(request: Request, path: Path, limit: int, name: str) -> None:
-        too_large = f"{name}: is larger than {limit >> 20} MiB; open its folder with `ficgan ui FOLDER` instead"
-        if int(request.headers.get("content-length", "0")) > limit:
+        too_large = f"{name}: is larger than {LIMITS[kind] >> 20} MiB; open its folder with `ficgan ui FOLDER` instead"
+        if int(call.request.headers.get("content-length", "0")) > LIMITS[kind]:
             raise InputError(too_large)
-        size = 0
-        with atomic_write(path, mode=0o600) as file:
-            async for piece in request.stream():
+        number, size = secrets.token_hex(5), 0
+        upload = f"source-{number}{suffix}"
+        with atomic_write(self.review.folder / upload, mode=0o600) as file:
+            async for piece in call.request.stream():
                 size += len(piece)
-                if size > limit:
+                if size > LIMITS[kind]:
                     raise InputError(too_large)
                 await run_in_threadpool(file.write, piece)
             if not size:
                 raise InputError(f"{name}: is empty")
+        item = await run_in_threadpool(self.session.add_upload, name, upload, number)
+        return JSONResponse(self._whole(item), 201)
 
     def remove(self, call: _Call) -> Any:
         self.films.cancel(call.item.id)
@@ -294,9 +276,8 @@ class _Routes:
         return self.review.picture(kind, number) if kind in ("thumb", "before", "after", "result") else None
 
     def save(self, call: _Call) -> Any:
-        item = call.item
-        future = self.session.save(item.id)
-        return call.item if item.kind == "film" else future
+        future = self.session.save(call.item.id)
+        return call.item if call.item.kind == "film" else future
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -327,9 +308,6 @@ class _Routes:
         self.session.undo(call.item.id, redo="redo" in call.query)
         return call.item if call.item.kind == "film" else self.photos.redraw(call.item.id)
 
-    def face_picture(self, call: _Call) -> Any:
-        return self.photos.face_picture(call.item, **call.numbers, after="after" in call.query)
-
     # -- films --------------------------------------------------------------------------------------------------------
 
     def edit_film(self, call: _Call) -> Any:
@@ -344,7 +322,7 @@ class _Routes:
     def at(self, call: _Call) -> Any:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
         time, frame = call.query.get("time"), int(call.query.get("frame", 0))
-        return self.films.at(call.item.id, time=None if time is None else float(time), frame=frame)
+        return self.films.at(call.item.id, frame if time is None else float(time))
 
     def frame(self, call: _Call) -> Any:
         number, at = call.item.id, call.path["frame"]

@@ -7,8 +7,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ficgan.deidentify import Deidentifier
+from ficgan.deidentify.review import Drawing, as_tree
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
 from ficgan.ui import Controls, Item, Kind, Review
@@ -16,10 +18,6 @@ from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
-
-if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier
-    from ficgan.deidentify.review import Drawing
 
 
 class Session(Workplace):
@@ -33,12 +31,11 @@ class Session(Workplace):
         self, review: Review, make_engine: Callable[[int], Deidentifier], start: Callable[[Any], Workers] = Workers
     ) -> None:
         super().__init__(review, make_engine, start)
-        self._begun: set[str] = set()
-        if review.root is None:
-            self.pictured.set()
         self.pictures = Queue("pictures")
-        self.photos = DeskPhotos(self, self.load)
+        self.photos = DeskPhotos(self)
         self.films = DeskFilms(self, self.pictures, self.photos.queue)
+        loaded = self.photos.queue.put(self._load, FIRST)
+        self.films.queue.put(loaded.result, FIRST)
         for item in review.items():
             self._begin(item)
 
@@ -46,19 +43,16 @@ class Session(Workplace):
         """List the files of the opened folder, in the background."""
 
         def listing() -> None:
-            self.review.add_folder(self.do("pictures", "files", root=self.review.root))
-            new = [item for item in self.review.items() if item.id not in self._begun]
-            for number, item in enumerate(new):
-                if number == FIRST:
-                    self.pictures.put(self.pictured.set)
+            for item in self.review.add_folder(self.do("pictures", "files", root=self.review.root)):
                 self._begin(item)
-            self.pictures.put(self.pictured.set)
 
         self.pictures.put(listing, NOW)
 
     def close(self) -> None:
-        """Stop the work and let go of the folder. What was decided is on disk already."""
-        self.end_workers()
+        """Stop the work and let go of the folder: what was decided is on disk. An unfinished film keeps its folder."""
+        self.is_closing = True
+        for workers in tuple(self._workers.values()):
+            workers.close()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
         items = self.review.items()
@@ -69,13 +63,19 @@ class Session(Workplace):
                 self.note(item, output, "undone", item.error or "nothing was saved in the review")
         self.review.close()
 
+    def _load(self) -> None:
+        try:
+            self.about = self.do("photos", "about")
+            self.model = "ready"
+        except Exception as error:
+            self.model = sentence(error)
+
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _begin(self, item: Item) -> None:
         """Put a file into the queues it needs."""
-        self._begun.add(item.id)
         self.pictures.put(lambda: self._picture(item.id))
-        changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.stamp(item)
+        changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.review.stamp(item)
         if changed:
             self.review.change(item.id, quiet=True, state="waiting", notes=("The file has changed.",))
         if item.state == "waiting" or changed:
@@ -110,14 +110,13 @@ class Session(Workplace):
     def _picture(self, number: str) -> None:
         """Thumbnail and preview of a file as it is."""
         item = self.review[number]
-        if self.review.picture("before", number).exists() and (item.upload or item.stamp == self.stamp(item)):
+        if self.review.picture("before", number).exists() and (item.upload or item.stamp == self.review.stamp(item)):
             return
         try:
             made = self._write_pictures(number, self.review.source(item))
             self.review.change(number, quiet=True, width=made["width"], height=made["height"])
         except (FicganError, OSError) as error:
-            if not self.stopping.is_set():
-                self.fail(number, error)
+            self.fail(number, error)
 
     def _write_pictures(self, number: str, path: Path) -> dict[str, Any]:
         """Pictures for the page; width, height, and whether it is a film."""
@@ -131,7 +130,7 @@ class Session(Workplace):
         path = self.review.source(self.review[number])
         return self.pictures.put(lambda: self.do("pictures", "whole_source", path=path), NOW)
 
-    # -- both kinds ---------------------------------------------------------------------------------------------------
+    # -- decisions ----------------------------------------------------------------------------------------------------
 
     def set_controls(self, controls: Controls, number: str | None = None) -> Future[Any] | None:
         """New controls for a photo, or (None) for all files. Every photo is drawn again.
@@ -189,6 +188,15 @@ class Session(Workplace):
             if "possible" in values and any(place.open for place in item.possible):
                 self.photos.take_possible(item.id, None, values["possible"], step)
 
+    def decisions(self, number: str | None = None) -> dict[str, Any]:
+        """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
+        if number is not None and self.review[number].kind == "film":
+            return self.films.load(number).decisions_tree()
+        ready = [item.id for item in self.review.items() if item.kind == "photo" and item.state == "ready"]
+        return as_tree([self.photos.decisions(one) for one in ([number] if number is not None else ready)])
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
     def save(self, number: str) -> Future[Any]:
         """Write the result of a file into the output folder, under a name that is free."""
         item = self.review[number]
@@ -212,12 +220,3 @@ class Session(Workplace):
         for number in begun:
             self.save(number).add_done_callback(partial(ended, number))
         return len(begun)
-
-    def decisions(self, number: str | None = None) -> dict[str, Any]:
-        """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
-        from ficgan.deidentify.review import as_tree
-
-        if number is not None and self.review[number].kind == "film":
-            return self.films.load(number).decisions_tree()
-        ready = [item.id for item in self.review.items() if item.kind == "photo" and item.state == "ready"]
-        return as_tree([self.photos.decisions(one) for one in ([number] if number is not None else ready)])
