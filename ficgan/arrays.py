@@ -6,7 +6,9 @@ Files are safetensors with a JSON header. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -21,10 +23,24 @@ if TYPE_CHECKING:
     import torch
 
 Image = NDArray[np.uint8]
+_opencv_lock = threading.Lock()
 # Weights of red, green and blue in the luma of BT.601.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # Least deviation of a blur of a picture made smaller, its pixels; square of what making it small and large again adds.
 _FINEST, _SPREAD = 2.0, 0.2
+
+
+@contextmanager
+def quiet_opencv() -> Iterator[None]:
+    """OpenCV prints no warnings meanwhile; the level of its messages is one for all threads."""
+    from cv2.utils import logging
+
+    with _opencv_lock:
+        level = logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+        try:
+            yield
+        finally:
+            logging.setLogLevel(level)
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:

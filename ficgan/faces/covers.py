@@ -56,7 +56,7 @@ def cover_face(
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
     """The median RGB colour of the skin of neck or ears beside a face in several photos, or else of what lies below."""
     parts = [_beside(image, face) for image, face in views]
-    neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
+    neck, ears = (np.concatenate(part) for part in zip(*parts, strict=True))
     near = np.concatenate([neck, ears])
     found = neck if len(neck) else near
     for part in (near, neck):
@@ -170,13 +170,6 @@ OVERLAP = 0.45
 GREY = 114
 # Of a network without a fixed size: its stride, and the longest side at which it looks, pixels.
 STRIDE, LONGEST = 32, 1280
-# Height and width of the picture with which a file is tried, where the network fixes no side.
-TRIAL = (320, 640)
-# Columns of a box of an end-to-end export: x0, y0, x1, y1, score, class.
-_END_TO_END = 6
-# Fewest channels of a YOLOv8 export: centre, width and height, and the score of one class.
-_FEWEST = 5
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class ObjectDetector:
@@ -211,20 +204,18 @@ class ObjectDetector:
 
     def _check(self) -> None:
         """Refuse a network of another kind, by what it says of itself and what it makes of a grey picture."""
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         task = self._session.get_modelmeta().custom_metadata_map.get("task", "detect")
-        if len(inputs) != 1 or len(outputs) != 1 or task != "detect":
-            self._refuse(f"it has {len(inputs)} inputs and {len(outputs)} outputs, and was made to {task}")
         try:
-            self._type = _TYPES[inputs[0].type]
-            self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in inputs[0].shape[2:])
-            sides = (side or usual for side, usual in zip(self._sides, TRIAL, strict=True))
-            made = self._run(np.full((*sides, 3), GREY, np.uint8))
+            (entry,), (_,) = self._session.get_inputs(), self._session.get_outputs()
+            self._input, self._type = entry.name, np.float16 if entry.type == "tensor(float16)" else np.float32
+            self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in entry.shape[2:])
+            made = self._run(np.full((self._sides[0] or 320, self._sides[1] or 640, 3), GREY, np.uint8))
         except Exception as error:  # onnxruntime raises many private classes
             self._refuse(f"it cannot look at a picture [1, 3, H, W] of floats ({reason(error)[:120]})")
-        self._end_to_end = made.shape[2:] == (_END_TO_END,)
-        if made.ndim != 3 or len(made) != 1 or not (self._end_to_end or _FEWEST <= made.shape[1] < made.shape[2]):
-            self._refuse(f"its output has the shape {list(made.shape)}")
+        self._end_to_end = made.shape[2:] == (6,)
+        fits = self._end_to_end or (made.ndim == 3 and 5 <= made.shape[1] < made.shape[2])
+        if task != "detect" or len(made) != 1 or not fits:
+            self._refuse(f"it was made to {task}, and its output has the shape {list(made.shape)}")
         scores = made[0, :, 4] if self._end_to_end else made[0, 4:]
         if scores.size and not (scores.min() >= -1e-3 and scores.max() <= 1.001):  # also false for NaN
             self._refuse("what should be scores from 0 to 1 is not")
@@ -244,7 +235,9 @@ class ObjectDetector:
 
         image = check_image(image)
         height, width = image.shape[:2]
-        high, wide = (side or _fitting(image.shape, axis) for axis, side in enumerate(self._sides))
+        shrink = min(1.0, LONGEST / max(height, width))
+        sizes = (max(STRIDE, math.ceil(side * shrink / STRIDE) * STRIDE) for side in (height, width))
+        high, wide = (fixed or size for fixed, size in zip(self._sides, sizes, strict=True))
         factor = min(high / height, wide / width)
         size = max(1, round(width * factor)), max(1, round(height * factor))
         left, top = (wide - size[0]) // 2, (high - size[1]) // 2
@@ -262,7 +255,7 @@ class ObjectDetector:
 
     def _run(self, canvas: Image) -> NDArray[np.float32]:
         pixels = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None] / np.float32(255), self._type)
-        return np.asarray(self._session.run(None, {self._session.get_inputs()[0].name: pixels})[0], np.float32)
+        return np.asarray(self._session.run(None, {self._input: pixels})[0], np.float32)
 
     def _read(self, made: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Boxes [n,4] as corners and scores [n] of an output without its first axis."""
@@ -272,12 +265,6 @@ class ObjectDetector:
         rows = made.T.astype(np.float64)
         middle, half = rows[:, :2], rows[:, 2:4] / 2
         return np.concatenate([middle - half, middle + half], 1), rows[:, 4:].max(1)
-
-
-def _fitting(shape: tuple[int, ...], axis: int) -> int:
-    """A side of the input for a picture of this shape, where the network fixes none."""
-    factor = min(1.0, LONGEST / max(shape[:2]))
-    return max(STRIDE, math.ceil(shape[axis] * factor / STRIDE) * STRIDE)
 
 
 def _object(box: NDArray[np.float32], score: float) -> Face:

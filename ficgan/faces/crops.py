@@ -26,7 +26,6 @@ AlignmentKind = Literal["template", "ffhq", "canonical"]
 ARCFACE_POINTS: Points = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
-ARCFACE_POINTS.setflags(write=False)
 
 # A generic frontal face in units of its eye distance, origin between the eyes.
 _FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], [0.415, 1.02]])
@@ -45,8 +44,9 @@ class Alignment:
     eye_y: float = 0.31
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(AlignmentKind):
-            raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(get_args(AlignmentKind))}.")
+        kinds = get_args(AlignmentKind)
+        if self.kind not in kinds:
+            raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(kinds)}.")
         if not 0.0 < min(self.eye_distance, self.eye_y) <= max(self.eye_distance, self.eye_y) < 1.0:
             raise UsageError("An alignment's eye_distance and eye_y are fractions of the crop's side between 0 and 1.")
 
@@ -58,12 +58,9 @@ class Alignment:
 
     def matrix(self, landmarks: ArrayLike, size: int) -> Matrix:
         """The similarity float64 [2, 3] that brings landmarks [5, 2] of a photo into a crop of this side."""
-        points = _as_points(landmarks)
-        if points.shape != (5, 2):
-            raise InputError(f"Alignment needs five landmarks, got an array of shape {points.shape}: pass [5, 2].")
         if self.kind == "ffhq":
-            return _ffhq_matrix(points, size)
-        return similarity(points, self.points(size))
+            return _ffhq_matrix(_as_points(landmarks), size)
+        return similarity(landmarks, self.points(size))
 
     def fits(self, landmarks: ArrayLike) -> bool:
         """Whether landmarks [5, 2] span a face: False where they lie in one point or on a line."""

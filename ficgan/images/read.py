@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
+from ficgan.arrays import quiet_opencv
 from ficgan.errors import InputError, reason
 from ficgan.images import MAX_PIXELS
 from ficgan.images.photo import (
@@ -267,13 +268,9 @@ def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tup
 
     if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
-    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    try:
+    bgr = None
+    with quiet_opencv(), suppress(cv2.error):
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        bgr = None
-    finally:
-        cv2.utils.logging.setLogLevel(level)
     if bgr is not None and bgr.dtype == np.uint16 and bgr.shape[2:] == eight.shape[2:]:
         deep, wanted = swap_red_and_blue(bgr), eight[..., :3]  # Pillow may not tell the alpha of a transparent colour
         for picture, up, across in product((deep, deep.swapaxes(0, 1)), (1, -1), (1, -1)):
