@@ -214,34 +214,34 @@ def read_arrays(
     path: str | Path, *, kind: str, framework: Literal["numpy", "pt"] = "numpy"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays by name, or tensors, and the header, of a file of that kind; or a FicganError."""
-    from safetensors import SafetensorError, safe_open
-
     found, header = file_header(path)
     if found != kind:
         raise FicganError(f"{path} holds a ficgan {found!r}, not the {kind!r} that is needed here")
-    try:
-        with safe_open(str(path), framework=framework) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (no dictionary)
-    except (SafetensorError, OSError) as error:
-        raise FicganError(f"{path} is damaged ({error}); fetch or make it again") from None
+    with _opened(path, framework) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (no dictionary)
 
 
 def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Kind ("model", "appearance", "bank", …) and JSON header of a file of ficgan; its arrays stay unread."""
-    try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if not 0 < size < 2**26:
-                raise ValueError("it has no header")
-            metadata = json.loads(file.read(size)).get("__metadata__", {})
-        kind, header = str(metadata.get("kind", "")), dict(json.loads(metadata.get("header", "{}")))
-    except OSError as error:
-        raise FicganError(f"{path} cannot be read ({reason(error)}); give a file of ficgan") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+        header = dict(json.loads(metadata.get("header", "{}")))
     if metadata.get("format") != "ficgan":
         raise FicganError(f"{path} was not written by ficgan; give a file of ficgan")
-    return kind, header
+    return metadata.get("kind", ""), header
+
+
+@contextmanager
+def _opened(path: str | Path, framework: str = "numpy") -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework=framework) as file:
+            yield file
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read ({reason(error)}); give a file of ficgan") from None
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,9 @@ class OnnxRecognizer(_Embedder):
         try:
             first, second = self.embed_aligned(small.repeat(16, 1).repeat(16, 2))
         except Exception as error:  # onnxruntime's errors have no common base
-            raise InputError(f"{path} cannot be run as a face recogniser ({first_line(error)}): check the file.") from None
+            raise InputError(
+                f"{path} cannot be run as a face recogniser ({first_line(error)}): check the file."
+            ) from None
         if not np.isfinite([first, second]).all() or np.allclose(first, second, rtol=1e-4):
             raise InputError(f"{path} is no face recogniser: it says the same of two different pictures.")
 

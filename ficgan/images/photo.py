@@ -77,9 +77,13 @@ class Photo:
             return self.pixels
         values = from_rgb(result[mask], self.mode, self.depth, space)
         merged = self.pixels.copy()
-        colours = merged if self.mode == "L" else merged[..., 0] if self.mode == "LA" else merged[..., :3]
-        colours[mask] = values
+        _colours_of(merged, self.mode)[mask] = values
         return merged
+
+
+def _colours_of(pixels: Any, mode: str) -> Any:
+    """A view [H,W] of grey or [H,W,3] without alpha."""
+    return pixels if mode == "L" else pixels[..., 0] if mode == "LA" else pixels[..., :3]
 
 
 # -- a file's own numbers, by LittleCMS
@@ -135,17 +139,13 @@ def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
     """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
     if pixels.dtype == np.uint8:
         return pixels.astype(np.uint8, copy=False)
-    wide = pixels.astype(np.uint32)
-    wide *= 255
-    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
-    wide >>= 16
-    return wide.astype(np.uint8)
+    # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
+    return ((pixels.astype(np.uint32) * 255 + 32895) >> 16).astype(np.uint8)
 
 
 def to_rgb(pixels: Pixels, mode: str, space: Space | None) -> NDArray[np.uint8]:
     """The 8-bit sRGB view [H,W,3] of a file's pixels, alpha ignored."""
-    colours: Any = pixels if mode == "L" else pixels[..., 0] if mode == "LA" else pixels[..., :3]
-    colours = to_uint8(colours)
+    colours = to_uint8(_colours_of(pixels, mode))
     if space is not None:
         return space.to_srgb(colours)
     return np.repeat(colours[..., None], 3, axis=2) if colours.ndim == 2 else colours
@@ -211,9 +211,7 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """
     try:
         source, kept = image.getexif(), Image.Exif()
-        for tag, value in source.items():
-            if tag in _KEPT_TAGS and _small(value):
-                kept[tag] = value
+        kept.update({tag: value for tag, value in source.items() if tag in _KEPT_TAGS and _small(value)})
         camera = {tag: value for tag, value in source.get_ifd(0x8769).items() if tag in _KEPT_EXIF and _small(value)}
         camera.update({tag: size[axis] for tag, axis in _SIZE_TAGS.items() if tag in camera})
         place = {tag: value for tag, value in source.get_ifd(0x8825).items() if _small(value)}
@@ -236,9 +234,16 @@ def clean_xmp(packet: bytes | str | None) -> dict[str, str]:
     embedded pictures, maps of depth and gain, face regions, names, keywords, paths, history, serial numbers, and the
     marks of motion photos, whose film is gone.
     """
-    root = _parse(packet)
+    raw = packet.encode() if isinstance(packet, str) else bytes(packet or b"")
+    raw = re.sub(rb"<\?xpacket[^>]*\?>", b"", raw).strip(b"\0 \t\r\n")
+    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # XMP has neither; entity bombs do
+        return {}
+    try:
+        descriptions = ET.fromstring(raw).iter(f"{{{_RDF}}}Description")
+    except (ET.ParseError, ValueError, LookupError):
+        return {}
     kept: dict[str, str] = {}
-    for description in () if root is None else root.iter(f"{{{_RDF}}}Description"):
+    for description in descriptions:
         texts = {child.tag: _text(child) for child in description}
         kept |= {tag: text for tag, text in {**description.attrib, **texts}.items() if text and _is_kept(tag, text)}
     return kept
@@ -269,17 +274,6 @@ def make_xmp(properties: Mapping[str, str] | None, *, synthetic: bool) -> bytes:
     return b'<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>\n' + body + b'\n<?xpacket end="w"?>'
 
 
-def _parse(packet: bytes | str | None) -> ET.Element | None:
-    raw = packet.encode() if isinstance(packet, str) else bytes(packet or b"")
-    raw = re.sub(rb"<\?xpacket[^>]*\?>", b"", raw).strip(b"\0 \t\r\n")
-    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # XMP has neither; entity bombs do
-        return None
-    try:
-        return ET.fromstring(raw)
-    except (ET.ParseError, ValueError, LookupError):
-        return None
-
-
 def _text(element: ET.Element) -> str:
     """A property's value, or that of its first language."""
     entry = element.find(f".//{{{_RDF}}}li")
@@ -289,7 +283,7 @@ def _text(element: ET.Element) -> str:
 def _is_kept(tag: str, text: str) -> bool:
     namespace, _, name = tag[1:].partition("}")
     names = next((names for _, kept, names in _KEPT_XMP if kept == namespace), "-")
-    return len(text) <= _MAX_VALUE and (not names or name in re.findall(r"\w+", names))
+    return len(text) <= _MAX_VALUE and (not names or name in names.split())
 
 
 # Primaries and transfer characteristics, numbered as in ITU-T H.273.

@@ -193,8 +193,7 @@ def _coding(image: Image.Image, data: bytes) -> tuple[dict[str, Any], bool, tupl
     if isinstance(dpi, tuple) and len(dpi) == 2 and all(1 < float(value) < 65536 for value in dpi):  # 1: not stated
         options["dpi"] = (float(dpi[0]), float(dpi[1]))
     if isinstance(image, JpegImagePlugin.JpegImageFile) and image.layers in (1, 3):
-        options["qtables"] = dict(image.quantization)
-        options["progressive"] = "progressive" in image.info
+        options |= {"qtables": dict(image.quantization), "progressive": "progressive" in image.info}
         if image.layers == 3:
             # Pillow writes 4:4:4, 4:2:2 and 4:2:0; anything rarer keeps all of its chroma
             options["subsampling"] = max(JpegImagePlugin.get_sampling(image), 0)
@@ -367,9 +366,9 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
         pixels, mode = _pixels(Path("image"), ImageOps.exif_transpose(image), image)
         image, mode, icc, _ = _colours(Path("image"), image, pixels, mode, None)
         image = image[..., [0, 0, 0, 1]] if mode == "LA" else image
-    array = isinstance(image, np.ndarray) and image.ndim in (2, 3) and image.dtype in (np.uint8, np.uint16)
+    array = isinstance(image, np.ndarray) and image.dtype in (np.uint8, np.uint16) and image.ndim > 1 and image.size
     mode = _MODES.get(image.shape[2:], "") if array else ""
-    if not mode or image.size == 0:
+    if not mode:
         given = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
         raise InputError(
             "An image must be an array H×W×3 (RGB), H×W×4 (RGBA) or H×W (grey) of uint8 or uint16, a PIL image, a "

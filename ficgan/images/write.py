@@ -191,9 +191,8 @@ def _tiff(photo: Photo, metadata: dict[str, Any]) -> bytes:
     if channels in (2, 4):
         tags[TiffImagePlugin.EXTRASAMPLES] = (short, 2)  # alpha, not premultiplied
     if dpi := photo.options.get("dpi"):
-        tags[TiffImagePlugin.X_RESOLUTION], tags[TiffImagePlugin.Y_RESOLUTION] = (
-            (TiffTags.RATIONAL, value) for value in dpi
-        )
+        tags[TiffImagePlugin.X_RESOLUTION] = (TiffTags.RATIONAL, dpi[0])
+        tags[TiffImagePlugin.Y_RESOLUTION] = (TiffTags.RATIONAL, dpi[1])
         tags[TiffImagePlugin.RESOLUTION_UNIT] = (short, 2)
     if "icc_profile" in metadata:
         tags[TiffImagePlugin.ICCPROFILE] = (TiffTags.UNDEFINED, metadata["icc_profile"])

@@ -29,7 +29,17 @@ from pydantic import Field, NonNegativeInt, field_validator
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, remove_folder, to_text
+from ficgan.folders import (
+    Strict,
+    Text,
+    check_schema,
+    checked,
+    hold,
+    make_private_folder,
+    read_json,
+    remove_folder,
+    to_text,
+)
 from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
 
@@ -235,9 +245,7 @@ class Review:
             self._steps += 1
             return self._steps
 
-    def decide(
-        self, number: str, step: int | None = None, film: dict[str, Any] | None = None, **values: Any
-    ) -> None:
+    def decide(self, number: str, step: int | None = None, film: dict[str, Any] | None = None, **values: Any) -> None:
         """Change `faces`, `controls` or `reviewed` so that it can be undone: of a file, or ("") of the settings.
 
         Args:

@@ -277,7 +277,8 @@ class DeskFilms:
             for track, row in plan.tracks.at(at)
         ]
         regions = [
-            {"number": number, "box": [float(v) for v in box], "mode": mode} for box, mode, number in film.regions_at(at)
+            {"number": number, "box": [float(v) for v in box], "mode": mode}
+            for box, mode, number in film.regions_at(at)
         ]
         return {"frame": at, "time": float(film.times[at]), "boxes": boxes, "regions": regions}
 
