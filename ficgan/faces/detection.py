@@ -342,7 +342,7 @@ def suppress(rows: Rows) -> Rows:
 
 
 class Backend(ABC):
-    """One look at an image whose sides are multiples of 32: its faces, and weaker ones where the plan has a use for them.
+    """One look at an image whose sides are multiples of 32: faces, weaker ones too where the plan has a use for them.
 
     `threshold` is the score where the user names none.
     """

@@ -27,8 +27,8 @@ WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 READABLE_SUFFIXES = WRITABLE_SUFFIXES | {".bmp", ".dib", ".gif", ".avif", ".heic", ".heif", ".hif"}
 # What in a folder is named as a picture that is not read, since it may show faces.
 _UNREAD = (
-    ".3fr .arw .cr2 .cr3 .crw .dng .erf .fff .iiq .kdc .mos .mrw .nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf .srw "
-    ".x3f .exr .j2k .jp2 .jpf .jpx .jxl .jxr .pdf .pgm .pnm .ppm .psb .psd .tga .wdp .xcf"
+    ".3fr .arw .cr2 .cr3 .crw .dng .erf .fff .iiq .kdc .mos .mrw .nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf "
+    ".srw .x3f .exr .j2k .jp2 .jpf .jpx .jxl .jxr .pdf .pgm .pnm .ppm .psb .psd .tga .wdp .xcf"
 )
 UNREAD_SUFFIXES = frozenset(_UNREAD.split())
 WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".gif"})

@@ -129,8 +129,8 @@ def _sentences(record: Record) -> Iterator[str]:
         )
         if kind := data.get("keep_kind"):
             yield (
-                f"The new identity is of the source's kind ({', '.join(map(str, kind))}), read from looks and kept as a "
-                "group. Which group it was is not recorded."
+                f"The new identity is of the source's kind ({', '.join(map(str, kind))}), read from looks and kept as "
+                "a group. Which group it was is not recorded."
             )
         if data.get("target") not in (None, "bank") or options.get("exemplar") is True:
             yield "The identity was moved towards a face that the operator gave. That person is not protected by k."
@@ -226,8 +226,8 @@ def _risks(folder: Folder) -> str:
     if not parts:
         return ""
     return (
-        "<section><h2>Faces to look at</h2><p>The pictures are cut from the results, not from the sources. Somebody may "
-        f"still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}</section>"
+        "<section><h2>Faces to look at</h2><p>The pictures are cut from the results, not from the sources. Somebody "
+        f"may still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}</section>"
     )
 
 

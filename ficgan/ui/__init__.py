@@ -262,18 +262,16 @@ class Review:
                 values["changed"] = True
             self._change(entry, values | {"past": past, "future": ()})
 
-    def undoable(self, number: str | None = None, *, redo: bool = False) -> int | None:
-        """The number of the action that `undo` takes back next; None where there is none.
+    def undoable(self, number: str | None = None, *, redo: bool = False) -> int:
+        """The number of the action that `undo` takes back next, or does again; 0 where there is none.
 
         What was undone is redone in its order, until something else is decided.
         """
         with self.lock:
             entries = self._entries if number is None else [self[number]]
-            last = max((entry.past[-1].number for entry in entries if entry.past), default=None)
-            if not redo:
-                return last
-            first = min((entry.future[-1].number for entry in entries if entry.future), default=None)
-            return None if first is None or (last is not None and first < last) else first
+            last = max((entry.past[-1].number for entry in entries if entry.past), default=0)
+            first = min((entry.future[-1].number for entry in entries if entry.future), default=0)
+            return last if not redo else first if first > last else 0
 
     def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
         """Take back the last action on a file, or (None) the last one on whatever files; or do it again.
@@ -281,13 +279,13 @@ class Review:
         All that the same action changed, and nothing else since, goes back. Returns these files, "" for the settings.
         """
         with self.lock:
-            step = self.undoable(number, redo=redo)
-            if step is None:
+            action = self.undoable(number, redo=redo)
+            if not action:
                 name = "" if number is None else f"{self[number].name}: "
                 raise InputError(f"{name}there is nothing to {'redo' if redo else 'undo'}")
             changed = []
             for entry in self._entries:
-                while (steps := entry.future if redo else entry.past) and steps[-1].number == step:
+                while (steps := entry.future if redo else entry.past) and steps[-1].number == action:
                     entry = self._step_back(entry, redo)
                     changed.append(_id(entry))
             return changed
@@ -346,7 +344,7 @@ class Review:
         return new
 
     def add_folder(self, files: Iterable[tuple[str, bool]]) -> list[Item]:
-        """Take files below the root: place, and whether each is a film; returns the new ones. Nothing is written yet."""
+        """Take files below the root: place, and whether each is a film. Returns the new ones, which are not written."""
         added = []
         with self.lock:
             for place, film in files:

@@ -20,6 +20,7 @@ from ficgan.folders import work_folder
 from ficgan.images import film_suffix
 from ficgan.records import sidecar_path
 from ficgan.ui import Item, free_name
+from ficgan.ui.tasks import FilmTask
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 from ficgan.video import VideoSettings
 from ficgan.video.decided import FilmPlan, decide
@@ -109,15 +110,10 @@ class DeskFilms:
         """What happens to each face of a film when it is rendered, the check left out."""
         return self._decided(self.load(number), self._settings(number))
 
-    def _given(self, number: str) -> dict[str, Any]:
+    def _task(self, number: str) -> FilmTask:
         """A film as decided, for a worker."""
-        item = self.review[number]
-        return {
-            "path": self.review.source(item),
-            "folder": self.review.film_folder(number),
-            "settings": self._settings(number),
-            "controls": self.review.controls_of(item),
-        }
+        source, folder = self.review.source(self.review[number]), self.review.film_folder(number)
+        return FilmTask(source, folder, self._settings(number), self.review.controls_of(self.review[number]))
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -172,7 +168,7 @@ class DeskFilms:
         place = path.relative_to(self.review.output).as_posix()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            given = self._given(number) | {"output": path, "place": place, "options": self.work.options(item)}
+            given = {"film": self._task(number), "output": path, "place": place, "options": self.work.options(item)}
             made = self._do("films", "film", number, **given)
             self.work.write_sidecar(path, item, made["sidecar"])
         except (FicganError, OSError) as error:
@@ -195,6 +191,10 @@ class DeskFilms:
         """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
         film, plan = self.load(number), self._plan(number)
         times, ends = film.times, _ends(film)
+        regions = []
+        for region in film.regions:
+            place = {"from": float(times[region.first]), "to": float(ends[region.last])}
+            regions.append(region.model_dump(mode="json") | place)
         return {
             "width": film.source.width,
             "height": film.source.height,
@@ -203,11 +203,8 @@ class DeskFilms:
             "duration": _length(film),
             "default": _shown(film.decisions.default),
             "people": [self._person(number, film, plan, person, tracks) for person, tracks in _groups(film)],
-            "regions": [
-                region.model_dump(mode="json") | {"from": float(times[region.first]), "to": float(ends[region.last])}
-                for region in film.regions
-            ],
-            "cuts": [float(times[cut]) for cut in film.cuts],
+            "regions": regions,
+            "cuts": times[list(film.cuts)].tolist(),
             "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
 
@@ -215,7 +212,7 @@ class DeskFilms:
         self, number: str, film: Project, plan: FilmPlan, person: int, tracks: Sequence[Track]
     ) -> dict[str, Any]:
         """One person, or (0) one track of nobody known."""
-        key, ends = str(person or -tracks[0].id), _ends(film)
+        key = str(person or -tracks[0].id)
         choice = film.decisions.people.get(person) if person else film.decisions.tracks.get(tracks[0].id)
         choice = choice or Decision()
         draw = choice.draw or 0
@@ -228,22 +225,8 @@ class DeskFilms:
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
             "drawing": None if choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [
-                {
-                    "id": track.id,
-                    "first": track.first,
-                    "last": track.last,
-                    "notes": track.notes,
-                    "kind": track.kind,
-                    "from": float(film.times[track.first]),
-                    "to": float(ends[track.last]),
-                    "score": round(float(track.scores.max()), 2),
-                    "best": track.first + int(track.scores.argmax()),
-                    "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
-                }
-                for track in tracks
-            ],
-            "spans": [span for track in tracks for span in _spans(film, ends, plan, track)],
+            "tracks": [_appearance(film, track) for track in tracks],
+            "spans": [span for track in tracks for span in _spans(film, plan, track)],
         }
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:
@@ -284,15 +267,15 @@ class DeskFilms:
 
     def frame(self, number: str, at: int, *, result: bool = False) -> Future[Any]:
         """One frame of a film as it is, or as it was rendered last, as JPEG."""
-        film = self._having(number, at)
-        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        film, item = self._having(number, at), self.review[number]
+        gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
         start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
-        place: dict[str, Any] = {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
-        if result:
-            place |= {"path": self.review.result(self.review[number]), "pts": None}  # its clock is its own
-            if place["path"] is None:
-                raise InputError(f"{self.review[number].name}: there is no result; render it")
-        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
+        path, pts = (self.review.result(item), None) if result else (self.review.source(item), int(film.pts[at]))
+        if path is None:  # the clock of a result is its own
+            raise InputError(f"{item.name}: there is no result; render it")
+        return self._pictures.put(
+            lambda: self.work.do("pictures", "frame", path=path, at=at, pts=pts, start=start), NOW
+        )
 
     def _having(self, number: str, at: int) -> Project:
         """A film that has this frame."""
@@ -312,7 +295,7 @@ class DeskFilms:
             self.load(number)
             present = [(track, self._cut(number, track)) for track, _ in self._plan(number).tracks.at(at)]
             cuts = [track.id for track, cut in present if not cut.exists()]
-            given = self._given(number) | {"stamp": self._loaded[number][0], "at": at, "cuts": cuts}
+            given = {"film": self._task(number), "stamp": self._loaded[number][0], "at": at, "cuts": cuts}
             if number in self.work.progress:  # it is being rendered, and the page shows how far that is
                 made = self.work.do("photos", "preview", **given)
             else:
@@ -387,9 +370,20 @@ def _shown(mode: str) -> str:
     return mode if mode in ("", "keep") else "black" if mode == "solid" else shown(mode)
 
 
-def _spans(film: Project, ends: NDArray[np.float64], plan: FilmPlan, track: Track) -> Iterator[list[Any]]:
+def _appearance(film: Project, track: Track) -> dict[str, Any]:
+    """A track, for the page."""
+    return {name: getattr(track, name) for name in ("id", "first", "last", "notes", "kind")} | {
+        "from": float(film.times[track.first]),
+        "to": float(_ends(film)[track.last]),
+        "score": round(float(track.scores.max()), 2),
+        "best": track.first + int(track.scores.argmax()),
+        "keys": [{"frame": frame, "box": box} for frame, box in track.keys],
+    }
+
+
+def _spans(film: Project, plan: FilmPlan, track: Track) -> Iterator[list[Any]]:
     """Begin, end and mode of each run of frames that a track has one mode in."""
-    modes = plan.modes[track.id]
+    modes, ends = plan.modes[track.id], _ends(film)
     starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist(), len(modes)]
     for first, after in pairwise(starts):
         begin, end = film.times[track.first + first], ends[track.first + after - 1]

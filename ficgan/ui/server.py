@@ -180,35 +180,29 @@ class _Routes:
 
     def state(self, call: _Call) -> Any:
         """What changed since a revision: the page asks again and again."""
-        since, items = int(call.query.get("since", 0)), self.review.items()
-        about = {"project": str(self.review.folder), "output": str(self.review.output)}
-        entry: dict[str, Any] = {
+        since, items, progress = int(call.query.get("since", 0)), self.review.items(), self.session.progress
+        news = [item for item in items if self.review.revision_of(item.id) > since or item.id in progress]
+        return self.session.about | {
+            "project": str(self.review.folder),
+            "output": str(self.review.output),
             "revision": self.review.revision,
             "model": self.session.model,
             "ids": [item.id for item in items],
-            "items": [
-                self._brief(item)
-                for item in items
-                if self.review.revision_of(item.id) > since or item.id in self.session.progress
-            ],
+            "items": [self._brief(item) for item in news],
             "controls": self.review.settings.controls.model_dump(),
             "modes": MODES,
-            "undo": self.review.undoable() is not None,
-            "redo": self.review.undoable(redo=True) is not None,
+            "undo": self.review.undoable() > 0,
+            "redo": self.review.undoable(redo=True) > 0,
         }
-        return entry | self.session.about | ({} if since else about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
         actions = [face.action for face in item.faces]
+        new = [face.distance for face in item.faces if face.action in SYNTHETIC_ACTIONS]
         return item.model_dump(include=names | {"reviewed"}) | {
             "faces": len(item.faces),
-            "new": sum(action in SYNTHETIC_ACTIONS for action in actions),
-            "close": [
-                face.distance
-                for face in item.faces
-                if face.action in SYNTHETIC_ACTIONS and face.distance is not None and face.distance < CLOSE
-            ],
+            "new": len(new),
+            "close": [distance for distance in new if distance is not None and distance < CLOSE],
             "possible": sum(place.open for place in item.possible),
             "undo": len(item.past),
             "redo": len(item.future),

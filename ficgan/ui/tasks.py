@@ -133,6 +133,16 @@ class PhotoTask:
     people: Mapping[str, Any]  # how the people in it were drawn in other photos
 
 
+@dataclass(frozen=True)
+class FilmTask:
+    """A film as it was decided: its project is in `folder`."""
+
+    path: Path
+    folder: Path
+    settings: VideoSettings
+    controls: Controls
+
+
 class ModelTasks(PictureTasks):
     """Tasks that need the model, of an engine of mode ficgan."""
 
@@ -232,48 +242,26 @@ class ModelTasks(PictureTasks):
         tools = self.engine.video_tools(settings, generate=False)
         analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=_report)
 
-    def film(
-        self,
-        path: Path,
-        folder: Path,
-        settings: VideoSettings,
-        controls: Controls,
-        output: Path,
-        place: str,
-        options: Any,
-    ) -> dict[str, Any]:
-        """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
+    def film(self, film: FilmTask, output: Path, place: str, options: Any) -> dict[str, Any]:
+        """Render a film to `output`; its side-car, notes, and faces that are still recognised."""
+        tools = self._engine_with(film.controls.drawing).video_tools(film.settings)
+        encode = EncodeOptions(audio=film.controls.audio)
         result = render_film(
-            self._engine_with(controls.drawing).video_tools(settings),
-            folder,
-            path,
-            output,
-            settings=settings,
-            encode=EncodeOptions(audio=controls.audio),
-            progress=_report,
+            tools, film.folder, film.path, output, settings=film.settings, encode=encode, progress=_report
         )
-        record = film_record(result, output, place, options, input_sha256=file_digest(path))
+        record = film_record(result, output, place, options, input_sha256=file_digest(film.path))
         return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
 
     def _watch(self, path: Path, settings: VideoSettings, drawing: Drawing) -> Preview:
         return Preview(self._engine_with(drawing).video_tools(settings), settings, path)
 
-    def preview(
-        self,
-        path: Path,
-        folder: Path,
-        settings: VideoSettings,
-        controls: Controls,
-        stamp: Any,
-        at: int,
-        cuts: Sequence[int],
-    ) -> dict[str, Any]:
+    def preview(self, film: FilmTask, stamp: Any, at: int, cuts: Sequence[int]) -> dict[str, Any]:
         """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
-        film = self._film(path, settings, controls.drawing)
-        if self._decided != (film, stamp):
-            film.decide(Project.load(folder))
-            self._decided = film, stamp
-        image, plan = film(at, report), film.plan
+        shown = self._film(film.path, film.settings, film.controls.drawing)
+        if self._decided != (shown, stamp):
+            shown.decide(Project.load(film.folder))
+            self._decided = shown, stamp
+        image, plan = shown(at, report), shown.plan
         faces = {
             str(track.id): jpeg(around(image, track.boxes[row]), CUT)
             for track, row in plan.tracks.at(at)
