@@ -9,7 +9,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -264,17 +264,11 @@ def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], 
     return (detector.detect(image), []) if doubting is None else doubting(image)
 
 
-@dataclass
 class DetectAt:
     """A detector that sees pictures scaled to fit `size`, width and height in px; smaller ones with `enlarge`."""
 
-    detector: FaceDetector
-    size: tuple[int, int]
-    enlarge: bool = True
-    name: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name = self.detector.name
+    def __init__(self, detector: FaceDetector, size: tuple[int, int], enlarge: bool = True) -> None:
+        self.name, self.detector, self.size, self.enlarge = detector.name, detector, size, enlarge
 
     def detect(self, image: Image) -> list[Face]:
         """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""
