@@ -65,8 +65,6 @@ class Photo:
 
         They are converted as the file needs. Elsewhere the values are the very same, and alpha is never touched.
         """
-        if result.shape != self.rgb.shape or result.dtype != np.uint8:
-            raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")
         space = space_of(self.icc)
         if self.mode == "RGB" and self.depth == 8 and space is None:
             return result

@@ -21,8 +21,6 @@ from ficgan.records import Folder, Record, risks
 
 # Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
-# Most different ways of treatment that are spelled out.
-MOST_WAYS = 12
 # Side of a thumbnail, px.
 SIDE = 96
 STYLE, PAGE = (files("ficgan.records").joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "html"))
@@ -100,10 +98,8 @@ def _table(rows: Iterable[tuple[str, int]]) -> str:
 def _method(folder: Folder) -> Iterator[str]:
     """Every way in which files were treated, in sentences, with the number of files."""
     ways = Counter(" ".join(_sentences(record)) for record in folder.records)
-    for way, count in ways.most_common(MOST_WAYS):
+    for way, count in ways.most_common():
         yield f"<p><strong>{risks.many(count, 'file#')}:</strong> {_text(way)}</p>"
-    if len(ways) > MOST_WAYS:
-        yield f"<p>And {len(ways) - MOST_WAYS} more combinations of settings, in the records.</p>"
     versions = ", ".join(sorted({str(record.data.get("ficgan")) for record in folder.records}))
     yield f'<p class="small">Version of ficgan: {_text(versions)}.</p>'
 

@@ -20,7 +20,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -434,9 +434,6 @@ def _with(entry: E, **values: Any) -> E:
 def free_name(folder: Path, name: str, suffix: str) -> Path:
     """A path in a folder that no file has: `name.suffix`, else `name-2.suffix` and so on; its side-car is free, too."""
     target = folder / name
-    stem = target.stem
-    for number in range(1, 10_000):
-        path = target.with_name(f"{stem}-{number}{suffix}" if number > 1 else f"{stem}{suffix}")
-        if not os.path.lexists(path) and not os.path.lexists(sidecar_path(path)):
-            return path
-    raise InputError(f"{target}: ten thousand results of this name are there; empty the output folder")
+    stems = (f"{target.stem}-{number}" if number > 1 else target.stem for number in count(1))
+    paths = (target.with_name(f"{stem}{suffix}") for stem in stems)
+    return next(path for path in paths if not (os.path.lexists(path) or os.path.lexists(sidecar_path(path))))

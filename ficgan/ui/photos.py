@@ -85,7 +85,7 @@ class DeskPhotos:
     def _from(self, item: Item) -> tuple[Any, ...]:
         return item.stamp, self.review.controls_of(item), *(face.decided for face in item.faces)
 
-    def redraw(self, number: str, priority: float = NOW) -> Future[Any]:
+    def redraw(self, number: str, priority: int = NOW) -> Future[Any]:
         """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
 
         def draw(number: str) -> Item:

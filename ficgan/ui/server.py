@@ -34,8 +34,8 @@ from ficgan.ui import MODES, Controls, Item, Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 
-# Bytes of an upload and of a request.
-LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
+# Bytes of an upload.
+LIMITS = {"photo": 500 << 20, "film": 100 << 30}
 
 # Gives a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these; None: 404.
 Handler = Callable[..., Any]
@@ -149,7 +149,7 @@ class _Routes:
         async def answer(request: Request) -> Response:
             try:
                 if iscoroutinefunction(handler):
-                    return await handler(_Call(request, self.review, {}))  # type: ignore[no-any-return]
+                    return await handler(_Call(request, self.review, {}))
                 call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
                 made = await run_in_threadpool(handler, call)
                 if isinstance(made, Future):
@@ -197,7 +197,7 @@ class _Routes:
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
-        actions = [face.action for face in item.faces]
+        actions, result = [face.action for face in item.faces], self.review.picture("result", item.id)
         new = [face.distance for face in item.faces if face.action in SYNTHETIC_ACTIONS]
         return item.model_dump(include=names | {"reviewed"}) | {
             "faces": len(item.faces),
@@ -206,7 +206,7 @@ class _Routes:
             "possible": sum(place.open for place in item.possible),
             "undo": len(item.past),
             "redo": len(item.future),
-            "drawn": _time_of(self.review.picture("result", item.id)),
+            "drawn": result.stat().st_mtime_ns // 1_000_000 if result.exists() else 0,
             "linked": sum(face.person > 0 for face in item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -253,7 +253,7 @@ class _Routes:
 
     def remove(self, call: _Call) -> Any:
         self.films.cancel(call.item.id)
-        self.review.remove(call.path["id"])
+        self.review.remove(call.item.id)
         return {}
 
     def look(self, call: _Call) -> Any:
@@ -337,23 +337,13 @@ def _sorry(why: str, status: int) -> Response:
 
 
 async def _json(request: Request) -> dict[str, Any]:
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > LIMITS["json"]:
-            raise InputError("the request is too large")
     try:
-        given = json.loads(data or b"{}")
+        given = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):
         raise InputError("the request is not valid JSON") from None
     if not isinstance(given, dict):
         raise InputError("the request must be a JSON object")
     return given
-
-
-def _time_of(path: Path) -> int:
-    """When a picture was made; 0 where it is not there."""
-    return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
 
 
 def _file_name(name: str) -> str:
