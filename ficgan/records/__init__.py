@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ficgan.policy import Result
     from ficgan.video.rendered import VideoResult
 
+__all__ = ["SCHEMA", "Folder", "Record", "read_folder"]  # what docs/api.md shows
+
 # What a generative model did to a face; only these earn the synthetic-media tag.
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
 _SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "TIFF": ".tif", "AVIF": ".avif", "HEIF": ".heic"}

@@ -63,36 +63,35 @@ def _tables(folder: Folder) -> Iterator[str]:
         rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
         possible = sum(len(record.data.get("possible_faces", [])) for record in photos)
         rows += [*_by_action("Faces in photos", photos), ("Places that may be faces, left", possible)]
-        yield _table([*rows, *_objects(photos)])
+        yield _table(rows, photos)
     if films:
         rows = [("Films", len(films))]
         for key, name in (("frames", "frames"), ("people", "people followed"), ("masked_people", "people covered")):
             rows.append((f"– {name}", sum(film.data.get(key, 0) for film in films)))
         rows.append(("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)))
-        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films), *_objects(films)])
+        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films)], films)
 
 
 def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
     """How many faces there are, and what was done to how many; those left as found are always stated."""
-    done: Counter[str] = Counter()
+    done = Counter({"left as found": 0})
     for record in records:
         for action, number in risks.done_to(record).items():
             done[risks.DONE.get(action, f"changed by {action}")] += number
-    done["left as found"] += 0
     return [(title, done.total()), *((f"– {name}", done[name]) for name in sorted(done))]
 
 
-def _objects(records: Iterable[Record]) -> list[tuple[str, int]]:
-    """What a detector of the operator's found besides faces, and how much of it was covered."""
+def _table(rows: Iterable[tuple[str, int]], records: Iterable[Record]) -> str:
+    """Counts, then what a detector of the operator's found in the records besides faces."""
     found: Counter[tuple[str, bool]] = Counter()
     for record in records:
         found.update(risks.objects_in(record))
-    return [(f"{name}, {'left as found' if kept else 'covered'}", found[name, kept]) for name, kept in sorted(found)]
+    objects = [(f"{name}, {'left as found' if kept else 'covered'}", found[name, kept]) for name, kept in sorted(found)]
+    return "<table>" + "".join(_row("n", name, f"{count:,}") for name, count in (*rows, *objects)) + "</table>"
 
 
-def _table(rows: Iterable[tuple[str, int]]) -> str:
-    cells = "".join(f'<tr><td>{_text(name)}</td><td class="n">{count:,}</td></tr>' for name, count in rows)
-    return f"<table>{cells}</table>"
+def _row(kind: str, name: str, value: str) -> str:
+    return f'<tr><td class="f">{_text(name)}</td><td class="{kind}">{value}</td></tr>'
 
 
 def _method(folder: Folder) -> Iterator[str]:
@@ -171,11 +170,8 @@ def _files(folder: Folder) -> Iterator[str]:
     """Every file and whether anything was left in it, then what has no result or no record."""
     left = {record.path: phrases for record in folder.records if (phrases := risks.left_in(record))}
     if left:
-        rows = "".join(
-            f'<tr><td class="f">{_text(path)}</td><td class="f">{"<br>".join(map(_text, phrases))}</td></tr>'
-            for path, phrases in left.items()
-        )
         head = "<tr><th>File</th><th>Left as it was</th></tr>"
+        rows = "".join(_row("f", path, "<br>".join(map(_text, phrases))) for path, phrases in left.items())
         yield f"<h3>Something was left, or no face was found ({len(left):,})</h3><table>{head}{rows}</table>"
     unread = [entry for entry in folder.undone if entry[0].lower().endswith(tuple(UNREAD_SUFFIXES))]
     failed = [entry for entry in folder.undone if entry not in unread]

@@ -248,12 +248,7 @@ class Review:
     def decide(self, number: str, step: int | None = None, film: dict[str, Any] | None = None, **values: Any) -> None:
         """Change `faces`, `controls` or `reviewed` so that it can be undone: of a file, or ("") of the settings.
 
-        Args:
-            step: number of the action, where it changes more than this.
-            film: as of a `Step`.
-
-        Raises:
-            InputError: it cannot be written; all is as it was.
+        `step` is the number of the action, where it changes more than this; `film` as of a `Step`.
         """
         with self.lock:
             entry = self[number] if number else self.settings
@@ -263,10 +258,7 @@ class Review:
             self._change(entry, values | {"past": past, "future": ()})
 
     def undoable(self, number: str | None = None, *, redo: bool = False) -> int:
-        """The number of the action that `undo` takes back next, or does again; 0 where there is none.
-
-        What was undone is redone in its order, until something else is decided.
-        """
+        """The number of the action that `undo` takes back next, or does again until something else is decided; or 0."""
         with self.lock:
             entries = self._entries if number is None else [self[number]]
             last = max((entry.past[-1].number for entry in entries if entry.past), default=0)
@@ -274,9 +266,9 @@ class Review:
             return last if not redo else first if first > last else 0
 
     def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
-        """Take back the last action on a file, or (None) the last one on whatever files; or do it again.
+        """Take back the last action on a file, or (None) on whatever files, or do it again.
 
-        All that the same action changed, and nothing else since, goes back. Returns these files, "" for the settings.
+        All that this action changed goes back. Returns these files, "" for the settings.
         """
         with self.lock:
             action = self.undoable(number, redo=redo)
@@ -324,11 +316,7 @@ class Review:
                 self._revisions[number] = self.revision
 
     def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
-        """Change fields of a file's entry on disk, then here; `quiet`: not on disk.
-
-        Raises:
-            InputError: it cannot be written; the entry is as it was.
-        """
+        """Change fields of a file's entry on disk, then here, or else raise an InputError; `quiet`: not on disk."""
         with self.lock:
             return self._change(self[number], values, quiet)
 

@@ -118,11 +118,7 @@ class DeskFilms:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def edit(self, number: str, given: Mapping[str, Any], step: int | None = None) -> None:
-        """Change what was decided on a film, in the form of its decisions.json; `step` as of `Review.decide`.
-
-        Raises:
-            InputError: a wrong value, or it cannot be written; nothing has changed then.
-        """
+        """Change what was decided on a film, in the form of its decisions.json; an InputError changes nothing."""
         with self.review.lock:
             film, item = self.load(number), self.review[number]
             change = _completed(film, given)

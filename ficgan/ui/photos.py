@@ -97,11 +97,7 @@ class DeskPhotos:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, number: str, faces: Collection[int] | None, step: int | None = None, **values: Any) -> Future[Any]:
-        """Change what was decided on faces (None: on all): mode, draw; `step` as of `Review.decide`.
-
-        Raises:
-            InputError: no such face, a wrong value, or the disk is full; nothing has changed then.
-        """
+        """Change what was decided on faces (None: on all): mode, draw; an InputError changes nothing."""
         with self.review.lock:
             item = self.ready(number, faces or ())
             step = self.review.next_step() if step is None else step
@@ -154,7 +150,6 @@ class DeskPhotos:
 
     def remove_face(self, number: str, face: int) -> Future[Any]:
         """Take back a box that was drawn."""
-
         with self.review.lock:
             item = self.ready(number, [face])
             if not (item.faces[face].drawn or item.faces[face].possible):

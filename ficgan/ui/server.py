@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -387,9 +388,9 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                names = {name for name, _ in message["headers"]}
-                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
-                message["headers"] = [*message["headers"], *added]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         refusal = self.refusal(Request(scope))
@@ -404,10 +405,8 @@ class Guard:
         """Why a request is refused; None where it may pass."""
         if request.headers.get("host") != self.host:
             return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{self.host}":
-            return "Another page asked for this; it is refused."
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+        if origin not in (None, f"http://{self.host}") or site not in ("none", "same-origin"):
             return "Another page asked for this; it is refused."
         given = request.headers.get(HEADER)
         if given is None and origin is None and request.method not in ("GET", "HEAD"):

@@ -88,11 +88,7 @@ class Session(Workplace):
         work.put(lambda: self.run(number, "looking for faces", job))
 
     def add_upload(self, name: str, upload: str, number: str) -> Item:
-        """Take a file that was written into the private folder.
-
-        Raises:
-            InputError: it is neither a photo nor a film, or broken; the file is removed again.
-        """
+        """Take a file that was written into the private folder; one that cannot be read is removed again."""
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
@@ -133,11 +129,7 @@ class Session(Workplace):
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def set_controls(self, controls: Controls, number: str | None = None) -> Future[Any] | None:
-        """New controls for a photo, or (None) for all files. Every photo is drawn again.
-
-        Raises:
-            UsageError: a value that cannot work with the model.
-        """
+        """New controls for a photo, or (None) for all files. Every photo is drawn again."""
         self.check(controls.drawing)
         if number is not None:
             self.review.decide(number, controls=controls)

@@ -69,10 +69,7 @@ class PictureTasks:
         return getattr(self, name)(**given)
 
     def files(self, root: Path) -> list[tuple[str, bool]]:
-        """Photos and films below a folder, and whether each is a film.
-
-        Hidden files, links that lead out of the folder and projects are left out.
-        """
+        """Photos and films below a folder, and whether each is a film; none that is hidden, or outside by a link."""
         found = []
         top = root.resolve()
         for path in sorted(root.rglob("*")):
