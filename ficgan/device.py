@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import file_digest
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
         session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=providers)
     except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
         name = "the model" if isinstance(model, bytes) else model
-        raise InputError(f"Cannot open {name} as an ONNX model ({first_line(error)}): check the file.") from error
+        raise InputError(f"Cannot open {name} as an ONNX model ({reason(error)[:200]}): check the file.") from error
     if len(providers) > 1 and _CUDA not in session.get_providers():  # it is advertised, and its libraries are not there
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to the CPU: use device 'cpu'.")
     if (trim := _glibc("malloc_trim")) is not None:
@@ -210,7 +210,3 @@ def _providers(device: str) -> list[Any]:
             "of onnxruntime, or use 'cpu'."
         )
     return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
