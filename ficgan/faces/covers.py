@@ -6,7 +6,7 @@ A blurred or a blocky cover can be reversed; one of one colour cannot. Detectors
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,16 +41,37 @@ def cover_face(
         colour: RGB of a plain cover; None: that of `colour_beside` the face.
         blur: standard deviation of a blur, for the box's longer side.
     """
+    image = check_image(image)
+    check_mask_scale(mask_scale)
     plain = mode == "plain"
-    if plain and colour is None:
-        colour = colour_beside([(image, face)])
-
-    def fill(region: Image, side: float) -> Image:
-        if mode == "blur":
-            return _blurred(region, max(blur * side, 0.5))
-        return _in_blocks(region, side) if mode == "mosaic" else np.full_like(region, colour if plain else 0)
-
-    return _cover(image, face, fill, mask_scale, head=plain)
+    feather = _PLAIN_FEATHER if plain else _FEATHER
+    low, high, marks = _extent(face)
+    centre, sides = (low + high) / 2, (high - low).clip(1)
+    half = sides / 2 * _MARGIN * mask_scale
+    height, width = image.shape[:2]
+    reach = half * (1 + feather) + 2
+    x0, y0 = (int(v) for v in np.floor(centre - reach).clip(0, (width, height)))
+    x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
+    if x1 <= x0 or y1 <= y0:
+        return nothing(image)
+    rows, columns = np.ogrid[y0:y1, x0:x1]
+    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
+    # 1 on the edge: of an ellipse, if there are landmarks and it hides them, else of a super-ellipse of exponent 4, a
+    # rounded rectangle that holds the box.
+    if plain and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
+        radius = np.sqrt((across + down).astype(np.float32))
+    else:
+        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
+    edge = max(feather, 1.0 / float(half.min()))
+    ramp = ((1 + edge - radius) / edge).clip(0, 1)
+    region, side = image[y0:y1, x0:x1], float(sides.max())
+    if mode == "blur":
+        cover = _blurred(region, max(blur * side, 0.5))
+    elif mode == "mosaic":
+        cover = _in_blocks(region, side)
+    else:
+        cover = np.full_like(region, (colour or colour_beside([(image, face)])) if plain else 0)
+    return mix(image, x0, y0, cover, ramp * ramp * (3 - 2 * ramp))
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
@@ -105,33 +126,6 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
     most = (box[2:] - box[:2]).clip(1) / 2  # landmarks farther away are no part of this face
     marks = marks[((marks >= box[:2] - most) & (marks <= box[2:] + most)).all(1)]
     return np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0), marks
-
-
-def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool) -> Paste:
-    """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
-    image = check_image(image)
-    check_mask_scale(mask_scale)
-    feather = _PLAIN_FEATHER if head else _FEATHER
-    low, high, marks = _extent(face)
-    centre, sides = (low + high) / 2, (high - low).clip(1)
-    half = sides / 2 * _MARGIN * mask_scale
-    height, width = image.shape[:2]
-    reach = half * (1 + feather) + 2
-    x0, y0 = (int(v) for v in np.floor(centre - reach).clip(0, (width, height)))
-    x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
-    if x1 <= x0 or y1 <= y0:
-        return nothing(image)
-    rows, columns = np.ogrid[y0:y1, x0:x1]
-    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
-    # 1 on the edge. The rounded rectangle is the super-ellipse of exponent 4.
-    if head and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
-        radius = np.sqrt((across + down).astype(np.float32))
-    else:
-        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
-    edge = max(feather, 1.0 / float(half.min()))
-    ramp = ((1 + edge - radius) / edge).clip(0, 1)
-    weight = ramp * ramp * (3 - 2 * ramp)
-    return mix(image, x0, y0, fill(image[y0:y1, x0:x1], float(sides.max())), weight)
 
 
 def _in_blocks(region: Image, side: float) -> Image:

@@ -111,7 +111,12 @@ def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike
         # Above a good presence a higher one only says that the crop is tighter; then the better placed crop counts.
         if min(new_presence[row], GOOD_PRESENCE) >= min(presence[index], GOOD_PRESENCE):
             matrices[index], points[index], presence[index] = matrix, new_points[row], new_presence[row]
-    return [_in_photo(*found) for found in zip(matrices, points, presence, strict=True)]
+    meshes = []
+    for matrix, marks, sure in zip(matrices, points, presence, strict=True):
+        size = 1.0 / math.hypot(matrix[0, 0], matrix[1, 0])  # photo pixels of a crop pixel
+        placed = np.column_stack([transform_points(invert(matrix), marks[:, :2]), marks[:, 2] * size])
+        meshes.append(Mesh(placed.astype(np.float32), float(sure)))
+    return meshes
 
 
 def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
@@ -157,12 +162,6 @@ def _correction(points: NDArray[Any], presence: np.float32) -> Matrix | None:
         return None
     roll, scale = math.atan2(step[1, 0], step[0, 0]), math.log(math.hypot(step[0, 0], step[1, 0]))
     return step if presence < GOOD_PRESENCE or abs(roll) > _ROLL or abs(scale) > _SCALE else None
-
-
-def _in_photo(matrix: Matrix, points: NDArray[Any], presence: np.float32) -> Mesh:
-    size = 1.0 / math.hypot(matrix[0, 0], matrix[1, 0])  # photo pixels of a crop pixel
-    placed = np.column_stack([transform_points(invert(matrix), points[:, :2]), points[:, 2] * size])
-    return Mesh(placed.astype(np.float32), float(presence))
 
 
 # -- over time ---------------------------------------------------------------------------------------------------------

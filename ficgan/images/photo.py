@@ -340,8 +340,11 @@ def _trimmed(content: bytes) -> bytes:
 
 def _assembled(space: bytes, tags: Mapping[bytes, bytes], name: str) -> bytes:
     """A profile of version 4 with a white of D50."""
-    texts = {signature: _icc_text(text) for signature, text in ((b"desc", name), (b"cprt", "none stated"))}
-    tags = texts | {b"wtpt": b"XYZ " + bytes(4) + _D50} | dict(tags)
+    texts = {}
+    for signature, text in ((b"desc", name), (b"cprt", "none stated")):
+        wide = text.encode("utf-16-be")
+        texts[signature] = b"mluc" + struct.pack(">LLL4sLL", 0, 1, 12, b"enUS", len(wide), 28) + wide
+    tags = {**texts, b"wtpt": b"XYZ " + bytes(4) + _D50, **tags}
     start = 132 + 12 * len(tags)
     table, body, places = b"", b"", dict[bytes, int]()
     for signature, content in tags.items():
@@ -352,11 +355,6 @@ def _assembled(space: bytes, tags: Mapping[bytes, bytes], name: str) -> bytes:
     about, made = b"mntr" + space + b"XYZ ", (2000, 1, 1, 0, 0, 0)
     header = struct.pack(">L4xL12s6H4s28x", start + len(body), 0x04200000, about, *made, b"acsp")
     return (header + _D50).ljust(128, b"\0") + struct.pack(">L", len(tags)) + table + body
-
-
-def _icc_text(text: str) -> bytes:
-    wide = text.encode("utf-16-be")
-    return b"mluc" + struct.pack(">LLL4sLL", 0, 1, 12, b"enUS", len(wide), 28) + wide
 
 
 def _fixed(*values: float) -> bytes:

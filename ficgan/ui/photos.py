@@ -21,7 +21,7 @@ from ficgan.images import output_suffix
 from ficgan.records import SYNTHETIC_ACTIONS
 from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
-from ficgan.ui.work import NOW, SOON, Queue, Workplace
+from ficgan.ui.work import NOW, SOON, Queue, Workplace, sentence
 
 # How the new faces of people who are in several photos were drawn, with identity codes of the sources.
 PEOPLE = "people.json"
@@ -37,13 +37,15 @@ class DeskPhotos:
         with suppress(OSError, ValueError):
             self._identities = dict(json.loads((self.review.folder / PEOPLE).read_text()))
 
-    def _do(self, task: str, item: Item, **given: Any) -> Any:
-        """A task of the worker on a photo as it is decided."""
+    def _task(self, item: Item) -> PhotoTask:
+        """A photo as it is decided, for the worker."""
         more = {"controls": self.review.controls_of(item), "stamp": self.review.stamp(item), "past": (), "future": ()}
         named = {face.identity for face in item.faces if face.person} & self._identities.keys()
         known = {name: self._identities[name] for name in named}
-        photo = PhotoTask(item.model_copy(update=more), self.review.source(item), known)
-        return self.work.do("photos", task, photo=photo, **given)
+        return PhotoTask(item.model_copy(update=more), self.review.source(item), known)
+
+    def _do(self, task: str, item: Item, **given: Any) -> Any:
+        return self.work.do("photos", task, photo=self._task(item), **given)
 
     def draw(self, number: str) -> Item:
         """The faces of a photo as decided, and the preview of it; a photo that is new or changed is looked at first."""
@@ -199,13 +201,17 @@ class DeskPhotos:
         """Write the result of a photo into the output folder, under a name that is free."""
 
         def save() -> Item:
-            with self.work.stage(number, "saving"):
-                item = self.review[number]
-                path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
-                place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
-                made = self._render(number, "save", output=path, place=place, options=options)
-                self.work.write_sidecar(path, item, made["sidecar"])
-                return self.review.change(number, saved=place, changed=False)
+            try:
+                with self.work.stage(number, "saving"):
+                    item = self.review[number]
+                    path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
+                    place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
+                    made = self._render(number, "save", output=path, place=place, options=options)
+                    self.work.write_sidecar(path, item, made["sidecar"])
+                    return self.review.change(number, saved=place, changed=False)
+            except Exception as error:
+                self.review.change(number, quiet=True, error=sentence(error))
+                raise
 
         self.work.progress[number] = (0, None, "waiting to be saved")
         return self.queue.put(save, SOON)
@@ -241,11 +247,10 @@ class DeskPhotos:
             raise InputError("no photo with a face was looked at yet; wait for it")
 
         def compare() -> int:
-            met = {}
-            for n, item in enumerate(items):
-                with self.work.stage(item.id, "comparing faces"):
-                    met[item.id] = self._do("meet", self.review[item.id], first=n == 0)
-            return self._number(met)
+            photos = [self._task(self.review[item.id]) for item in items]
+            with self.work.stage(items[0].id, "comparing the faces of all photos"):
+                met = self.work.do("photos", "meet", photos=photos)
+            return self._number({photo.item.id: people for photo, people in zip(photos, met, strict=True)})
 
         return self.queue.put(compare, SOON)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,17 +196,8 @@ class Session(Workplace):
 
     def save_all(self) -> int:
         """Save every file whose result is not written yet; returns how many. What goes wrong is noted at the file."""
-
-        def ended(number: str, future: Future[Any]) -> None:
-            with suppress(KeyError):
-                if not future.cancelled() and (error := future.exception()) is not None:
-                    self.review.change(number, quiet=True, error=sentence(error))
-
-        begun = [
-            item.id
-            for item in self.review.items()
-            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.progress
-        ]
+        unsaved = [item for item in self.review.items() if item.state == "ready" and (item.changed or not item.saved)]
+        begun = [item.id for item in unsaved if item.id not in self.progress]
         for number in begun:
-            self.save(number).add_done_callback(partial(ended, number))
+            self.save(number)
         return len(begun)

@@ -151,7 +151,6 @@ class ModelTasks(PictureTasks):
         self._photo = lru_cache(maxsize=PHOTOS_KEPT)(self._read)
         self._film = lru_cache(maxsize=1)(self._watch)
         self._decided: Any = None  # the film that is watched, and the stamp of its decisions
-        self._meeting: Linked | None = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the model, for the page and for side-cars."""
@@ -213,15 +212,16 @@ class ModelTasks(PictureTasks):
         people = {name: self.people[name] for name in named if name in self.people}
         return {**pictures, "faces": faces, "open": places, "people": people}
 
-    def meet(self, photo: PhotoTask, first: bool) -> list[int]:
-        """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
-        if first or self._meeting is None:
-            recognizer = self.engine.video_tools(self.engine.video_settings(), generate=False).recognizer
-            assert recognizer is not None  # that of films, which tells people apart
-            self._meeting = Linked(recognizer, None)
-        jobs = [FaceJob(face.face, "", 0.0) for face in photo.item.faces]
-        self._meeting.meet(self._open(photo).image, jobs)
-        return [int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs]
+    def meet(self, photos: Sequence[PhotoTask]) -> list[list[int]]:
+        """Who the faces of each photo are among those of all: numbers from 1; 0: not told."""
+        recognizer = self.engine.video_tools(self.engine.video_settings(), generate=False).recognizer
+        assert recognizer is not None  # that of films, which tells people apart
+        linked, met = Linked(recognizer, None), []
+        for photo in photos:
+            jobs = [FaceJob(face.face, "", 0.0) for face in photo.item.faces]
+            linked.meet(self._open(photo).image, jobs)
+            met.append([int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs])
+        return met
 
     def save(self, photo: PhotoTask, output: Path, place: str, options: Any) -> dict[str, Any]:
         """`render`, and write the result to `output`, with the side-car in what is returned."""
