@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError, TakenError, reason
 from ficgan.files import write_file
@@ -33,14 +36,12 @@ _FINEST, _SPREAD = 2.0, 0.2
 @contextmanager
 def quiet_opencv() -> Iterator[None]:
     """OpenCV prints no warnings meanwhile; the level of its messages is one for all threads."""
-    from cv2.utils import logging
-
     with _opencv_lock:
-        level = logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
         try:
             yield
         finally:
-            logging.setLogLevel(level)
+            cv2.utils.logging.setLogLevel(level)
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:
@@ -68,8 +69,6 @@ def blurred(picture: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
     Args:
         sigma: standard deviation, pixels. Of white noise the result is wrong by less than a fiftieth of its deviation.
     """
-    import cv2
-
     height, width = picture.shape[:2]
     times = 2 ** max(int(np.log2(max(sigma / _FINEST, 1))), 0)
     if times > 1:
@@ -92,8 +91,6 @@ def carried(image: NDArray[np.float32], weight: NDArray[np.float32], sigma: floa
 
 def resize(image: Image, size: int) -> Image:
     """A square image [S,S,3] at size×size: bicubic up, area average down."""
-    import cv2
-
     if image.shape[0] == size:
         return image
     how = cv2.INTER_CUBIC if size > image.shape[0] else cv2.INTER_AREA
@@ -178,8 +175,6 @@ def write_arrays(
     overwrite: bool = True,
 ) -> None:
     """Write arrays and a header as a file of a kind ("bank", …), whole or not at all; the same gives the same bytes."""
-    from safetensors.numpy import save
-
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata_of(kind, header))
     write_bytes(path, in_order(data), overwrite=overwrite)
 
@@ -233,8 +228,6 @@ def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
 
 @contextmanager
 def _opened(path: str | Path, framework: str = "numpy") -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(str(path), framework=framework) as file:
             yield file

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -130,8 +131,6 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
 
 def _in_blocks(region: Image, side: float) -> Image:
     """Eight blocks of their mean colour along a side."""
-    import cv2
-
     height, width = region.shape[:2]
     block = max(1.0, side / _BLOCKS)
     size = max(1, round(width / block)), max(1, round(height / block))
@@ -141,8 +140,6 @@ def _in_blocks(region: Image, side: float) -> Image:
 
 def _blurred(region: Image, sigma: float) -> Image:
     """Gaussian blur; a wide one on a reduced copy, which looks the same and costs a fraction."""
-    import cv2
-
     height, width = region.shape[:2]
     factor = max(1.0, sigma / _SIGMA)
     small = max(1, round(width / factor)), max(1, round(height / factor))
@@ -225,8 +222,6 @@ class ObjectDetector:
 
         Their landmarks are corners and middle of the box: a cover has to hold those, and no face is drawn by them.
         """
-        import cv2
-
         image = check_image(image)
         height, width = image.shape[:2]
         shrink = min(1.0, LONGEST / max(height, width))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -228,8 +229,6 @@ class Paste:
 
 def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
     """A patch of `new` [h, w, 3] over the photo's own pixels, as far as the weight [h, w] says."""
-    import cv2
-
     height, width = weight.shape
     region = photo[y0 : y0 + height, x0 : x0 + width]
     pixels: Any = cv2.blendLinear(np.ascontiguousarray(new), np.ascontiguousarray(region), weight, 1 - weight)
@@ -238,8 +237,6 @@ def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
 
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
     """The square [size, size, 3] that a similarity [2, 3] brings upright, edge pixels repeated beyond the border."""
-    import cv2
-
     image = check_image(image)
     if size < 1:
         raise UsageError(f"The crop's size is {size}: give at least 1 pixel.")
@@ -266,8 +263,6 @@ def paste_back(
     `mask_scale` is the size of the pasted oval: 1 covers hairline to chin and both cheeks. It lies in the square that
     `face_square` [2, 3] brings the crop to, see `Alignment.face_square`.
     """
-    import cv2
-
     image, crop = check_image(image), check_image(crop)
     size = crop.shape[0]
     if crop.shape[1] != size:
@@ -326,8 +321,6 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
 
     Source: Reinhard et al. 2001, without the 5 % brightest and darkest pixels, the spread changed by 1.3 at most.
     """
-    import cv2
-
     if not (weight > 0).any():
         return crop.copy()
 
@@ -374,8 +367,6 @@ def _bounds(inverse: Matrix, size: int, shape: tuple[int, ...], *, margin: int) 
 
 def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matrix]:
     """A region reduced by area averaging so that the rest of the matrix hardly shrinks, and the matrix from it."""
-    import cv2
-
     height, width = region.shape[:2]
     small = max(1, math.ceil(width / shrink - 1e-6)), max(1, math.ceil(height / shrink - 1e-6))
     fx, fy = width / small[0], height / small[1]

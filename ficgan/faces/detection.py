@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -202,8 +203,6 @@ class PyramidDetector:
 
     def _refine(self, image: Image, row: Rows) -> Rows:
         """The landmarks [10] of one face, averaged over a view at a favourable size and its mirror image."""
-        import cv2
-
         centre = (row[0:2] + row[2:4]) / 2 - 0.5
         factor = _VIEW / 2 / max(row[2] - row[0], row[3] - row[1])
         matrix = np.column_stack([np.eye(2) * factor, (_VIEW - 1) / 2 - factor * centre])
@@ -250,8 +249,6 @@ class PyramidDetector:
 
 def _scaled(image: Image, factor: float) -> tuple[Image, tuple[int, int]]:
     """An image resized by a factor, and its new width and height."""
-    import cv2
-
     height, width = image.shape[:2]
     size = max(1, round(width * factor)), max(1, round(height * factor))
     how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
@@ -446,8 +443,6 @@ class YuNet(Backend):
         self._path, self.lowest, self._own = embedded_file(self.FILE), threshold, threading.local()
 
     def __call__(self, image: Image) -> Rows:
-        import cv2
-
         if not hasattr(self._own, "network"):
             with quiet_opencv():  # version 5 warns that it ignores its targets
                 # The suppression over all passes is the pyramid's; here it only thins out.

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
@@ -263,8 +264,6 @@ def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tup
     OpenCV turns some files upright by itself, depending on version and format: of all positions of its picture, the one
     that is like the 8-bit decode is taken.
     """
-    import cv2
-
     if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
     bgr = None

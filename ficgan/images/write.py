@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
@@ -124,8 +125,6 @@ def _png(photo: Photo, metadata: dict[str, Any]) -> bytes:
     if photo.depth == 8 or photo.mode == "L":
         data = _save(photo)
     else:  # which Pillow does not write
-        import cv2
-
         done, encoded = cv2.imencode(".png", swap_red_and_blue(photo.pixels))
         if not done:
             raise OSError("OpenCV could not encode it")

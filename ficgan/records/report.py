@@ -15,6 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from PIL import Image
+
 from ficgan.errors import FicganError
 from ficgan.images import UNREAD_SUFFIXES
 from ficgan.records import Folder, Record, risks
@@ -248,8 +250,6 @@ def _image(path: Path, time: float | None) -> Any:
 
 def _thumbnail(face: risks.AtRisk, image: Any) -> str:
     """The place of a face in the result, as a data address."""
-    from PIL import Image
-
     x0, y0, x1, y1 = face.box
     margin = 0.35 * max(x1 - x0, y1 - y0)
     left, top, right, bottom = (max(0, int(v)) for v in (x0 - margin, y0 - margin, x1 + margin + 1, y1 + margin + 1))
