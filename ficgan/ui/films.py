@@ -20,7 +20,7 @@ from ficgan.folders import work_folder
 from ficgan.images import film_suffix
 from ficgan.records import sidecar_path
 from ficgan.ui import Item, free_name
-from ficgan.ui.tasks import FilmTask
+from ficgan.ui.tasks import DecidedFilm
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 from ficgan.video import VideoSettings
 from ficgan.video.decided import FilmPlan, decide
@@ -110,10 +110,10 @@ class DeskFilms:
         """What happens to each face of a film when it is rendered, the check left out."""
         return self._decided(self.load(number), self._settings(number))
 
-    def _task(self, number: str) -> FilmTask:
+    def _task(self, number: str) -> DecidedFilm:
         """A film as decided, for a worker."""
         source, folder = self.review.source(self.review[number]), self.review.film_folder(number)
-        return FilmTask(source, folder, self._settings(number), self.review.controls_of(self.review[number]))
+        return DecidedFilm(source, folder, self._settings(number), self.review.controls_of(self.review[number]))
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 

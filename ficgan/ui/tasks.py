@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Picture
 
-from ficgan.deidentify import Deidentifier
+from ficgan.deidentify import Deidentifier, Result
 from ficgan.deidentify.found import FaceJob, Linked, NewIdentity
 from ficgan.deidentify.photos import is_replaced
 from ficgan.deidentify.review import Drawing, Retouch
@@ -26,7 +26,6 @@ from ficgan.faces.detection import detect_and_doubt
 from ficgan.files import content_key, file_digest, write_file
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
 from ficgan.images.read import read_image
-from ficgan.policy import Result
 from ficgan.records import film_record, new_photo, photo_record
 from ficgan.ui import Controls, Item
 from ficgan.video import EncodeOptions, VideoSettings
@@ -131,7 +130,7 @@ class PhotoTask:
 
 
 @dataclass(frozen=True)
-class FilmTask:
+class DecidedFilm:
     """A film as it was decided: its project is in `folder`."""
 
     path: Path
@@ -239,7 +238,7 @@ class ModelTasks(PictureTasks):
         tools = self.engine.video_tools(settings, generate=False)
         analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=_report)
 
-    def film(self, film: FilmTask, output: Path, place: str, options: Any) -> dict[str, Any]:
+    def film(self, film: DecidedFilm, output: Path, place: str, options: Any) -> dict[str, Any]:
         """Render a film to `output`; its side-car, notes, and faces that are still recognised."""
         tools = self._engine_with(film.controls.drawing).video_tools(film.settings)
         encode = EncodeOptions(audio=film.controls.audio)
@@ -252,7 +251,7 @@ class ModelTasks(PictureTasks):
     def _watch(self, path: Path, settings: VideoSettings, drawing: Drawing) -> Preview:
         return Preview(self._engine_with(drawing).video_tools(settings), settings, path)
 
-    def preview(self, film: FilmTask, stamp: Any, at: int, cuts: Sequence[int]) -> dict[str, Any]:
+    def preview(self, film: DecidedFilm, stamp: Any, at: int, cuts: Sequence[int]) -> dict[str, Any]:
         """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
         shown = self._film(film.path, film.settings, film.controls.drawing)
         if self._decided != (shown, stamp):
