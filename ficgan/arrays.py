@@ -139,15 +139,14 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
         order = np.argsort(rows)
         return rows[order], columns[order]
     count, width = cost.shape
-    row_price, column_price = np.zeros(count), np.zeros(width)
-    partner, owner = np.full(count, -1, np.intp), np.full(width, -1, np.intp)
+    row_price, column_price, owner = np.zeros(count), np.zeros(width), np.full(width, -1, np.intp)
     for start in range(count):
         least, before = np.full(width, np.inf), np.full(width, -1, np.intp)
-        done, at, reached = np.zeros(width, bool), start, 0.0
+        done, at, column, reached = np.zeros(width, bool), start, -1, 0.0
         while at >= 0:  # until a column is reached that belongs to nobody
             path = reached + cost[at] - row_price[at] - column_price
             shorter = ~done & (path < least)
-            least[shorter], before[shorter] = path[shorter], at
+            least[shorter], before[shorter] = path[shorter], column
             column = int(np.where(done, np.inf, least).argmin())
             reached, done[column] = float(least[column]), True
             at = int(owner[column])
@@ -156,11 +155,11 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
         row_price[owner[taken]] += reached - least[taken]
         column_price[taken] -= reached - least[taken]
         while column >= 0:  # along the path every row changes to the next column
-            row = int(before[column])
-            owner[column], partner[row], column = row, column, int(partner[row])
-            if row == start:
-                break
-    return np.arange(count), partner
+            previous = int(before[column])
+            owner[column] = owner[previous] if previous >= 0 else start
+            column = previous
+    columns = np.flatnonzero(owner >= 0)
+    return np.arange(count), columns[np.argsort(owner[columns])]
 
 
 # -- files of arrays ---------------------------------------------------------------------------------------------------

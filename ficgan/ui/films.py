@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +17,7 @@ from ficgan.anonymizers.modes import shown
 from ficgan.errors import FicganError, InputError
 from ficgan.folders import work_folder
 from ficgan.images import film_suffix
-from ficgan.records import sidecar_path
+from ficgan.records import own_sidecar
 from ficgan.ui import Item, free_name
 from ficgan.ui.tasks import DecidedFilm
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
@@ -230,10 +229,9 @@ class DeskFilms:
         for place in self.load(number).settings.get("review", ()):
             yield {name: place[name] for name in ("time", "reason")}
         path = self.review.result(self.review[number])
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            check = json.loads(sidecar_path(path).read_text())["check"] if path is not None else None
-            for finding in check["findings"] if check else ():
-                yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
+        record = own_sidecar(path) if path is not None else None
+        for finding in ((record or {}).get("check") or {}).get("findings", ()):
+            yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
 
     def strip(self, number: str, track: int) -> Path:
         """Where the thumbnails of a track are, if they were made."""
@@ -249,16 +247,13 @@ class DeskFilms:
                 "track": track.id,
                 "person": track.person,
                 "mode": _shown(str(plan.modes[track.id][row])),
-                "box": [float(value) for value in track.boxes[row]],
+                "box": track.boxes[row].tolist(),
                 "marks": [] if track.kind else track.landmarks[row].tolist(),
                 "key": at in dict(track.keys),
             }
             for track, row in plan.tracks.at(at)
         ]
-        regions = [
-            {"number": number, "box": [float(v) for v in box], "mode": mode}
-            for box, mode, number in film.regions_at(at)
-        ]
+        regions = [{"number": n, "box": box.tolist(), "mode": mode} for box, mode, n in film.regions_at(at)]
         return {"frame": at, "time": float(film.times[at]), "boxes": boxes, "regions": regions}
 
     def frame(self, number: str, at: int, *, result: bool = False) -> Future[Any]:
@@ -269,9 +264,8 @@ class DeskFilms:
         path, pts = (self.review.result(item), None) if result else (self.review.source(item), int(film.pts[at]))
         if path is None:  # the clock of a result is its own
             raise InputError(f"{item.name}: there is no result; render it")
-        return self._pictures.put(
-            lambda: self.work.do("pictures", "frame", path=path, at=at, pts=pts, start=start), NOW
-        )
+        place = {"path": path, "at": at, "pts": pts, "start": start}
+        return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def _having(self, number: str, at: int) -> Project:
         """A film that has this frame."""
