@@ -22,6 +22,7 @@ from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugi
 
 from ficgan.arrays import quiet_opencv
 from ficgan.errors import InputError, reason
+from ficgan.files import unreadable
 from ficgan.images import MAX_PIXELS
 from ficgan.images.photo import (
     CodePoints,
@@ -39,17 +40,7 @@ from ficgan.images.photo import (
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
-# EXIF's orientation → what turns the image upright.
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
+_SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 _limit_lock = threading.Lock()
 
 
@@ -89,16 +80,15 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
 
 
 def _read_bytes(path: Path, max_pixels: int) -> bytes:
-    limit = max_pixels * 8 + (64 << 20)  # 16-bit RGBA uncompressed, and room for profiles
+    if why := unreadable(path):
+        raise InputError(f"{path}: {why}")
+    size = path.stat().st_size
+    if size > max_pixels * 8 + (64 << 20):  # 16-bit RGBA uncompressed, and room for profiles
+        raise InputError(f"{path}: {size >> 20} MiB is too large for an image of {max_pixels / 1e6:g} megapixels")
     try:
-        if not path.is_file():
-            raise InputError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
-        size = path.stat().st_size
-        if size > limit:
-            raise InputError(f"{path}: {size >> 20} MiB is too large for an image of {max_pixels / 1e6:g} megapixels")
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
 
 
 @contextmanager
@@ -147,14 +137,10 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         points = _code_points(path, image, data)
         options, deep, note = _coding(image, data)
         notes += note
-        orientation = 1
-        with suppress(Exception):  # a damaged EXIF block says nothing
-            orientation = int(image.getexif().get(_ORIENTATION, 1))
         image.load()
-        upright: Image.Image = image
-        if orientation in _TURNS and format != "TIFF":  # Pillow turns TIFF itself
-            upright = upright.transpose(_TURNS[orientation])
-        pixels, mode = _pixels(path, upright, image)
+        with suppress(Exception):  # a damaged EXIF block says nothing
+            ImageOps.exif_transpose(image, in_place=True)
+        pixels, mode = _pixels(path, image, image)
         if deep and mode in ("RGB", "RGBA"):
             pixels, note = _pixels16(path, image, pixels, data)
             notes += note
