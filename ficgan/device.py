@@ -6,12 +6,12 @@ Nothing is ever downloaded.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import itertools
 import json
 import os
 import sys
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,20 +103,14 @@ def model_folders() -> list[Path]:
     return [*folders, user_cache_path("ficgan", appauthor=False)]
 
 
-def wheel_file(package: str, name: str) -> Path | None:
-    """A file inside an installed package, found without importing the package, or None."""
-    spec = importlib.util.find_spec(package)
-    paths = [Path(folder, name) for folder in (spec and spec.submodule_search_locations) or ()]
-    return next((path for path in paths if path.is_file()), None)
-
-
 @cache
 def embedded_file(name: str) -> Path:
     """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
-    path, manifest = wheel_file("ficgan.pretrained", name), wheel_file("ficgan.pretrained", "manifest.json")
-    if path is None or manifest is None:
+    folder = Path(str(files("ficgan.pretrained")))
+    path, manifest = folder / name, json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    if not path.is_file():
         raise FicganError(f"the embedded file {name} is missing: install ficgan again")
-    if file_digest(path) != json.loads(manifest.read_text(encoding="utf-8"))["files"][name]["sha256"]:
+    if file_digest(path) != manifest["files"][name]["sha256"]:
         raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
     return path
 

@@ -26,20 +26,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan import folders
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.folders import (
-    Strict,
-    Text,
-    check_schema,
-    checked,
-    hold,
-    make_private_folder,
-    read_json,
-    remove_folder,
-    to_text,
-)
+from ficgan.folders import Strict, Text, check_schema, checked, hold, read_json, to_text
 from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
 
@@ -197,7 +188,7 @@ class Review:
 
     def __init__(self, folder: Path, root: Path | None, output: Path) -> None:
         self.folder, self.root, self.output, self.lock = folder, root, output, threading.RLock()
-        make_private_folder(folder, "ui")
+        folders.make_private_folder(folder, "ui")
         with ExitStack() as held:
             held.enter_context(hold(folder))
             self.settings = self._load()
@@ -316,7 +307,7 @@ class Review:
                 self._revisions[number] = self.revision
 
     def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
-        """Change fields of a file's entry on disk, then here, or else raise an InputError; `quiet`: not on disk."""
+        """Change fields of a file's entry on disk, then here, if it can be written; `quiet`: not on disk."""
         with self.lock:
             return self._change(self[number], values, quiet)
 
@@ -360,7 +351,7 @@ class Review:
             for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}*.j*")):
                 path.unlink(missing_ok=True)
             if self.film_folder(number).is_dir():
-                remove_folder(self.film_folder(number))
+                folders.remove_folder(self.film_folder(number))
 
     def source(self, item: Item) -> Path:
         """The file itself; never one outside of the opened folder. An InputError where it is gone."""
@@ -403,11 +394,7 @@ class Review:
             file.write(data)
 
     def _write(self, name: str, document: Strict) -> None:
-        text = to_text(document.model_dump(mode="json", by_alias=True))
-        try:
-            self.write_file(name, text.encode(errors="replace"))
-        except OSError as error:
-            raise InputError(f"{self.folder / name}: cannot be written ({error.strerror})") from error
+        self.write_file(name, to_text(document.model_dump(mode="json", by_alias=True)).encode(errors="replace"))
 
 
 def _id(entry: Entry) -> str:

@@ -286,11 +286,8 @@ def jpeg(image: NDArray[Any], longest: int | None = PREVIEW, quality: int = 90) 
 
 def write_new(path: Path, data: bytes) -> None:
     """A result, whole or not at all, and never over another file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, data, overwrite=False)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, data, overwrite=False)
 
 
 def _report(*values: Any) -> None:

@@ -121,7 +121,7 @@ class Workplace:
             with suppress(FicganError):
                 text = hide_path(text, self.review.source(item), item.name)
             self.review.change(number, quiet=True, state="failed", error=text)
-            with suppress(InputError):  # the disk is full: tried again at the next start
+            with suppress(InputError, OSError):  # the disk is full: tried again at the next start
                 self.review.change(number)
 
     def options(self, item: Item) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Workplace:
         more = {"input": Path(item.name).name, "reviewed": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
             write_new(sidecar_path(path), as_json({**record, **more}, indent=1))
-        except FicganError:
+        except (FicganError, OSError):
             path.unlink(missing_ok=True)
             raise
         self.note(item, path, "written")
