@@ -182,8 +182,6 @@ class ObjectDetector:
 
     def __init__(self, file: str | Path, name: str, cover: str = "plain", *, device: str = "cpu") -> None:
         self.file, self.name, self.cover, self._device = Path(file), name, cover, device
-        if not self.file.is_file():
-            raise UsageError(f"--cover-also {name}: {file} is no file; name an ONNX model")
         try:
             self._session = onnx_session(self.file, device)
         except InputError as error:

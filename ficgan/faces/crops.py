@@ -238,8 +238,6 @@ def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
     """The square [size, size, 3] that a similarity [2, 3] brings upright, edge pixels repeated beyond the border."""
     image = check_image(image)
-    if size < 1:
-        raise UsageError(f"The crop's size is {size}: give at least 1 pixel.")
     inverse = invert(matrix)
     matrix = np.asarray(matrix, dtype=np.float64)
     x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=4)
