@@ -100,16 +100,9 @@ def _fitted(photo: Photo, format: str) -> Photo:
     return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc, options=options)
 
 
-def _image(photo: Photo) -> Image.Image:
-    pixels = np.ascontiguousarray(photo.pixels)
-    if pixels.dtype == np.uint16:
-        return Image.fromarray(pixels)  # I;16
-    return Image.frombuffer(photo.mode, pixels.shape[1::-1], pixels, "raw", photo.mode, 0, 1)
-
-
 def _save(photo: Photo, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    _image(photo).save(buffer, photo.format, **options)
+    Image.fromarray(np.ascontiguousarray(photo.pixels)).save(buffer, photo.format, **options)  # L, LA, RGB, RGBA, I;16
     return buffer.getvalue()
 
 
