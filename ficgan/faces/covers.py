@@ -164,20 +164,12 @@ STRIDE, LONGEST = 32, 1280
 
 
 class ObjectDetector:
-    """A detector of objects, of one of two kinds of ONNX files, told apart by their output.
+    """A detector of objects called `name`, for a `cover` of `COVERS`, of one of two kinds of ONNX files.
 
     A YOLOv8 export has [1, 4 + classes, N]: centre, width and height, then a score for each class, not yet thinned out.
     An end-to-end export has [1, N, 6]: x0, y0, x1, y1, score, class. Both in pixels of the network's input
-    [1, 3, H, W], RGB from 0 to 1, into which a picture is fitted with a grey border. All classes count.
-
-    Args:
-        file: the network.
-        name: what it finds, such as "plates".
-        cover: what covers a find, one of `ficgan.anonymizers.modes.COVERS`.
-        device: see `ficgan.device.onnx_session`.
-
-    Raises:
-        UsageError: the file is missing, no ONNX model, or a network of another kind.
+    [1, 3, H, W], RGB from 0 to 1, into which a picture is fitted with a grey border. All classes count. Any other file
+    is a UsageError.
     """
 
     def __init__(self, file: str | Path, name: str, cover: str = "plain", *, device: str = "cpu") -> None:

@@ -83,24 +83,16 @@ def check_image(image: object) -> Image:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look.
-
-    Args:
-        refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
-        faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
-        glance: longest side in pixels of one more look at a film's frame, for faces that nearly fill it; 0: none.
-        sure, usual: score from which on a find of a film needs no confirmation, 0: none does; where the threshold is
-            not below the usual one.
-    """
+    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look."""
 
     tile: int = 1536
     overlap: int = 256
-    refine_face: float = math.inf
-    faint: float = 1.0
-    film_faint: float = 1.0
-    glance: int = 0
-    sure: float = 0.0
-    usual: float = 0.0
+    refine_face: float = math.inf  # height in the photo from which on landmarks come from a second look
+    faint: float = 1.0  # share of the threshold above which a weaker find may be a face
+    film_faint: float = 1.0  # the same in films
+    glance: int = 0  # longest side of one more look at a film's frame, for faces that nearly fill it; 0: none
+    sure: float = 0.0  # score from which on a find of a film needs no confirmation; 0: none does
+    usual: float = 0.0  # threshold below which `sure` does not count
 
 
 class PyramidDetector:

@@ -24,29 +24,17 @@ Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """One still image, upright.
+    """One still image, upright."""
 
-    Args:
-        path: where it came from.
-        format: `JPEG`, `PNG`, `WEBP`, `TIFF`, `AVIF`, `HEIF`, or one that is only read (`BMP`, `GIF`).
-        mode: `L`, `LA`, `RGB` or `RGBA`.
-        pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
-        options: how the file was coded (Pillow's save options: tables, subsampling …).
-        icc: colour profile, as far as colours need it.
-        exif: what of EXIF may stay (`clean_exif`); written on request only.
-        xmp: what of XMP may stay (`clean_xmp`); written on request only.
-        notes: what could not be carried over, one sentence each.
-    """
-
-    path: Path
-    format: str
-    mode: str
-    pixels: Pixels
-    options: Mapping[str, Any] = field(default_factory=dict)
-    icc: bytes | None = None
-    exif: bytes | None = None
-    xmp: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    path: Path  # where it came from
+    format: str  # JPEG, PNG, WEBP, TIFF, AVIF, HEIF, or one that is only read (BMP, GIF)
+    mode: str  # L, LA, RGB or RGBA
+    pixels: Pixels  # the file's own values, [H,W] for L, otherwise [H,W,C]; uint8 or uint16; read-only
+    options: Mapping[str, Any] = field(default_factory=dict)  # how it was coded: Pillow's options of `save`
+    icc: bytes | None = None  # colour profile, as far as colours need it
+    exif: bytes | None = None  # what may stay, see `clean_exif`; written on request only
+    xmp: Mapping[str, str] = field(default_factory=dict)  # the same, see `clean_xmp`
+    notes: tuple[str, ...] = ()  # what could not be carried over, one sentence each
 
     @property
     def depth(self) -> int:
@@ -108,11 +96,7 @@ class Space:
 
 @lru_cache(maxsize=16)
 def space_of(icc: bytes | None) -> Space | None:
-    """The space of a profile; None where its numbers are those of sRGB.
-
-    Raises:
-        ValueError: LittleCMS can make nothing of it.
-    """
+    """The space of a profile; None where its numbers are those of sRGB; a ValueError where LittleCMS cannot use it."""
     if icc is None:
         return None
     mode = {b"CMYK": "CMYK", b"GRAY": "L"}.get(icc[16:20], "RGB")
@@ -391,11 +375,7 @@ def adobe_rgb() -> bytes:
 
 
 def named_icc(points: CodePoints) -> bytes | None:
-    """An ICC profile that says the same as code points; None for sRGB.
-
-    Raises:
-        ValueError: colours of a kind that is not known, or HDR.
-    """
+    """An ICC profile that says the same as code points; None for sRGB; a ValueError for HDR and unknown colours."""
     primaries, transfer = points
     if primaries not in _PRIMARIES or transfer not in _LIKE_SRGB:
         raise ValueError(f"colours of primaries {primaries}, transfer {transfer} of H.273")

@@ -245,11 +245,7 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
 
 
 def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tuple[Pixels, tuple[str, ...]]:
-    """The 16-bit values behind an upright 8-bit decode [H,W,3 or 4] by Pillow, and notes.
-
-    OpenCV turns some files upright by itself, depending on version and format: of all positions of its picture, the one
-    that is like the 8-bit decode is taken.
-    """
+    """The 16-bit values behind an upright 8-bit decode [H,W,3 or 4] by Pillow, and notes."""
     if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
     bgr = None
@@ -257,6 +253,7 @@ def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tup
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if bgr is not None and bgr.dtype == np.uint16 and bgr.shape[2:] == eight.shape[2:]:
         deep, wanted = swap_red_and_blue(bgr), eight[..., :3]  # Pillow may not tell the alpha of a transparent colour
+        # OpenCV turns some files upright by itself: the position that is like the 8-bit decode is taken.
         for picture, up, across in product((deep, deep.swapaxes(0, 1)), (1, -1), (1, -1)):
             turned = picture[::up, ::across]
             if any(np.array_equal(high, wanted) for high in (turned[..., :3] >> 8, to_uint8(turned[..., :3]))):

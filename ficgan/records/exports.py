@@ -113,9 +113,6 @@ class Credentials:
     Args:
         certificate: PEM file with the certificate, and those between it and the root.
         key: PEM file with its private key, not encrypted: EC P-256, P-384 or P-521, RSA, or Ed25519.
-
-    Raises:
-        UsageError: the extra is missing, a file cannot be read, or the two cannot sign.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:

@@ -178,12 +178,9 @@ class Review:
     """A review on disk. Every change is written before it counts; several threads may use it.
 
     Args:
-        folder: private folder; made if it is not there.
+        folder: private folder; made if it is not there. An InputError where it is in use, damaged, or not ours.
         root: folder of photos and films; None: files are only dropped into the page.
         output: folder for the results.
-
-    Raises:
-        InputError: the folder is somebody else's, in use, damaged, or of another version.
     """
 
     def __init__(self, folder: Path, root: Path | None, output: Path) -> None:

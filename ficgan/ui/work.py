@@ -61,9 +61,7 @@ class Queue:
 class Workplace:
     """The review on disk, its worker processes, and what becomes of a job that fails.
 
-    Args:
-        make_engine: makes a `Deidentifier` of mode ficgan for a seed; it can be pickled.
-        start: makes workers of a setup.
+    `make_engine` makes a `Deidentifier` of mode ficgan for a seed; it can be pickled. `start` makes workers of a setup.
     """
 
     def __init__(
