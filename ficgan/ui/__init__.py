@@ -203,14 +203,11 @@ class Review:
     def _load(self) -> Settings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            settings = Settings(seed=secrets.randbits(64), root=root, output=str(self.output))
-            self._write("ui.json", settings)
-            return settings
+            self._write("ui.json", Settings(seed=secrets.randbits(64), root=root, output=str(self.output)))
         found = checked(Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
-            raise InputError(
-                f"{self.folder}: is the review of {found.root or 'dropped files'}; choose another --project"
-            )
+            was = found.root or "dropped files"
+            raise InputError(f"{self.folder}: is the review of {was}; choose another --project")
         return found
 
     def close(self) -> None:

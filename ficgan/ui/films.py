@@ -32,14 +32,11 @@ FILMS_KEPT = 2
 
 
 class DeskFilms:
-    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them.
-
-    `pictures` and `photos` are the queues of the workers that show frames.
-    """
+    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
 
     def __init__(self, work: Workplace, pictures: Queue, photos: Queue) -> None:
-        self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
-        self.queue = Queue("films")
+        self.work, self.review, self.queue = work, work.review, Queue("films")
+        self._pictures, self._photos = pictures, photos  # queues of the workers that show frames
         self._cancelled: set[str] = set()
         self._loaded: dict[str, tuple[Any, Project]] = {}  # with the stamps of their documents, the last one last
         self._decided = lru_cache(maxsize=FILMS_KEPT)(decide)
