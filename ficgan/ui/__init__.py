@@ -203,7 +203,9 @@ class Review:
     def _load(self) -> Settings:
         path, root = self.folder / "ui.json", None if self.root is None else str(self.root)
         if not path.exists():
-            self._write("ui.json", Settings(seed=secrets.randbits(64), root=root, output=str(self.output)))
+            settings = Settings(seed=secrets.randbits(64), root=root, output=str(self.output))
+            self._write("ui.json", settings)
+            return settings
         found = checked(Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
             was = found.root or "dropped files"
