@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import cv2
 import numpy as np
@@ -324,23 +323,10 @@ def suppress(rows: Rows) -> Rows:
     return np.concatenate(kept)
 
 
-class Backend(ABC):
-    """One look at an image whose sides are multiples of 32: faces, weaker ones too where the plan has a use for them.
-
-    `threshold` is the score where the user names none.
-    """
-
-    threshold: ClassVar[float]
-    plan = SearchPlan()
-
-    @abstractmethod
-    def __init__(self, threshold: float, device: str) -> None: ...
-
-    @abstractmethod
-    def __call__(self, image: Image) -> Rows: ...
+# -- networks: each call is one look at an image whose sides are multiples of 32 --------------------------------------
 
 
-class CenterFace(Backend):
+class CenterFace:
     """An anchor-free detector, embedded as ONNX: Xu et al., CenterFace, 2019 (section 3).
 
     It reads RGB 0..255 and gives, at stride 4, a heat map of centres, the logarithm of the box's size, the centre's
@@ -379,7 +365,7 @@ class CenterFace(Backend):
         return np.column_stack([x0, y0, x0 + width, y0 + height, heat[0, row, column], landmarks])
 
 
-class Scrfd(Backend):
+class Scrfd:
     """The detector of insightface's packs: Guo et al., Sample and Computation Redistribution, 2021.
 
     It reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances from the
@@ -423,10 +409,11 @@ class Scrfd(Backend):
         return np.concatenate(found)
 
 
-class YuNet(Backend):
+class YuNet:
     """A small, fast detector, run by OpenCV; films are checked with it. Each thread has a network of its own."""
 
     FILE = "yunet.onnx"  # in pretrained/, as it was published
+    plan = SearchPlan()
     threshold = 0.65  # on 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these
 
     def __init__(self, threshold: float, device: str) -> None:
@@ -449,7 +436,7 @@ class YuNet(Backend):
         return np.column_stack([x, y, x + width, y + height, found[:, 14], found[:, 4:14]])
 
 
-DETECTORS: dict[str, type[Backend]] = {"centerface": CenterFace, "insightface": Scrfd, "yunet": YuNet}
+DETECTORS: dict[str, Any] = {"centerface": CenterFace, "insightface": Scrfd, "yunet": YuNet}
 
 
 def get_detector(
