@@ -66,17 +66,15 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
         except (InputError, MemoryError):
             raise
         except Image.DecompressionBombError:
-            most = f"{max_pixels / 1e6:g} megapixels"
-            raise InputError(f"{path}: more than {most}; raise --max-megapixels or scale it down") from None
+            why = f"more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down"
         except UnidentifiedImageError:
+            why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
             if re.match(rb"....ftyp(hei|hev|mif1|msf1)", data, re.S) and "HEIF" not in Image.OPEN:
                 why = "HEIC is read with pip install 'ficgan[heif]'; or convert the file to JPEG"
-            else:
-                why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
-            raise InputError(f"{path}: {why}") from None
         except Exception as error:  # a damaged file can raise nearly anything from a decoder
             why = f"damaged or truncated, or of a kind that cannot be decoded ({reason(error)})"
             raise InputError(f"{path}: {why}") from error
+    raise InputError(f"{path}: {why}")
 
 
 def _read_bytes(path: Path, max_pixels: int) -> bytes:

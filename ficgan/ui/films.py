@@ -24,7 +24,7 @@ from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
 from ficgan.video import VideoSettings
 from ficgan.video.decided import FilmPlan, decide
 from ficgan.video.decisions import Decision
-from ficgan.video.project import Project, thumbnail
+from ficgan.video.project import Project
 from ficgan.video.tracks import Track
 
 # Films that are kept in memory; that of a long one takes seconds to read.
@@ -229,10 +229,6 @@ class DeskFilms:
         record = own_sidecar(path) if path is not None else None
         for finding in ((record or {}).get("check") or {}).get("findings", ()):
             yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
-
-    def strip(self, number: str, track: int) -> Path:
-        """Where the thumbnails of a track are, if they were made."""
-        return thumbnail(self.review.film_folder(number), track, False)
 
     def at(self, number: str, place: int | float) -> dict[str, Any]:
         """The frame of a number (int), or that is shown at a second (float), with the boxes in it."""

@@ -34,6 +34,7 @@ from ficgan.records.risks import CLOSE
 from ficgan.ui import MODES, Controls, Item, Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
+from ficgan.video.project import thumbnail
 
 # Bytes of an upload.
 LIMITS = {"photo": 500 << 20, "film": 100 << 30}
@@ -139,7 +140,7 @@ class _Routes:
             ("GET", f"{item}/video", self.video),
             ("GET", f"{item}/at", self.at),
             ("GET", item + "/frame/{frame:int}", self.frame),
-            ("GET", item + "/track/{track:int}", lambda call: films.strip(call.item.id, **call.numbers)),
+            ("GET", item + "/track/{track:int}", self.strip),
             ("GET", item + "/people/{key}/{draw:int}", lambda call: films.cut(call.item.id, **call.numbers)),
         ]
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
@@ -318,6 +319,9 @@ class _Routes:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
         time, frame = call.query.get("time"), int(call.query.get("frame", 0))
         return self.films.at(call.item.id, frame if time is None else float(time))
+
+    def strip(self, call: _Call) -> Any:
+        return thumbnail(self.review.film_folder(call.item.id), call.path["track"], False)
 
     def frame(self, call: _Call) -> Any:
         number, at = call.item.id, call.path["frame"]
