@@ -257,7 +257,7 @@ class DeskFilms:
         path, pts = (self.review.result(item), None) if result else (self.review.source(item), int(film.pts[at]))
         if path is None:  # the clock of a result is its own
             raise InputError(f"{item.name}: there is no result; render it")
-        place = {"path": path, "at": at, "pts": pts, "start": start}
+        place: dict[str, Any] = {"path": path, "at": at, "pts": pts, "start": start}
         return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def _having(self, number: str, at: int) -> Project:
