@@ -6,13 +6,18 @@ Files are safetensors with a JSON header. Nothing is pickled.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from ficgan.errors import FicganError, InputError, TakenError, reason
 from ficgan.files import write_file
@@ -21,10 +26,22 @@ if TYPE_CHECKING:
     import torch
 
 Image = NDArray[np.uint8]
+_opencv_lock = threading.Lock()
 # Weights of red, green and blue in the luma of BT.601.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # Least deviation of a blur of a picture made smaller, its pixels; square of what making it small and large again adds.
 _FINEST, _SPREAD = 2.0, 0.2
+
+
+@contextmanager
+def quiet_opencv() -> Iterator[None]:
+    """OpenCV prints no warnings meanwhile; the level of its messages is one for all threads."""
+    with _opencv_lock:
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        try:
+            yield
+        finally:
+            cv2.utils.logging.setLogLevel(level)
 
 
 def to_tensor(crops: NDArray[np.uint8], device: str) -> torch.Tensor:
@@ -52,8 +69,6 @@ def blurred(picture: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
     Args:
         sigma: standard deviation, pixels. Of white noise the result is wrong by less than a fiftieth of its deviation.
     """
-    import cv2
-
     height, width = picture.shape[:2]
     times = 2 ** max(int(np.log2(max(sigma / _FINEST, 1))), 0)
     if times > 1:
@@ -76,8 +91,6 @@ def carried(image: NDArray[np.float32], weight: NDArray[np.float32], sigma: floa
 
 def resize(image: Image, size: int) -> Image:
     """A square image [S,S,3] at size×size: bicubic up, area average down."""
-    import cv2
-
     if image.shape[0] == size:
         return image
     how = cv2.INTER_CUBIC if size > image.shape[0] else cv2.INTER_AREA
@@ -126,15 +139,14 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
         order = np.argsort(rows)
         return rows[order], columns[order]
     count, width = cost.shape
-    row_price, column_price = np.zeros(count), np.zeros(width)
-    partner, owner = np.full(count, -1, np.intp), np.full(width, -1, np.intp)
+    row_price, column_price, owner = np.zeros(count), np.zeros(width), np.full(width, -1, np.intp)
     for start in range(count):
         least, before = np.full(width, np.inf), np.full(width, -1, np.intp)
-        done, at, reached = np.zeros(width, bool), start, 0.0
+        done, at, column, reached = np.zeros(width, bool), start, -1, 0.0
         while at >= 0:  # until a column is reached that belongs to nobody
             path = reached + cost[at] - row_price[at] - column_price
             shorter = ~done & (path < least)
-            least[shorter], before[shorter] = path[shorter], at
+            least[shorter], before[shorter] = path[shorter], column
             column = int(np.where(done, np.inf, least).argmin())
             reached, done[column] = float(least[column]), True
             at = int(owner[column])
@@ -143,11 +155,11 @@ def assignment(cost: NDArray[np.floating]) -> tuple[NDArray[np.intp], NDArray[np
         row_price[owner[taken]] += reached - least[taken]
         column_price[taken] -= reached - least[taken]
         while column >= 0:  # along the path every row changes to the next column
-            row = int(before[column])
-            owner[column], partner[row], column = row, column, int(partner[row])
-            if row == start:
-                break
-    return np.arange(count), partner
+            previous = int(before[column])
+            owner[column] = owner[previous] if previous >= 0 else start
+            column = previous
+    columns = np.flatnonzero(owner >= 0)
+    return np.arange(count), columns[np.argsort(owner[columns])]
 
 
 # -- files of arrays ---------------------------------------------------------------------------------------------------
@@ -162,8 +174,6 @@ def write_arrays(
     overwrite: bool = True,
 ) -> None:
     """Write arrays and a header as a file of a kind ("bank", …), whole or not at all; the same gives the same bytes."""
-    from safetensors.numpy import save
-
     data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata_of(kind, header))
     write_bytes(path, in_order(data), overwrite=overwrite)
 
@@ -198,34 +208,32 @@ def read_arrays(
     path: str | Path, *, kind: str, framework: Literal["numpy", "pt"] = "numpy"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays by name, or tensors, and the header, of a file of that kind; or a FicganError."""
-    from safetensors import SafetensorError, safe_open
-
     found, header = file_header(path)
     if found != kind:
         raise FicganError(f"{path} holds a ficgan {found!r}, not the {kind!r} that is needed here")
-    try:
-        with safe_open(str(path), framework=framework) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (no dictionary)
-    except (SafetensorError, OSError) as error:
-        raise FicganError(f"{path} is damaged ({error}); fetch or make it again") from None
+    with _opened(path, framework) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (no dictionary)
 
 
 def file_header(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Kind ("model", "appearance", "bank", …) and JSON header of a file of ficgan; its arrays stay unread."""
-    try:
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if not 0 < size < 2**26:
-                raise ValueError("it has no header")
-            metadata = json.loads(file.read(size)).get("__metadata__", {})
-        kind, header = str(metadata.get("kind", "")), dict(json.loads(metadata.get("header", "{}")))
-    except OSError as error:
-        raise FicganError(f"{path} cannot be read ({reason(error)}); give a file of ficgan") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+        header = dict(json.loads(metadata.get("header", "{}")))
     if metadata.get("format") != "ficgan":
         raise FicganError(f"{path} was not written by ficgan; give a file of ficgan")
-    return kind, header
+    return metadata.get("kind", ""), header
+
+
+@contextmanager
+def _opened(path: str | Path, framework: str = "numpy") -> Iterator[Any]:
+    try:
+        with safe_open(str(path), framework=framework) as file:
+            yield file
+    except OSError as error:
+        raise FicganError(f"{path} cannot be read ({reason(error)}); give a file of ficgan") from None
+    except (SafetensorError, ValueError, TypeError, RecursionError) as error:
+        raise FicganError(f"{path} is damaged or not a safetensors file ({error}); fetch or make it again") from None
 
 
 @dataclass(frozen=True)

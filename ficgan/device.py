@@ -6,15 +6,16 @@ Nothing is ever downloaded.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import itertools
 import json
 import os
 import sys
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import file_digest
 
 if TYPE_CHECKING:
@@ -32,17 +33,16 @@ def cpus() -> int:
 def keep_freed_memory() -> bool:
     """Let glibc reuse the memory of freed tensors instead of giving it back to the system; for training on the CPU.
 
-    By default every tensor above 32 MiB is mapped anew, and its first touch costs a page fault for each 4 KiB, which in
-    a virtual machine may take longer than the arithmetic. The process stays as large as it once was. Call it before
-    the first large tensor is made; False where the C library is not glibc.
+    By default every tensor above 32 MiB is mapped anew, and page faults may take longer than the arithmetic. The
+    process stays as large as it once was. Call it before the first large tensor; False where this is not glibc.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    mallopt = _glibc("mallopt")
+    return bool(mallopt and mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def _glibc(name: str) -> Any:
+    """A function of the C library; None where that is not glibc."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
 
 
 def first_process() -> bool:
@@ -103,23 +103,14 @@ def model_folders() -> list[Path]:
     return [*folders, user_cache_path("ficgan", appauthor=False)]
 
 
-def wheel_file(package: str, name: str) -> Path | None:
-    """A file inside an installed package, found without importing the package, or None."""
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder) / name
-        if path.is_file():
-            return path
-    return None
-
-
 @cache
 def embedded_file(name: str) -> Path:
     """A network of `ficgan.pretrained` whose sha256 is the manifest's; read once a process (11 MB take some 10 ms)."""
-    path, manifest = wheel_file("ficgan.pretrained", name), wheel_file("ficgan.pretrained", "manifest.json")
-    if path is None or manifest is None:
+    folder = Path(str(files("ficgan.pretrained")))
+    path, manifest = folder / name, json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    if not path.is_file():
         raise FicganError(f"the embedded file {name} is missing: install ficgan again")
-    if file_digest(path) != json.loads(manifest.read_text(encoding="utf-8"))["files"][name]["sha256"]:
+    if file_digest(path) != manifest["files"][name]["sha256"]:
         raise FicganError(f"{path} is not the file that was shipped (its sha256 differs): install ficgan again")
     return path
 
@@ -127,12 +118,8 @@ def embedded_file(name: str) -> Path:
 def insightface_file(*patterns: str) -> Path | None:
     """A file of an insightface model pack in the model folders or in $INSIGHTFACE_HOME/models, or None."""
     home = Path(os.environ.get("INSIGHTFACE_HOME", "~/.insightface")).expanduser()
-    for root in (*model_folders(), home / "models"):
-        for pack in _INSIGHTFACE_PACKS:
-            for pattern in patterns:
-                for path in sorted((root / pack).glob(pattern)):
-                    return path
-    return None
+    places = itertools.product((*model_folders(), home / "models"), _INSIGHTFACE_PACKS, patterns)
+    return next((path for root, pack, pattern in places for path in sorted((root / pack).glob(pattern))), None)
 
 
 def missing_pack(user: str, *patterns: str) -> str | None:
@@ -153,7 +140,7 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
     """
     import onnxruntime as ort
 
-    providers = _providers(device, ort.get_available_providers())
+    providers = _providers(device)
     options = ort.SessionOptions()
     options.log_severity_level = 4  # exporters leave harmless warnings by the hundred, and errors are raised
     options.enable_mem_pattern = False  # patterns are for one size of input; with many they cost time and memory
@@ -167,10 +154,11 @@ def onnx_session(model: Path | bytes, device: str = "cpu") -> Any:
         session = ort.InferenceSession(model if isinstance(model, bytes) else str(model), options, providers=providers)
     except Exception as error:  # onnxruntime raises many private classes; none of them helps a user
         name = "the model" if isinstance(model, bytes) else model
-        raise InputError(f"Cannot open {name} as an ONNX model ({first_line(error)}): check the file.") from error
+        raise InputError(f"Cannot open {name} as an ONNX model ({reason(error)[:200]}): check the file.") from error
     if len(providers) > 1 and _CUDA not in session.get_providers():  # it is advertised, and its libraries are not there
         raise UsageError(f"Device {device!r} was asked for, but onnxruntime fell back to the CPU: use device 'cpu'.")
-    _trim_heap()
+    if (trim := _glibc("malloc_trim")) is not None:
+        trim(0)  # opening a network leaves some 40 MiB in glibc's heap
     return session
 
 
@@ -184,12 +172,6 @@ def _share_memory() -> None:
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg({**usual, "arena_extend_strategy": 1}))
 
 
-def _trim_heap() -> None:
-    """Give freed memory back to the system: opening a network leaves some 40 MiB of it in glibc's heap."""
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
-
-
 def shrinking_run() -> Any:
     """Options of a run after which the session hands its memory back to the system."""
     import onnxruntime as ort
@@ -200,26 +182,25 @@ def shrinking_run() -> Any:
 
 
 def check_onnx_device(device: str) -> str:
-    if device != "cpu":  # which onnxruntime always has
-        import onnxruntime as ort
-
-        _providers(device, ort.get_available_providers())
+    """The device itself; a UsageError where onnxruntime cannot have it."""
+    _providers(device)
     return device
 
 
-def _providers(device: str, available: list[str]) -> list[Any]:
+def _providers(device: str) -> list[Any]:
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "auto", "cuda") or (index and not (kind == "cuda" and index.isdigit())):
         raise UsageError(f"Unknown device {device!r}: use 'cpu', 'cuda', 'cuda:N' or 'auto'.")
-    if kind == "cpu" or (kind == "auto" and _CUDA not in available):
+    if kind == "cpu":
         return [_CPU]
-    if _CUDA not in available:
+    import onnxruntime as ort
+
+    available = _CUDA in ort.get_available_providers()
+    if kind == "auto" and not available:
+        return [_CPU]
+    if not available:
         raise UsageError(
             f"Device {device!r} was asked for, but this onnxruntime has no {_CUDA}: install onnxruntime-gpu in place "
             "of onnxruntime, or use 'cpu'."
         )
     return [(_CUDA, {"device_id": int(index or 0)}), _CPU]
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

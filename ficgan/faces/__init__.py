@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# The names that other rooms use.
+# ruff: noqa: F401
 from ficgan.faces.covers import colour_beside, cover_face
 from ficgan.faces.crops import ARCFACE_POINTS, Alignment, Paste, crop, invert, paste_back, similarity, transform_points
 from ficgan.faces.detection import DETECTORS, DetectAt, Face, FaceDetector, detector_missing, get_detector
@@ -16,34 +18,3 @@ from ficgan.faces.recognition import (
     public_name,
     recognizer_missing,
 )
-
-__all__ = [
-    "ARCFACE_POINTS",
-    "DETECTORS",
-    "RECOGNIZERS",
-    "Alignment",
-    "DetectAt",
-    "DlibRecognizer",
-    "Face",
-    "FaceDetector",
-    "MediaPipeMesh",
-    "Mesh",
-    "Paste",
-    "Recognizer",
-    "colour_beside",
-    "cover_face",
-    "crop",
-    "detector_missing",
-    "find_meshes",
-    "five_points",
-    "get_detector",
-    "get_recognizer",
-    "invert",
-    "make_gate",
-    "matching",
-    "paste_back",
-    "public_name",
-    "recognizer_missing",
-    "similarity",
-    "transform_points",
-]

@@ -6,11 +6,12 @@ A blurred or a blocky cover can be reversed; one of one colour cannot. Detectors
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,22 +42,43 @@ def cover_face(
         colour: RGB of a plain cover; None: that of `colour_beside` the face.
         blur: standard deviation of a blur, for the box's longer side.
     """
+    image = check_image(image)
+    check_mask_scale(mask_scale)
     plain = mode == "plain"
-    if plain and colour is None:
-        colour = colour_beside([(image, face)])
-
-    def fill(region: Image, side: float) -> Image:
-        if mode == "blur":
-            return _blurred(region, max(blur * side, 0.5))
-        return _in_blocks(region, side) if mode == "mosaic" else np.full_like(region, colour if plain else 0)
-
-    return _cover(image, face, fill, mask_scale, head=plain)
+    feather = _PLAIN_FEATHER if plain else _FEATHER
+    low, high, marks = _extent(face)
+    centre, sides = (low + high) / 2, (high - low).clip(1)
+    half = sides / 2 * _MARGIN * mask_scale
+    height, width = image.shape[:2]
+    reach = half * (1 + feather) + 2
+    x0, y0 = (int(v) for v in np.floor(centre - reach).clip(0, (width, height)))
+    x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
+    if x1 <= x0 or y1 <= y0:
+        return nothing(image)
+    rows, columns = np.ogrid[y0:y1, x0:x1]
+    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
+    # 1 on the edge: of an ellipse, if there are landmarks and it hides them, else of a super-ellipse of exponent 4, a
+    # rounded rectangle that holds the box.
+    if plain and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
+        radius = np.sqrt((across + down).astype(np.float32))
+    else:
+        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
+    edge = max(feather, 1.0 / float(half.min()))
+    ramp = ((1 + edge - radius) / edge).clip(0, 1)
+    region, side = image[y0:y1, x0:x1], float(sides.max())
+    if mode == "blur":
+        cover = _blurred(region, max(blur * side, 0.5))
+    elif mode == "mosaic":
+        cover = _in_blocks(region, side)
+    else:
+        cover = np.full_like(region, (colour or colour_beside([(image, face)])) if plain else 0)
+    return mix(image, x0, y0, cover, ramp * ramp * (3 - 2 * ramp))
 
 
 def colour_beside(views: Iterable[tuple[Image, Face]]) -> Colour:
     """The median RGB colour of the skin of neck or ears beside a face in several photos, or else of what lies below."""
     parts = [_beside(image, face) for image, face in views]
-    neck, ears = (np.concatenate([np.zeros((0, 3), np.uint8), *part]) for part in zip(*parts, strict=True))
+    neck, ears = (np.concatenate(part) for part in zip(*parts, strict=True))
     near = np.concatenate([neck, ears])
     found = neck if len(neck) else near
     for part in (near, neck):
@@ -107,37 +129,8 @@ def _extent(face: Face) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArr
     return np.vstack([box[:2], marks]).min(0), np.vstack([box[2:], marks]).max(0), marks
 
 
-def _cover(image: Image, face: Face, fill: Callable[[Image, float], Image], mask_scale: float, head: bool) -> Paste:
-    """`head`: an ellipse, if there are landmarks and it hides them; else a rounded rectangle, which holds the box."""
-    image = check_image(image)
-    check_mask_scale(mask_scale)
-    feather = _PLAIN_FEATHER if head else _FEATHER
-    low, high, marks = _extent(face)
-    centre, sides = (low + high) / 2, (high - low).clip(1)
-    half = sides / 2 * _MARGIN * mask_scale
-    height, width = image.shape[:2]
-    reach = half * (1 + feather) + 2
-    x0, y0 = (int(v) for v in np.floor(centre - reach).clip(0, (width, height)))
-    x1, y1 = (int(v) for v in np.ceil(centre + reach).clip(0, (width, height)))
-    if x1 <= x0 or y1 <= y0:
-        return nothing(image)
-    rows, columns = np.ogrid[y0:y1, x0:x1]
-    across, down = ((columns + 0.5 - centre[0]) / half[0]) ** 2, ((rows + 0.5 - centre[1]) / half[1]) ** 2
-    # 1 on the edge. The rounded rectangle is the super-ellipse of exponent 4.
-    if head and len(marks) and (((marks - centre) / half) ** 2).sum(1).max() <= 0.9:
-        radius = np.sqrt((across + down).astype(np.float32))
-    else:
-        radius = np.sqrt(np.sqrt((across**2 + down**2).astype(np.float32)))
-    edge = max(feather, 1.0 / float(half.min()))
-    ramp = ((1 + edge - radius) / edge).clip(0, 1)
-    weight = ramp * ramp * (3 - 2 * ramp)
-    return mix(image, x0, y0, fill(image[y0:y1, x0:x1], float(sides.max())), weight)
-
-
 def _in_blocks(region: Image, side: float) -> Image:
     """Eight blocks of their mean colour along a side."""
-    import cv2
-
     height, width = region.shape[:2]
     block = max(1.0, side / _BLOCKS)
     size = max(1, round(width / block)), max(1, round(height / block))
@@ -147,8 +140,6 @@ def _in_blocks(region: Image, side: float) -> Image:
 
 def _blurred(region: Image, sigma: float) -> Image:
     """Gaussian blur; a wide one on a reduced copy, which looks the same and costs a fraction."""
-    import cv2
-
     height, width = region.shape[:2]
     factor = max(1.0, sigma / _SIGMA)
     small = max(1, round(width / factor)), max(1, round(height / factor))
@@ -170,36 +161,19 @@ OVERLAP = 0.45
 GREY = 114
 # Of a network without a fixed size: its stride, and the longest side at which it looks, pixels.
 STRIDE, LONGEST = 32, 1280
-# Height and width of the picture with which a file is tried, where the network fixes no side.
-TRIAL = (320, 640)
-# Columns of a box of an end-to-end export: x0, y0, x1, y1, score, class.
-_END_TO_END = 6
-# Fewest channels of a YOLOv8 export: centre, width and height, and the score of one class.
-_FEWEST = 5
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
 class ObjectDetector:
-    """A detector of objects, of one of two kinds of ONNX files, told apart by their output.
+    """A detector of objects called `name`, for a `cover` of `COVERS`, of one of two kinds of ONNX files.
 
     A YOLOv8 export has [1, 4 + classes, N]: centre, width and height, then a score for each class, not yet thinned out.
     An end-to-end export has [1, N, 6]: x0, y0, x1, y1, score, class. Both in pixels of the network's input
-    [1, 3, H, W], RGB from 0 to 1, into which a picture is fitted with a grey border. All classes count.
-
-    Args:
-        file: the network.
-        name: what it finds, such as "plates".
-        cover: what covers a find, one of `ficgan.anonymizers.modes.COVERS`.
-        device: see `ficgan.device.onnx_session`.
-
-    Raises:
-        UsageError: the file is missing, no ONNX model, or a network of another kind.
+    [1, 3, H, W], RGB from 0 to 1, into which a picture is fitted with a grey border. All classes count. Any other file
+    is a UsageError.
     """
 
     def __init__(self, file: str | Path, name: str, cover: str = "plain", *, device: str = "cpu") -> None:
         self.file, self.name, self.cover, self._device = Path(file), name, cover, device
-        if not self.file.is_file():
-            raise UsageError(f"--cover-also {name}: {file} is no file; name an ONNX model")
         try:
             self._session = onnx_session(self.file, device)
         except InputError as error:
@@ -211,20 +185,18 @@ class ObjectDetector:
 
     def _check(self) -> None:
         """Refuse a network of another kind, by what it says of itself and what it makes of a grey picture."""
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         task = self._session.get_modelmeta().custom_metadata_map.get("task", "detect")
-        if len(inputs) != 1 or len(outputs) != 1 or task != "detect":
-            self._refuse(f"it has {len(inputs)} inputs and {len(outputs)} outputs, and was made to {task}")
         try:
-            self._type = _TYPES[inputs[0].type]
-            self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in inputs[0].shape[2:])
-            sides = (side or usual for side, usual in zip(self._sides, TRIAL, strict=True))
-            made = self._run(np.full((*sides, 3), GREY, np.uint8))
+            (entry,), (_,) = self._session.get_inputs(), self._session.get_outputs()
+            self._input, self._type = entry.name, np.float16 if entry.type == "tensor(float16)" else np.float32
+            self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in entry.shape[2:])
+            made = self._run(np.full((self._sides[0] or 320, self._sides[1] or 640, 3), GREY, np.uint8))
         except Exception as error:  # onnxruntime raises many private classes
             self._refuse(f"it cannot look at a picture [1, 3, H, W] of floats ({reason(error)[:120]})")
-        self._end_to_end = made.shape[2:] == (_END_TO_END,)
-        if made.ndim != 3 or len(made) != 1 or not (self._end_to_end or _FEWEST <= made.shape[1] < made.shape[2]):
-            self._refuse(f"its output has the shape {list(made.shape)}")
+        self._end_to_end = made.shape[2:] == (6,)
+        fits = self._end_to_end or (made.ndim == 3 and 5 <= made.shape[1] < made.shape[2])
+        if task != "detect" or len(made) != 1 or not fits:
+            self._refuse(f"it was made to {task}, and its output has the shape {list(made.shape)}")
         scores = made[0, :, 4] if self._end_to_end else made[0, 4:]
         if scores.size and not (scores.min() >= -1e-3 and scores.max() <= 1.001):  # also false for NaN
             self._refuse("what should be scores from 0 to 1 is not")
@@ -240,11 +212,11 @@ class ObjectDetector:
 
         Their landmarks are corners and middle of the box: a cover has to hold those, and no face is drawn by them.
         """
-        import cv2
-
         image = check_image(image)
         height, width = image.shape[:2]
-        high, wide = (side or _fitting(image.shape, axis) for axis, side in enumerate(self._sides))
+        shrink = min(1.0, LONGEST / max(height, width))
+        sizes = (max(STRIDE, math.ceil(side * shrink / STRIDE) * STRIDE) for side in (height, width))
+        high, wide = (fixed or size for fixed, size in zip(self._sides, sizes, strict=True))
         factor = min(high / height, wide / width)
         size = max(1, round(width * factor)), max(1, round(height * factor))
         left, top = (wide - size[0]) // 2, (high - size[1]) // 2
@@ -262,7 +234,7 @@ class ObjectDetector:
 
     def _run(self, canvas: Image) -> NDArray[np.float32]:
         pixels = np.ascontiguousarray(canvas.transpose(2, 0, 1)[None] / np.float32(255), self._type)
-        return np.asarray(self._session.run(None, {self._session.get_inputs()[0].name: pixels})[0], np.float32)
+        return np.asarray(self._session.run(None, {self._input: pixels})[0], np.float32)
 
     def _read(self, made: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Boxes [n,4] as corners and scores [n] of an output without its first axis."""
@@ -272,12 +244,6 @@ class ObjectDetector:
         rows = made.T.astype(np.float64)
         middle, half = rows[:, :2], rows[:, 2:4] / 2
         return np.concatenate([middle - half, middle + half], 1), rows[:, 4:].max(1)
-
-
-def _fitting(shape: tuple[int, ...], axis: int) -> int:
-    """A side of the input for a picture of this shape, where the network fixes none."""
-    factor = min(1.0, LONGEST / max(shape[:2]))
-    return max(STRIDE, math.ceil(shape[axis] * factor / STRIDE) * STRIDE)
 
 
 def _object(box: NDArray[np.float32], score: float) -> Face:

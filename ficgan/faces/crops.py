@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,7 +27,6 @@ AlignmentKind = Literal["template", "ffhq", "canonical"]
 ARCFACE_POINTS: Points = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
-ARCFACE_POINTS.setflags(write=False)
 
 # A generic frontal face in units of its eye distance, origin between the eyes.
 _FACE: Points = np.array([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.56], [-0.415, 1.02], [0.415, 1.02]])
@@ -45,8 +45,9 @@ class Alignment:
     eye_y: float = 0.31
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(AlignmentKind):
-            raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(get_args(AlignmentKind))}.")
+        kinds = get_args(AlignmentKind)
+        if self.kind not in kinds:
+            raise UsageError(f"Unknown alignment kind {self.kind!r}: use one of {', '.join(kinds)}.")
         if not 0.0 < min(self.eye_distance, self.eye_y) <= max(self.eye_distance, self.eye_y) < 1.0:
             raise UsageError("An alignment's eye_distance and eye_y are fractions of the crop's side between 0 and 1.")
 
@@ -58,12 +59,9 @@ class Alignment:
 
     def matrix(self, landmarks: ArrayLike, size: int) -> Matrix:
         """The similarity float64 [2, 3] that brings landmarks [5, 2] of a photo into a crop of this side."""
-        points = _as_points(landmarks)
-        if points.shape != (5, 2):
-            raise InputError(f"Alignment needs five landmarks, got an array of shape {points.shape}: pass [5, 2].")
         if self.kind == "ffhq":
-            return _ffhq_matrix(points, size)
-        return similarity(points, self.points(size))
+            return _ffhq_matrix(_as_points(landmarks), size)
+        return similarity(landmarks, self.points(size))
 
     def fits(self, landmarks: ArrayLike) -> bool:
         """Whether landmarks [5, 2] span a face: False where they lie in one point or on a line."""
@@ -231,8 +229,6 @@ class Paste:
 
 def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
     """A patch of `new` [h, w, 3] over the photo's own pixels, as far as the weight [h, w] says."""
-    import cv2
-
     height, width = weight.shape
     region = photo[y0 : y0 + height, x0 : x0 + width]
     pixels: Any = cv2.blendLinear(np.ascontiguousarray(new), np.ascontiguousarray(region), weight, 1 - weight)
@@ -241,11 +237,7 @@ def mix(photo: Image, x0: int, y0: int, new: Image, weight: Mask) -> Paste:
 
 def crop(image: Image, matrix: ArrayLike, size: int) -> Image:
     """The square [size, size, 3] that a similarity [2, 3] brings upright, edge pixels repeated beyond the border."""
-    import cv2
-
     image = check_image(image)
-    if size < 1:
-        raise UsageError(f"The crop's size is {size}: give at least 1 pixel.")
     inverse = invert(matrix)
     matrix = np.asarray(matrix, dtype=np.float64)
     x0, y0, x1, y1 = _bounds(inverse, size, image.shape, margin=4)
@@ -269,8 +261,6 @@ def paste_back(
     `mask_scale` is the size of the pasted oval: 1 covers hairline to chin and both cheeks. It lies in the square that
     `face_square` [2, 3] brings the crop to, see `Alignment.face_square`.
     """
-    import cv2
-
     image, crop = check_image(image), check_image(crop)
     size = crop.shape[0]
     if crop.shape[1] != size:
@@ -329,8 +319,6 @@ def match_colour(crop: Image, reference: Image, weight: Mask) -> Image:
 
     Source: Reinhard et al. 2001, without the 5 % brightest and darkest pixels, the spread changed by 1.3 at most.
     """
-    import cv2
-
     if not (weight > 0).any():
         return crop.copy()
 
@@ -377,8 +365,6 @@ def _bounds(inverse: Matrix, size: int, shape: tuple[int, ...], *, margin: int) 
 
 def _reduced(region: Image, matrix: Matrix, shrink: float) -> tuple[Image, Matrix]:
     """A region reduced by area averaging so that the rest of the matrix hardly shrinks, and the matrix from it."""
-    import cv2
-
     height, width = region.shape[:2]
     small = max(1, math.ceil(width / shrink - 1e-6)), max(1, math.ceil(height / shrink - 1e-6))
     fx, fy = width / small[0], height / small[1]

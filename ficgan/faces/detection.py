@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ficgan.arrays import quiet_opencv
 from ficgan.device import embedded_file, insightface_file, missing_pack, onnx_session, shrinking_run
 from ficgan.errors import InputError, UsageError
 
@@ -39,7 +40,7 @@ _THUMBNAIL_PIXELS, _THUMBNAIL_FACE = 0.1e6, 80.0
 _GLANCE_FACE = 0.35
 # Overlap with a face that is known from which on the glance's is the same.
 _GLANCE_IOU = 0.2
-_X, _Y = slice(5, None, 2), slice(6, None, 2)
+_PLACES = np.delete(np.arange(15), 4)  # columns of `Rows` that are x, y, x, y, ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,24 +82,16 @@ def check_image(image: object) -> Image:
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look.
-
-    Args:
-        refine_face: height in the photo from which on landmarks come from a second look at a favourable size.
-        faint, film_faint: share of the threshold above which a weaker find may be a face, in photos and in films.
-        glance: longest side in pixels of one more look at a film's frame, for faces that nearly fill it; 0: none.
-        sure, usual: score from which on a find of a film needs no confirmation, 0: none does; where the threshold is
-            not below the usual one.
-    """
+    """What a search at several scales must know of a network; larger faces than `overlap` come from the coarse look."""
 
     tile: int = 1536
     overlap: int = 256
-    refine_face: float = math.inf
-    faint: float = 1.0
-    film_faint: float = 1.0
-    glance: int = 0
-    sure: float = 0.0
-    usual: float = 0.0
+    refine_face: float = math.inf  # height in the photo from which on landmarks come from a second look
+    faint: float = 1.0  # share of the threshold above which a weaker find may be a face
+    film_faint: float = 1.0  # the same in films
+    glance: int = 0  # longest side of one more look at a film's frame, for faces that nearly fill it; 0: none
+    sure: float = 0.0  # score from which on a find of a film needs no confirmation; 0: none does
+    usual: float = 0.0  # threshold below which `sure` does not count
 
 
 class PyramidDetector:
@@ -149,8 +142,7 @@ class PyramidDetector:
             rows = np.concatenate([rows, self._glance(image, rows)])
         else:
             rows = self._looks(image)
-        rows[:, [0, 2]] = rows[:, [0, 2]].clip(0, width)
-        rows[:, [1, 3]] = rows[:, [1, 3]].clip(0, height)
+        rows[:, :4] = rows[:, :4].clip(0, (width, height) * 2)
         sound = np.isfinite(rows).all(1) & (rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])
         rows = suppress(rows[sound & (rows[:, 4] >= self.threshold * self._plan.faint)])
         sure = int((rows[:, 4] >= self.threshold).sum())
@@ -202,8 +194,6 @@ class PyramidDetector:
 
     def _refine(self, image: Image, row: Rows) -> Rows:
         """The landmarks [10] of one face, averaged over a view at a favourable size and its mirror image."""
-        import cv2
-
         centre = (row[0:2] + row[2:4]) / 2 - 0.5
         factor = _VIEW / 2 / max(row[2] - row[0], row[3] - row[1])
         matrix = np.column_stack([np.eye(2) * factor, (_VIEW - 1) / 2 - factor * centre])
@@ -224,12 +214,8 @@ class PyramidDetector:
 
     def _pass(self, image: Image, factor: float, smallest: float) -> Rows:
         """Faces at one scale, in pixels of the photo."""
-        import cv2
-
         height, width = image.shape[:2]
-        size = max(1, round(width * factor)), max(1, round(height * factor))
-        how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
-        resized = image if size == (width, height) else cv2.resize(image, size, interpolation=how)
+        resized, size = _scaled(image, factor)
         found = [np.zeros((0, 15))]
         for x, y, right, bottom in tiles(*size, self._plan.tile, self._plan.overlap):
             tile = resized[y:bottom, x:right]
@@ -242,19 +228,22 @@ class PyramidDetector:
             whole &= (right == size[0]) | (rows[:, 2] < right - x - 1)
             whole &= (bottom == size[1]) | (rows[:, 3] < bottom - y - 1)
             rows = rows[whole & (rows[:, 3] - rows[:, 1] >= smallest)]
-            rows[:, [0, 2]] += x
-            rows[:, [1, 3]] += y
-            rows[:, _X] += x
-            rows[:, _Y] += y
+            rows[:, _PLACES] += np.tile([x, y], 7)
             found.append(rows)
         rows = np.concatenate(found)
         # Boxes are edges (continuous from 0), landmarks are pixels (centres at integers): only these shift by half.
-        sx, sy = width / size[0], height / size[1]
-        rows[:, [0, 2]] *= sx
-        rows[:, [1, 3]] *= sy
-        rows[:, _X] = (rows[:, _X] + 0.5) * sx - 0.5
-        rows[:, _Y] = (rows[:, _Y] + 0.5) * sy - 0.5
+        ratio = width / size[0], height / size[1]
+        rows[:, :4] *= np.tile(ratio, 2)
+        rows[:, 5:] = (rows[:, 5:] + 0.5) * np.tile(ratio, 5) - 0.5
         return rows
+
+
+def _scaled(image: Image, factor: float) -> tuple[Image, tuple[int, int]]:
+    """An image resized by a factor, and its new width and height."""
+    height, width = image.shape[:2]
+    size = max(1, round(width * factor)), max(1, round(height * factor))
+    how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
+    return image if size == (width, height) else np.asarray(cv2.resize(image, size, interpolation=how)), size
 
 
 def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], list[Face]]:
@@ -263,17 +252,11 @@ def detect_and_doubt(detector: FaceDetector, image: Image) -> tuple[list[Face], 
     return (detector.detect(image), []) if doubting is None else doubting(image)
 
 
-@dataclass
 class DetectAt:
     """A detector that sees pictures scaled to fit `size`, width and height in px; smaller ones with `enlarge`."""
 
-    detector: FaceDetector
-    size: tuple[int, int]
-    enlarge: bool = True
-    name: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name = self.detector.name
+    def __init__(self, detector: FaceDetector, size: tuple[int, int], enlarge: bool = True) -> None:
+        self.name, self.detector, self.size, self.enlarge = detector.name, detector, size, enlarge
 
     def detect(self, image: Image) -> list[Face]:
         """Faces in pixels of `image` (uint8 [H,W,3] RGB), as `FaceDetector.detect` gives them."""
@@ -281,16 +264,12 @@ class DetectAt:
 
     def detect_and_doubt(self, image: Image) -> tuple[list[Face], list[Face]]:
         """Faces as of `detect`, and the weaker finds of a detector that tells of them."""
-        import cv2
-
         height, width = image.shape[:2]
         factor = min(self.size[0] / width, self.size[1] / height)
         if factor == 1 or (factor > 1 and not self.enlarge):
             return detect_and_doubt(self.detector, image)
-        target = max(1, round(width * factor)), max(1, round(height * factor))
-        how = cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC
-        small = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
-        ratio = np.array([width / target[0], height / target[1]], np.float32)
+        small, size = _scaled(image, factor)
+        ratio = np.array([width / size[0], height / size[1]], np.float32)
         # Landmarks are pixels, their centres at integers: (x + ½)·ratio − ½. Boxes are edges, continuous from 0.
         shift = (ratio - 1) / 2
         edge = np.array([width, height, width, height], np.float32)
@@ -331,42 +310,23 @@ def suppress(rows: Rows) -> Rows:
 
     Scales and tiles often report one face with boxes of different size, so containment counts, too.
     """
-    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    area = (rows[:, 2] - rows[:, 0]) * (rows[:, 3] - rows[:, 1])
-    alive = np.ones(len(rows), dtype=bool)
-    for i in range(len(rows)):
-        if not alive[i]:
-            continue
-        rest = np.flatnonzero(alive[i + 1 :]) + i + 1
-        wide = np.minimum(rows[rest, 2], rows[i, 2]) - np.maximum(rows[rest, 0], rows[i, 0])
-        high = np.minimum(rows[rest, 3], rows[i, 3]) - np.maximum(rows[rest, 1], rows[i, 1])
-        common = wide.clip(0) * high.clip(0)
-        same = common >= _OVERLAP_IOU * (area[rest] + area[i] - common)
-        same |= common >= _CONTAINED * np.minimum(area[rest], area[i])
-        alive[rest[same]] = False
-    return rows[alive]
+    left, kept = rows[np.argsort(-rows[:, 4], kind="stable")], [rows[:0]]
+    while len(left):
+        best, left = left[:1], left[1:]
+        kept.append(best)
+        sides = np.minimum(left[:, 2:4], best[:, 2:4]) - np.maximum(left[:, :2], best[:, :2])
+        common = sides.clip(0).prod(1)
+        area, other = ((boxes[:, 2:4] - boxes[:, :2]).prod(1) for boxes in (best, left))
+        same = common >= _OVERLAP_IOU * (other + area - common)
+        same |= common >= _CONTAINED * np.minimum(other, area)
+        left = left[~same]
+    return np.concatenate(kept)
 
 
-class Backend(ABC):
-    """One look at an image whose sides are multiples of 32; `threshold` is the score where the user names none."""
-
-    threshold: ClassVar[float]
-    plan = SearchPlan()
-
-    @abstractmethod
-    def __init__(self, threshold: float, device: str) -> None: ...
-
-    @staticmethod
-    def missing() -> str | None:
-        """None, or what to install or which file belongs where."""
-        return None
-
-    @abstractmethod
-    def __call__(self, image: Image) -> Rows:
-        """The faces, weaker ones included where the plan has a use for them."""
+# -- networks: each call is one look at an image whose sides are multiples of 32 --------------------------------------
 
 
-class CenterFace(Backend):
+class CenterFace:
     """An anchor-free detector, embedded as ONNX: Xu et al., CenterFace, 2019 (section 3).
 
     It reads RGB 0..255 and gives, at stride 4, a heat map of centres, the logarithm of the box's size, the centre's
@@ -405,7 +365,7 @@ class CenterFace(Backend):
         return np.column_stack([x0, y0, x0 + width, y0 + height, heat[0, row, column], landmarks])
 
 
-class Scrfd(Backend):
+class Scrfd:
     """The detector of insightface's packs: Guo et al., Sample and Computation Redistribution, 2021.
 
     It reads (RGB - 127.5) / 128 and gives, at strides 8, 16 and 32 with two anchors a cell, scores, distances from the
@@ -418,7 +378,7 @@ class Scrfd(Backend):
 
     def __init__(self, threshold: float, device: str) -> None:
         path = insightface_file(*self.FILES)
-        assert path is not None  # missing() looked
+        assert path is not None  # detector_missing() looked
         self.lowest, self._session = threshold, onnx_session(path, device)
         entry = self._session.get_inputs()[0]
         self._input = entry.name
@@ -427,10 +387,6 @@ class Scrfd(Backend):
         self.plan = SearchPlan(tile=self.side, overlap=self.side // 4) if self.side else SearchPlan()
         if len(self._session.get_outputs()) != 3 * len(self.STRIDES):
             raise InputError(f"{path} is not an SCRFD detector with landmarks: use the detector of another pack.")
-
-    @staticmethod
-    def missing() -> str | None:
-        return missing_pack("detector insightface", *Scrfd.FILES)
 
     def __call__(self, image: Image) -> Rows:
         if self.side:
@@ -453,11 +409,11 @@ class Scrfd(Backend):
         return np.concatenate(found)
 
 
-class YuNet(Backend):
+class YuNet:
     """A small, fast detector, run by OpenCV; films are checked with it. Each thread has a network of its own."""
 
     FILE = "yunet.onnx"  # in pretrained/, as it was published
-    OPENING = threading.Lock()  # the level of OpenCV's messages is one for all threads
+    plan = SearchPlan()
     threshold = 0.65  # on 16 annotated photos recall .91, on 19 without a face three false boxes; chosen on these
 
     def __init__(self, threshold: float, device: str) -> None:
@@ -465,21 +421,12 @@ class YuNet(Backend):
             raise UsageError(f"yunet runs on the CPU only, not on {device!r}: use device 'cpu' or another detector.")
         self._path, self.lowest, self._own = embedded_file(self.FILE), threshold, threading.local()
 
-    def _opened(self) -> Any:
-        import cv2
-
-        with self.OPENING:
-            level = cv2.utils.logging.getLogLevel()
-            cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # OpenCV 5 warns: it ignores its targets
-            try:
-                # The suppression over all passes is the pyramid's; here it only thins out.
-                return cv2.FaceDetectorYN.create(str(self._path), "", (320, 320), max(self.lowest, 0.0), 0.9, 5000)
-            finally:
-                cv2.utils.logging.setLogLevel(level)
-
     def __call__(self, image: Image) -> Rows:
         if not hasattr(self._own, "network"):
-            self._own.network = self._opened()
+            with quiet_opencv():  # version 5 warns that it ignores its targets
+                # The suppression over all passes is the pyramid's; here it only thins out.
+                least = max(self.lowest, 0.0)
+                self._own.network = cv2.FaceDetectorYN.create(str(self._path), "", (320, 320), least, 0.9, 5000)
         self._own.network.setInputSize((image.shape[1], image.shape[0]))
         _, found = self._own.network.detect(np.ascontiguousarray(image[:, :, ::-1]))
         if found is None:
@@ -489,7 +436,7 @@ class YuNet(Backend):
         return np.column_stack([x, y, x + width, y + height, found[:, 14], found[:, 4:14]])
 
 
-DETECTORS: dict[str, type[Backend]] = {"centerface": CenterFace, "insightface": Scrfd, "yunet": YuNet}
+DETECTORS: dict[str, Any] = {"centerface": CenterFace, "insightface": Scrfd, "yunet": YuNet}
 
 
 def get_detector(
@@ -530,4 +477,4 @@ def detector_missing(name: str) -> str | None:
     """None where a detector is available here, else which file belongs where."""
     if name not in DETECTORS:
         raise UsageError(f"Unknown face detector {name!r}: use auto, {', '.join(DETECTORS)}.")
-    return DETECTORS[name].missing()
+    return missing_pack("detector insightface", *Scrfd.FILES) if name == "insightface" else None

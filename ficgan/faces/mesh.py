@@ -33,28 +33,26 @@ MESH_POINTS = 468  # of the face; ten more lie on the irises
 GOOD_PRESENCE = 8.0
 
 
-def _indices(*numbers: int) -> Indices:
-    array = np.array(numbers)
-    array.setflags(write=False)
-    return array
-
-
 # Closed contours, each clockwise around its part from the viewer's left; the oval from the top.
-FACE_OVAL = _indices(
-    *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
-    *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),
+FACE_OVAL: Indices = np.array(
+    [
+        *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
+        *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),
+    ]
 )
-LEFT_BROW = _indices(70, 63, 105, 66, 107, 55, 65, 52, 53, 46)
-RIGHT_BROW = _indices(300, 293, 334, 296, 336, 285, 295, 282, 283, 276)
-LIPS_INNER = _indices(*(78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95))
+LEFT_BROW: Indices = np.array([70, 63, 105, 66, 107, 55, 65, 52, 53, 46])
+RIGHT_BROW: Indices = np.array([300, 293, 334, 296, 336, 285, 295, 282, 283, 276])
+LIPS_INNER: Indices = np.array(
+    [78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308, 324, 318, 402, 317, 14, 87, 178, 88, 95]
+)
 # Left and right are the viewer's, as in `Face.landmarks`.
-LEFT_EYE = _indices(33, 246, 161, 160, 159, 158, 157, 173, 133, 155, 154, 153, 145, 144, 163, 7)
-RIGHT_EYE = _indices(362, 398, 384, 385, 386, 387, 388, 466, 263, 249, 390, 373, 374, 380, 381, 382)
+LEFT_EYE: Indices = np.array([33, 246, 161, 160, 159, 158, 157, 173, 133, 155, 154, 153, 145, 144, 163, 7])
+RIGHT_EYE: Indices = np.array([362, 398, 384, 385, 386, 387, 388, 466, 263, 249, 390, 373, 374, 380, 381, 382])
 # The middle of the iris, then four points on its rim.
-LEFT_IRIS = _indices(468, 469, 470, 471, 472)
-RIGHT_IRIS = _indices(473, 474, 475, 476, 477)
+LEFT_IRIS: Indices = np.array([468, 469, 470, 471, 472])
+RIGHT_IRIS: Indices = np.array([473, 474, 475, 476, 477])
 NOSE_TIP = 1
-MOUTH_CORNERS = _indices(61, 291)
+MOUTH_CORNERS: Indices = np.array([61, 291])
 
 # The network wants the square of the default template with 22 of its 128 pixels more on every side.
 _BORDER = 22 / 128
@@ -105,17 +103,20 @@ def find_meshes(mesh: MediaPipeMesh, photo: Image, landmarks: Iterable[ArrayLike
     photo = check_image(photo)
     matrices = [similarity(face, _TEMPLATE) for face in landmarks]
     points, presence = _read(mesh, photo, matrices)
-    second = {}
-    for index, matrix in enumerate(matrices):
-        step = _correction(points[index], float(presence[index]))
-        if step is not None:
-            second[index] = step @ np.vstack([matrix, [0.0, 0.0, 1.0]])
+    steps = [_correction(*found) for found in zip(points, presence, strict=True)]
+    pairs = enumerate(zip(steps, matrices, strict=True))
+    second = {n: step @ np.vstack([matrix, [0.0, 0.0, 1.0]]) for n, (step, matrix) in pairs if step is not None}
     new_points, new_presence = _read(mesh, photo, list(second.values()))
     for row, (index, matrix) in enumerate(second.items()):
         # Above a good presence a higher one only says that the crop is tighter; then the better placed crop counts.
         if min(new_presence[row], GOOD_PRESENCE) >= min(presence[index], GOOD_PRESENCE):
             matrices[index], points[index], presence[index] = matrix, new_points[row], new_presence[row]
-    return [_in_photo(*one) for one in zip(matrices, points, presence, strict=True)]
+    meshes = []
+    for matrix, marks, sure in zip(matrices, points, presence, strict=True):
+        size = 1.0 / math.hypot(matrix[0, 0], matrix[1, 0])  # photo pixels of a crop pixel
+        placed = np.column_stack([transform_points(invert(matrix), marks[:, :2]), marks[:, 2] * size])
+        meshes.append(Mesh(placed.astype(np.float32), float(sure)))
+    return meshes
 
 
 def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
@@ -125,10 +126,9 @@ def read_landmarks(photo: Image, faces: Sequence[Face]) -> NDArray[np.float32]:
     245 strangers for one person, with the mesh's .1 %: a crop beside the face holds what all such crops hold.
     """
     meshes = find_meshes(_embedded(), photo, [face.landmarks for face in faces])
-    rows = zip(meshes, faces, strict=True)
-    return np.stack(
-        [five_points(mesh.points) if mesh.presence >= GOOD_PRESENCE else face.landmarks for mesh, face in rows]
-    ).astype(np.float32)
+    pairs = zip(meshes, faces, strict=True)
+    marks = [five_points(mesh.points) if mesh.presence >= GOOD_PRESENCE else face.landmarks for mesh, face in pairs]
+    return np.stack(marks).astype(np.float32)
 
 
 @lru_cache(maxsize=1)
@@ -154,7 +154,7 @@ def _read(mesh: MediaPipeMesh, photo: Image, matrices: list[Matrix]) -> tuple[ND
     return np.concatenate(points), np.concatenate(presence)
 
 
-def _correction(points: NDArray[Any], presence: float) -> Matrix | None:
+def _correction(points: NDArray[Any], presence: np.float32) -> Matrix | None:
     """From a crop to the crop that its mesh asks for; None where the first one was good, or there is no better one."""
     try:
         step = similarity(five_points(points), _TEMPLATE)
@@ -162,12 +162,6 @@ def _correction(points: NDArray[Any], presence: float) -> Matrix | None:
         return None
     roll, scale = math.atan2(step[1, 0], step[0, 0]), math.log(math.hypot(step[0, 0], step[1, 0]))
     return step if presence < GOOD_PRESENCE or abs(roll) > _ROLL or abs(scale) > _SCALE else None
-
-
-def _in_photo(matrix: Matrix, points: NDArray[Any], presence: np.float32) -> Mesh:
-    size = 1.0 / math.hypot(matrix[0, 0], matrix[1, 0])  # photo pixels of a crop pixel
-    placed = np.column_stack([transform_points(invert(matrix), points[:, :2]), points[:, 2] * size])
-    return Mesh(placed.astype(np.float32), float(presence))
 
 
 # -- over time ---------------------------------------------------------------------------------------------------------
@@ -233,14 +227,13 @@ _LIDS = (159, 145, 33, 133), (386, 374, 263, 362)
 
 def with_blinks(points: NDArray[Any], smooth: NDArray[np.float64]) -> NDArray[np.float64]:
     """Smoothed points of a mesh [N,3], but for lids that are on their way: a blink takes as few frames as a tremble."""
-    blinking, begin = smooth.copy(), BLINK
+    blinking = smooth.copy()
     for eye, (top, bottom, outer, inner) in zip((LEFT_EYE, RIGHT_EYE), _LIDS, strict=True):
         measured, smoothed = (
             float(np.linalg.norm(p[top, :2] - p[bottom, :2]) / np.linalg.norm(p[outer, :2] - p[inner, :2]))
             for p in (points, smooth)
         )
-        share = np.clip(abs(measured - smoothed) / begin - 1, 0, 1)
-        place = list(eye)
-        apart = (points[place] - points[place].mean(0)) - (smooth[place] - smooth[place].mean(0))
-        blinking[place] += share * apart
+        share = np.clip(abs(measured - smoothed) / BLINK - 1, 0, 1)
+        apart = (points[eye] - points[eye].mean(0)) - (smooth[eye] - smooth[eye].mean(0))
+        blinking[eye] += share * apart
     return blinking

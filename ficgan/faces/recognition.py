@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ficgan.device import embedded_file, first_line, insightface_file, missing_pack, onnx_session
-from ficgan.errors import InputError, UsageError
+from ficgan.device import embedded_file, insightface_file, missing_pack, onnx_session
+from ficgan.errors import InputError, UsageError, reason
 from ficgan.faces.crops import ARCFACE_POINTS, Points, crop, similarity
 from ficgan.faces.detection import FaceDetector, Image, check_image
 
@@ -62,7 +62,7 @@ def get_recognizer(name: str = "auto", *, device: str = "cpu") -> Recognizer:
         raise UsageError(missing)
     pack = insightface_file(*INSIGHTFACE_FILES)
     assert pack is not None  # recognizer_missing() looked
-    return OnnxRecognizer(pack, name="insightface", device=device)
+    return OnnxRecognizer(pack, name=name, device=device)
 
 
 class Gate:
@@ -77,7 +77,7 @@ class Gate:
     def __init__(self, recognizers: Sequence[Recognizer]) -> None:
         self.recognizers = tuple(recognizers)
         self.name = ", ".join(recognizer.name for recognizer in self.recognizers)
-        self._ends: list[int] = []
+        self._ends: list[int] = []  # of the parts of an embedding, once there was one
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
         parts = [recognizer.embed(image, landmarks) for recognizer in self.recognizers]
@@ -151,36 +151,27 @@ def recognizer_missing(name: str) -> str | None:
 class _Embedder:
     """Aligned crops in, embeddings out; what all recognisers share."""
 
+    name: str
     metric: Metric
     match_threshold: float
-
-    def __init__(self, name: str, points: Points, size: int, network: Callable[[NDArray[np.uint8]], NDArray[Any]]):
-        self.name = name
-        self._points = points
-        self._size = size
-        self._network = network
+    points: Points  # where landmarks lie in its crops
+    size: int  # of the crops, pixels
 
     def embed(self, image: Image, landmarks: ArrayLike) -> Embeddings:
         """Embeddings float32 [N, D] of the faces at landmarks [N, 5, 2] of an image [H, W, 3]; [0, 0] where N is 0."""
-        image = check_image(image)
         marks = np.asarray(landmarks, dtype=np.float64)
-        if marks.size and (marks.ndim != 3 or marks.shape[1:] != (5, 2)):
-            raise InputError(f"Landmarks must have shape [N, 5, 2], got {marks.shape}.")
-        return self.embed_each([image] * len(marks), marks)
+        return self.embed_each([check_image(image)] * len(marks), marks)
 
     def embed_each(self, images: Sequence[Image] | NDArray[np.uint8], landmarks: ArrayLike) -> Embeddings:
-        """Embeddings float32 [N, D] of N images with one face each, at landmarks [N, 5, 2], in one batch; [0, 0] for
-        none.
-        """
+        """Embeddings as of `embed` of N images with one face each, in one batch."""
         if not len(images):
             return np.zeros((0, 0), dtype=np.float32)
-        marks = np.asarray(landmarks, dtype=np.float64)
-        pairs = zip(images, marks, strict=True)
-        return self.embed_aligned(np.stack([crop(x, similarity(m, self._points), self._size) for x, m in pairs]))
+        pairs = zip(images, np.asarray(landmarks, dtype=np.float64), strict=True)
+        return self.embed_aligned(np.stack([crop(x, similarity(m, self.points), self.size) for x, m in pairs]))
 
     def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
         """Embeddings float32 [N, D] of crops uint8 [N, S, S, 3] that are already in this recogniser's own alignment."""
-        return np.ascontiguousarray(self._network(crops), dtype=np.float32)
+        raise NotImplementedError
 
     def distance(self, a: ArrayLike, b: ArrayLike) -> float:
         """Distance of two embeddings [D]: Euclidean, or 1 - cosine."""
@@ -196,63 +187,54 @@ class _Embedder:
 
 
 class DlibRecognizer(_Embedder):
+    name, points, size = "dlib", _DLIB_POINTS, 150
     metric: Metric = "euclidean"
     match_threshold = 0.6  # customary; FAR 1e-3 lies at .43 to .51, so a gate at .6 errs on the side of privacy
 
     def __init__(self, *, device: str = "cpu"):
-        session = onnx_session(embedded_file(_GATE_FILE), device)
+        self._session = onnx_session(embedded_file(_GATE_FILE), device)
 
-        def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
-            parts = [crops[begin : begin + _BATCH] for begin in range(0, len(crops), _BATCH)]
-            return np.concatenate([session.run(None, {"images": np.ascontiguousarray(part)})[0] for part in parts])
-
-        super().__init__("dlib", _DLIB_POINTS, 150, run)
+    def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
+        parts = (np.ascontiguousarray(crops[start : start + _BATCH]) for start in range(0, len(crops), _BATCH))
+        return np.concatenate([self._session.run(None, {"images": part})[0] for part in parts])
 
 
 class OnnxRecognizer(_Embedder):
     """Any ArcFace-style ONNX network: N×3×112×112 RGB in the public five-point template, one embedding out."""
 
+    points, size = ARCFACE_POINTS, 112
     metric: Metric = "cosine"
     match_threshold = 1.0 - 0.33  # such networks reach FAR 1e-3 near a cosine of .33
 
     def __init__(self, path: Path, *, name: str, device: str = "cpu"):
-        session = onnx_session(path, device)
-        entry = session.get_inputs()[0]
-        batch, *shape = entry.shape
-        sides = [112 if isinstance(side, str) or side is None else side for side in shape[1:]]
-        if len(session.get_inputs()) != 1 or shape[:1] != [3] or sides != [112, 112]:
+        self.name, self._session = name, onnx_session(path, device)
+        entry, *others = self._session.get_inputs()
+        self._batch, *shape = (side if isinstance(side, int) else None for side in entry.shape)
+        if others or shape[:1] != [3] or not set(shape[1:]) <= {112, None}:
             raise InputError(f"{path} is no face recogniser: its input is {entry.shape} and must be N×3×112×112.")
-        normalise = not _normalises(path)
+        self._input, self._normalise = entry.name, not _normalises(path)
+        self._probe(path)
 
-        def run(crops: NDArray[np.uint8]) -> NDArray[Any]:
-            x = crops.astype(np.float32).transpose(0, 3, 1, 2)  # [N, 3, 112, 112]
-            x = (x - 127.5) / 127.5 if normalise else np.ascontiguousarray(x)
-            step = batch if isinstance(batch, int) and batch > 0 else max(1, len(x))
-            parts = []
-            for start in range(0, len(x), step):
-                part = x[start : start + step]
-                full = np.concatenate([part, np.zeros((step - len(part), *part.shape[1:]), part.dtype)])
-                parts.append(session.run(None, {entry.name: full})[0][: len(part)].reshape(len(part), -1))
-            return np.concatenate(parts)
+    def embed_aligned(self, crops: NDArray[np.uint8]) -> Embeddings:
+        x = crops.astype(np.float32).transpose(0, 3, 1, 2)  # [N, 3, 112, 112]
+        x = (x - 127.5) / 127.5 if self._normalise else np.ascontiguousarray(x)
+        step, parts = self._batch or len(x), []
+        for start in range(0, len(x), step):
+            part = x[start : start + step]
+            full = np.concatenate([part, np.zeros((step - len(part), *part.shape[1:]), part.dtype)])
+            parts.append(self._session.run(None, {self._input: full})[0][: len(part)].reshape(len(part), -1))
+        return np.concatenate(parts).astype(np.float32, copy=False)
 
-        super().__init__(name, ARCFACE_POINTS, 112, run)
-        self.path = path
-        self._probe()
-
-    def _probe(self) -> None:
-        """Refuse a network that says the same of everything: as a gate it would pass any face."""
-        random = np.random.default_rng(0)
-        small = random.integers(0, 256, (2, 7, 7, 3), dtype=np.uint8)
-        pictures = small.repeat(16, 1).repeat(16, 2)  # two mosaics, which no two embeddings should agree on
+    def _probe(self, path: Path) -> None:
+        """Refuse a network that says the same of two mosaics: as a gate it would pass any face, or none."""
+        small = np.random.default_rng(0).integers(0, 256, (2, 7, 7, 3), dtype=np.uint8)
         try:
-            first, second = self.embed_aligned(pictures)
+            first, second = self.embed_aligned(small.repeat(16, 1).repeat(16, 2))
         except Exception as error:  # onnxruntime's errors have no common base
-            what = f"{self.path} cannot be run as a face recogniser"
-            raise InputError(f"{what} ({first_line(error)}): check the file.") from None
-        if not (np.isfinite(first).all() and np.isfinite(second).all() and first.any() and second.any()):
-            raise InputError(f"{self.path} is no face recogniser: its output is zero or not finite.")
-        if self.distance(first, second) < 1e-6 and np.allclose(first, second, rtol=1e-4):
-            raise InputError(f"{self.path} is no face recogniser: it says the same of two different pictures.")
+            why = reason(error)[:200]
+            raise InputError(f"{path} cannot be run as a face recogniser ({why}): check the file.") from None
+        if not np.isfinite([first, second]).all() or np.allclose(first, second, rtol=1e-4):
+            raise InputError(f"{path} is no face recogniser: it says the same of two different pictures.")
 
 
 def _normalises(path: Path) -> bool:

@@ -26,26 +26,21 @@ WRITABLE_SUFFIXES = frozenset(FORMAT_OF)
 # What in a folder counts as a still image; files named one by one are judged by their content.
 READABLE_SUFFIXES = WRITABLE_SUFFIXES | {".bmp", ".dib", ".gif", ".avif", ".heic", ".heif", ".hif"}
 # What in a folder is named as a picture that is not read, since it may show faces.
-UNREAD_SUFFIXES = frozenset(
-    re.findall(
-        r"\S+",
-        ".3fr .arw .cr2 .cr3 .crw .dng .erf .fff .iiq .kdc .mos .mrw .nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf "
-        ".srw .x3f .exr .j2k .jp2 .jpf .jpx .jxl .jxr .pdf .pgm .pnm .ppm .psb .psd .tga .wdp "
-        ".xcf",
-    )
+_UNREAD = (
+    ".3fr .arw .cr2 .cr3 .crw .dng .erf .fff .iiq .kdc .mos .mrw .nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf "
+    ".srw .x3f .exr .j2k .jp2 .jpf .jpx .jxl .jxr .pdf .pgm .pnm .ppm .psb .psd .tga .wdp .xcf"
 )
+UNREAD_SUFFIXES = frozenset(_UNREAD.split())
 WRITABLE_FILMS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".gif"})
 # What in a folder counts as a film; GIF, WebP and PNG do where they are animated.
 _READ_FILMS = (
     ".avi .3g2 .3gp .apng .asf .dv .flv .h264 .hevc .m2ts .mjpeg .mpe .mpeg .mpg .mts .mxf .ogv .qt .ts .vob .wmv .y4m"
 )
-FILM_SUFFIXES = (WRITABLE_FILMS - {".gif"}) | frozenset(re.findall(r"\S+", _READ_FILMS))
+FILM_SUFFIXES = (WRITABLE_FILMS - {".gif"}) | frozenset(_READ_FILMS.split())
 
 # Sources of films that are no file: cameras and addresses.
 CAMERA = re.compile(r"camera:(\d+)")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|pipe:")
-
-_PICTURES_THAT_MOVE = frozenset({".gif", ".webp", ".png"})
 
 _PHOTO = re.compile(rb"\xff\xd8\xff|II\*\0|MM\0\*|BM.{4}\0{4}|.{4}ftyp(avif|hei|mif1)", re.S)
 _PERHAPS_ANIMATED = re.compile(rb"\x89PNG|GIF8|RIFF.{4}WEBP", re.S)
@@ -103,7 +98,7 @@ def disguised(name: str | os.PathLike[str], file: BinaryIO, *, film: bool) -> st
 def is_film(path: Path) -> bool:
     """Whether a file's name is a film's, or a picture's that is animated."""
     suffix = path.suffix.lower()
-    return suffix in FILM_SUFFIXES or (suffix in _PICTURES_THAT_MOVE and is_animated(path))
+    return suffix in FILM_SUFFIXES or (suffix in (".gif", ".webp", ".png") and is_animated(path))
 
 
 def is_animated(file: str | os.PathLike[str] | BinaryIO) -> bool:

@@ -24,29 +24,17 @@ Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """One still image, upright.
+    """One still image, upright."""
 
-    Args:
-        path: where it came from.
-        format: `JPEG`, `PNG`, `WEBP`, `TIFF`, `AVIF`, `HEIF`, or one that is only read (`BMP`, `GIF`).
-        mode: `L`, `LA`, `RGB` or `RGBA`.
-        pixels: the file's own values, [H,W] for `L`, otherwise [H,W,C]; uint8 or uint16; read-only.
-        options: how the file was coded (Pillow's save options: tables, subsampling …).
-        icc: colour profile, as far as colours need it.
-        exif: what of EXIF may stay (`clean_exif`); written on request only.
-        xmp: what of XMP may stay (`clean_xmp`); written on request only.
-        notes: what could not be carried over, one sentence each.
-    """
-
-    path: Path
-    format: str
-    mode: str
-    pixels: Pixels
-    options: Mapping[str, Any] = field(default_factory=dict)
-    icc: bytes | None = None
-    exif: bytes | None = None
-    xmp: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    path: Path  # where it came from
+    format: str  # JPEG, PNG, WEBP, TIFF, AVIF, HEIF, or one that is only read (BMP, GIF)
+    mode: str  # L, LA, RGB or RGBA
+    pixels: Pixels  # the file's own values, [H,W] for L, otherwise [H,W,C]; uint8 or uint16; read-only
+    options: Mapping[str, Any] = field(default_factory=dict)  # how it was coded: Pillow's options of `save`
+    icc: bytes | None = None  # colour profile, as far as colours need it
+    exif: bytes | None = None  # what may stay, see `clean_exif`; written on request only
+    xmp: Mapping[str, str] = field(default_factory=dict)  # the same, see `clean_xmp`
+    notes: tuple[str, ...] = ()  # what could not be carried over, one sentence each
 
     @property
     def depth(self) -> int:
@@ -65,8 +53,6 @@ class Photo:
 
         They are converted as the file needs. Elsewhere the values are the very same, and alpha is never touched.
         """
-        if result.shape != self.rgb.shape or result.dtype != np.uint8:
-            raise ValueError(f"result is {result.dtype} {result.shape}, the photo uint8 {self.rgb.shape}")
         space = space_of(self.icc)
         if self.mode == "RGB" and self.depth == 8 and space is None:
             return result
@@ -77,9 +63,13 @@ class Photo:
             return self.pixels
         values = from_rgb(result[mask], self.mode, self.depth, space)
         merged = self.pixels.copy()
-        colours = merged if self.mode == "L" else merged[..., 0] if self.mode == "LA" else merged[..., :3]
-        colours[mask] = values
+        _colours_of(merged, self.mode)[mask] = values
         return merged
+
+
+def _colours_of(pixels: Any, mode: str) -> Any:
+    """A view [H,W] of grey or [H,W,3] without alpha."""
+    return pixels if mode == "L" else pixels[..., 0] if mode == "LA" else pixels[..., :3]
 
 
 # -- a file's own numbers, by LittleCMS
@@ -106,11 +96,7 @@ class Space:
 
 @lru_cache(maxsize=16)
 def space_of(icc: bytes | None) -> Space | None:
-    """The space of a profile; None where its numbers are those of sRGB.
-
-    Raises:
-        ValueError: LittleCMS can make nothing of it.
-    """
+    """The space of a profile; None where its numbers are those of sRGB; a ValueError where LittleCMS cannot use it."""
     if icc is None:
         return None
     mode = {b"CMYK": "CMYK", b"GRAY": "L"}.get(icc[16:20], "RGB")
@@ -135,17 +121,13 @@ def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
     """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
     if pixels.dtype == np.uint8:
         return pixels.astype(np.uint8, copy=False)
-    wide = pixels.astype(np.uint32)
-    wide *= 255
-    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
-    wide >>= 16
-    return wide.astype(np.uint8)
+    # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
+    return ((pixels.astype(np.uint32) * 255 + 32895) >> 16).astype(np.uint8)
 
 
 def to_rgb(pixels: Pixels, mode: str, space: Space | None) -> NDArray[np.uint8]:
     """The 8-bit sRGB view [H,W,3] of a file's pixels, alpha ignored."""
-    colours: Any = pixels if mode == "L" else pixels[..., 0] if mode == "LA" else pixels[..., :3]
-    colours = to_uint8(colours)
+    colours = to_uint8(_colours_of(pixels, mode))
     if space is not None:
         return space.to_srgb(colours)
     return np.repeat(colours[..., None], 3, axis=2) if colours.ndim == 2 else colours
@@ -211,9 +193,7 @@ def clean_exif(image: Image.Image, size: tuple[int, int]) -> bytes | None:
     """
     try:
         source, kept = image.getexif(), Image.Exif()
-        for tag, value in source.items():
-            if tag in _KEPT_TAGS and _small(value):
-                kept[tag] = value
+        kept.update({tag: value for tag, value in source.items() if tag in _KEPT_TAGS and _small(value)})
         camera = {tag: value for tag, value in source.get_ifd(0x8769).items() if tag in _KEPT_EXIF and _small(value)}
         camera.update({tag: size[axis] for tag, axis in _SIZE_TAGS.items() if tag in camera})
         place = {tag: value for tag, value in source.get_ifd(0x8825).items() if _small(value)}
@@ -236,9 +216,16 @@ def clean_xmp(packet: bytes | str | None) -> dict[str, str]:
     embedded pictures, maps of depth and gain, face regions, names, keywords, paths, history, serial numbers, and the
     marks of motion photos, whose film is gone.
     """
-    root = _parse(packet)
+    raw = packet.encode() if isinstance(packet, str) else bytes(packet or b"")
+    raw = re.sub(rb"<\?xpacket[^>]*\?>", b"", raw).strip(b"\0 \t\r\n")
+    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # XMP has neither; entity bombs do
+        return {}
+    try:
+        descriptions = ET.fromstring(raw).iter(f"{{{_RDF}}}Description")
+    except (ET.ParseError, ValueError, LookupError):
+        return {}
     kept: dict[str, str] = {}
-    for description in () if root is None else root.iter(f"{{{_RDF}}}Description"):
+    for description in descriptions:
         texts = {child.tag: _text(child) for child in description}
         kept |= {tag: text for tag, text in {**description.attrib, **texts}.items() if text and _is_kept(tag, text)}
     return kept
@@ -269,17 +256,6 @@ def make_xmp(properties: Mapping[str, str] | None, *, synthetic: bool) -> bytes:
     return b'<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>\n' + body + b'\n<?xpacket end="w"?>'
 
 
-def _parse(packet: bytes | str | None) -> ET.Element | None:
-    raw = packet.encode() if isinstance(packet, str) else bytes(packet or b"")
-    raw = re.sub(rb"<\?xpacket[^>]*\?>", b"", raw).strip(b"\0 \t\r\n")
-    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # XMP has neither; entity bombs do
-        return None
-    try:
-        return ET.fromstring(raw)
-    except (ET.ParseError, ValueError, LookupError):
-        return None
-
-
 def _text(element: ET.Element) -> str:
     """A property's value, or that of its first language."""
     entry = element.find(f".//{{{_RDF}}}li")
@@ -289,7 +265,7 @@ def _text(element: ET.Element) -> str:
 def _is_kept(tag: str, text: str) -> bool:
     namespace, _, name = tag[1:].partition("}")
     names = next((names for _, kept, names in _KEPT_XMP if kept == namespace), "-")
-    return len(text) <= _MAX_VALUE and (not names or name in re.findall(r"\w+", names))
+    return len(text) <= _MAX_VALUE and (not names or name in names.split())
 
 
 # Primaries and transfer characteristics, numbered as in ITU-T H.273.
@@ -348,8 +324,11 @@ def _trimmed(content: bytes) -> bytes:
 
 def _assembled(space: bytes, tags: Mapping[bytes, bytes], name: str) -> bytes:
     """A profile of version 4 with a white of D50."""
-    texts = {signature: _icc_text(text) for signature, text in ((b"desc", name), (b"cprt", "none stated"))}
-    tags = texts | {b"wtpt": b"XYZ " + bytes(4) + _D50} | dict(tags)
+    texts = {}
+    for signature, text in ((b"desc", name), (b"cprt", "none stated")):
+        wide = text.encode("utf-16-be")
+        texts[signature] = b"mluc" + struct.pack(">LLL4sLL", 0, 1, 12, b"enUS", len(wide), 28) + wide
+    tags = {**texts, b"wtpt": b"XYZ " + bytes(4) + _D50, **tags}
     start = 132 + 12 * len(tags)
     table, body, places = b"", b"", dict[bytes, int]()
     for signature, content in tags.items():
@@ -360,11 +339,6 @@ def _assembled(space: bytes, tags: Mapping[bytes, bytes], name: str) -> bytes:
     about, made = b"mntr" + space + b"XYZ ", (2000, 1, 1, 0, 0, 0)
     header = struct.pack(">L4xL12s6H4s28x", start + len(body), 0x04200000, about, *made, b"acsp")
     return (header + _D50).ljust(128, b"\0") + struct.pack(">L", len(tags)) + table + body
-
-
-def _icc_text(text: str) -> bytes:
-    wide = text.encode("utf-16-be")
-    return b"mluc" + struct.pack(">LLL4sLL", 0, 1, 12, b"enUS", len(wide), 28) + wide
 
 
 def _fixed(*values: float) -> bytes:
@@ -401,11 +375,7 @@ def adobe_rgb() -> bytes:
 
 
 def named_icc(points: CodePoints) -> bytes | None:
-    """An ICC profile that says the same as code points; None for sRGB.
-
-    Raises:
-        ValueError: colours of a kind that is not known, or HDR.
-    """
+    """An ICC profile that says the same as code points; None for sRGB; a ValueError for HDR and unknown colours."""
     primaries, transfer = points
     if primaries not in _PRIMARIES or transfer not in _LIKE_SRGB:
         raise ValueError(f"colours of primaries {primaries}, transfer {transfer} of H.273")

@@ -15,11 +15,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError
 
+from ficgan.arrays import quiet_opencv
 from ficgan.errors import InputError, reason
+from ficgan.files import unreadable
 from ficgan.images import MAX_PIXELS
 from ficgan.images.photo import (
     CodePoints,
@@ -37,17 +40,7 @@ from ficgan.images.photo import (
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "HEIF")
 _GAIN_MAPS = (b"ns.adobe.com/hdr-gain-map/", b"urn:iso:std:iso:ts:21496:-1", b"aux:hdrgainmap")
-# EXIF's orientation → what turns the image upright.
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_ORIENTATION, _SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x0112, 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
+_SUBFILE, _BITS, _PHOTOMETRIC, _PLANAR, _DNG = 0x00FE, 0x0102, 0x0106, 0x011C, 0xC612
 _limit_lock = threading.Lock()
 
 
@@ -73,30 +66,27 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, da
         except (InputError, MemoryError):
             raise
         except Image.DecompressionBombError:
-            most = f"{max_pixels / 1e6:g} megapixels"
-            raise InputError(f"{path}: more than {most}; raise --max-megapixels or scale it down") from None
+            why = f"more than {max_pixels / 1e6:g} megapixels; raise --max-megapixels or scale it down"
         except UnidentifiedImageError:
+            why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
             if re.match(rb"....ftyp(hei|hev|mif1|msf1)", data, re.S) and "HEIF" not in Image.OPEN:
                 why = "HEIC is read with pip install 'ficgan[heif]'; or convert the file to JPEG"
-            else:
-                why = "damaged or truncated, or no JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC or AVIF"
-            raise InputError(f"{path}: {why}") from None
         except Exception as error:  # a damaged file can raise nearly anything from a decoder
             why = f"damaged or truncated, or of a kind that cannot be decoded ({reason(error)})"
             raise InputError(f"{path}: {why}") from error
+    raise InputError(f"{path}: {why}")
 
 
 def _read_bytes(path: Path, max_pixels: int) -> bytes:
-    limit = max_pixels * 8 + (64 << 20)  # 16-bit RGBA uncompressed, and room for profiles
+    if why := unreadable(path):
+        raise InputError(f"{path}: {why}")
+    size = path.stat().st_size
+    if size > max_pixels * 8 + (64 << 20):  # 16-bit RGBA uncompressed, and room for profiles
+        raise InputError(f"{path}: {size >> 20} MiB is too large for an image of {max_pixels / 1e6:g} megapixels")
     try:
-        if not path.is_file():
-            raise InputError(f"{path}: {'not a file' if path.exists() else 'no such file'}")
-        size = path.stat().st_size
-        if size > limit:
-            raise InputError(f"{path}: {size >> 20} MiB is too large for an image of {max_pixels / 1e6:g} megapixels")
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
 
 
 @contextmanager
@@ -145,14 +135,10 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         points = _code_points(path, image, data)
         options, deep, note = _coding(image, data)
         notes += note
-        orientation = 1
-        with suppress(Exception):  # a damaged EXIF block says nothing
-            orientation = int(image.getexif().get(_ORIENTATION, 1))
         image.load()
-        upright: Image.Image = image
-        if orientation in _TURNS and format != "TIFF":  # Pillow turns TIFF itself
-            upright = upright.transpose(_TURNS[orientation])
-        pixels, mode = _pixels(path, upright, image)
+        with suppress(Exception):  # a damaged EXIF block says nothing
+            ImageOps.exif_transpose(image, in_place=True)
+        pixels, mode = _pixels(path, image, image)
         if deep and mode in ("RGB", "RGBA"):
             pixels, note = _pixels16(path, image, pixels, data)
             notes += note
@@ -192,8 +178,7 @@ def _coding(image: Image.Image, data: bytes) -> tuple[dict[str, Any], bool, tupl
     if isinstance(dpi, tuple) and len(dpi) == 2 and all(1 < float(value) < 65536 for value in dpi):  # 1: not stated
         options["dpi"] = (float(dpi[0]), float(dpi[1]))
     if isinstance(image, JpegImagePlugin.JpegImageFile) and image.layers in (1, 3):
-        options["qtables"] = dict(image.quantization)
-        options["progressive"] = "progressive" in image.info
+        options |= {"qtables": dict(image.quantization), "progressive": "progressive" in image.info}
         if image.layers == 3:
             # Pillow writes 4:4:4, 4:2:2 and 4:2:0; anything rarer keeps all of its chroma
             options["subsampling"] = max(JpegImagePlugin.get_sampling(image), 0)
@@ -258,24 +243,15 @@ def _pixels(path: Path, upright: Image.Image, source: Image.Image) -> tuple[Pixe
 
 
 def _pixels16(path: Path, image: Image.Image, eight: Pixels, data: bytes) -> tuple[Pixels, tuple[str, ...]]:
-    """The 16-bit values behind an upright 8-bit decode [H,W,3 or 4] by Pillow, and notes.
-
-    OpenCV turns some files upright by itself, depending on version and format: of all positions of its picture, the one
-    that is like the 8-bit decode is taken.
-    """
-    import cv2
-
+    """The 16-bit values behind an upright 8-bit decode [H,W,3 or 4] by Pillow, and notes."""
     if isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(_PLANAR, 1) == 2:
         raise InputError(f"{path}: 16-bit colour in separate planes, which is not decoded; save it interleaved")
-    level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    try:
+    bgr = None
+    with quiet_opencv(), suppress(cv2.error):
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        bgr = None
-    finally:
-        cv2.utils.logging.setLogLevel(level)
     if bgr is not None and bgr.dtype == np.uint16 and bgr.shape[2:] == eight.shape[2:]:
         deep, wanted = swap_red_and_blue(bgr), eight[..., :3]  # Pillow may not tell the alpha of a transparent colour
+        # OpenCV turns some files upright by itself: the position that is like the 8-bit decode is taken.
         for picture, up, across in product((deep, deep.swapaxes(0, 1)), (1, -1), (1, -1)):
             turned = picture[::up, ::across]
             if any(np.array_equal(high, wanted) for high in (turned[..., :3] >> 8, to_uint8(turned[..., :3]))):
@@ -370,9 +346,9 @@ def as_photo(image: Any, *, bgr: bool = False) -> Photo:
         pixels, mode = _pixels(Path("image"), ImageOps.exif_transpose(image), image)
         image, mode, icc, _ = _colours(Path("image"), image, pixels, mode, None)
         image = image[..., [0, 0, 0, 1]] if mode == "LA" else image
-    array = isinstance(image, np.ndarray) and image.ndim in (2, 3) and image.dtype in (np.uint8, np.uint16)
+    array = isinstance(image, np.ndarray) and image.dtype in (np.uint8, np.uint16) and image.ndim > 1 and image.size
     mode = _MODES.get(image.shape[2:], "") if array else ""
-    if not mode or image.size == 0:
+    if not mode:
         given = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
         raise InputError(
             "An image must be an array H×W×3 (RGB), H×W×4 (RGBA) or H×W (grey) of uint8 or uint16, a PIL image, a "

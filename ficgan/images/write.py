@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, PngImagePlugin, TiffImagePlugin, TiffTags
@@ -99,16 +100,9 @@ def _fitted(photo: Photo, format: str) -> Photo:
     return replace(photo, format=format, mode=mode, pixels=pixels, icc=icc, options=options)
 
 
-def _image(photo: Photo) -> Image.Image:
-    pixels = np.ascontiguousarray(photo.pixels)
-    if pixels.dtype == np.uint16:
-        return Image.fromarray(pixels)  # I;16
-    return Image.frombuffer(photo.mode, pixels.shape[1::-1], pixels, "raw", photo.mode, 0, 1)
-
-
 def _save(photo: Photo, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    _image(photo).save(buffer, photo.format, **options)
+    Image.fromarray(np.ascontiguousarray(photo.pixels)).save(buffer, photo.format, **options)  # L, LA, RGB, RGBA, I;16
     return buffer.getvalue()
 
 
@@ -124,8 +118,6 @@ def _png(photo: Photo, metadata: dict[str, Any]) -> bytes:
     if photo.depth == 8 or photo.mode == "L":
         data = _save(photo)
     else:  # which Pillow does not write
-        import cv2
-
         done, encoded = cv2.imencode(".png", swap_red_and_blue(photo.pixels))
         if not done:
             raise OSError("OpenCV could not encode it")
@@ -191,9 +183,8 @@ def _tiff(photo: Photo, metadata: dict[str, Any]) -> bytes:
     if channels in (2, 4):
         tags[TiffImagePlugin.EXTRASAMPLES] = (short, 2)  # alpha, not premultiplied
     if dpi := photo.options.get("dpi"):
-        tags[TiffImagePlugin.X_RESOLUTION], tags[TiffImagePlugin.Y_RESOLUTION] = (
-            (TiffTags.RATIONAL, value) for value in dpi
-        )
+        tags[TiffImagePlugin.X_RESOLUTION] = (TiffTags.RATIONAL, dpi[0])
+        tags[TiffImagePlugin.Y_RESOLUTION] = (TiffTags.RATIONAL, dpi[1])
         tags[TiffImagePlugin.RESOLUTION_UNIT] = (short, 2)
     if "icc_profile" in metadata:
         tags[TiffImagePlugin.ICCPROFILE] = (TiffTags.UNDEFINED, metadata["icc_profile"])

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ficgan.policy import Result
     from ficgan.video.rendered import VideoResult
 
-__all__ = ["SCHEMA", "Folder", "Record", "read_folder"]
-
+__all__ = ["SCHEMA", "Folder", "Record", "read_folder"]  # what docs/api.md shows
 
 # What a generative model did to a face; only these earn the synthetic-media tag.
 SYNTHETIC_ACTIONS = frozenset({"generated", "retried"})
@@ -104,7 +103,6 @@ def new_photo(
 TOOL = "ficgan-deid"
 SCHEMA = "ficgan-sidecar/2"
 MANIFEST = "manifest.jsonl"
-_MOST_BYTES = 16 << 20
 P = TypeVar("P", bound=Path | StorePath)
 # Seconds between two versions of a manifest in a store.
 SENT_EVERY = 10.0
@@ -152,7 +150,7 @@ def as_json(tree: Mapping[str, Any], **options: Any) -> bytes:
 def own_sidecar(output: Place) -> dict[str, Any] | None:
     """The side-car of a result, where there is one and it is ours."""
     with suppress(OSError, ValueError, RecursionError):
-        record = _read_json(sidecar_path(output))
+        record = json.loads(sidecar_path(output).read_bytes())
         if isinstance(record, dict) and record.get("tool") == TOOL and record.get("output") == output.name:
             return record
     return None
@@ -164,13 +162,6 @@ def vouches_for(output: Path) -> bool:
     with suppress(FicganError):  # read only where there is a record: a film may have many GB
         return record is not None and record.get("sha256") == file_digest(output)
     return False
-
-
-def _read_json(path: Place) -> Any:
-    """A side-car's content; OSError, ValueError or RecursionError where it cannot be read."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
-    return json.loads(path.read_bytes())
 
 
 class RunManifest:
@@ -186,9 +177,8 @@ class RunManifest:
 
     def __init__(self, folder: Place | None = None, options: str = "") -> None:
         self._path = None if folder is None else folder / MANIFEST
-        self._options, self._unsent = options, b""
+        self._options, self._unsent, self._sent, self._added = options, b"", time.monotonic(), False
         self._made: dict[str, str] = {}
-        self._sent = time.monotonic()
         self.foreign = False
         """Whether a file of this name is there that is none of ours; it is left alone."""
         self.refresh()
@@ -197,12 +187,11 @@ class RunManifest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if isinstance(self._path, StorePath) and self._made_lines:
+        if isinstance(self._path, StorePath) and self._added:
             self._path.write_bytes(self._unsent)
 
     def refresh(self) -> None:
         """Read what other runs have written meanwhile."""
-        self._made_lines = 0
         if self._path is None or not (self._path.is_symlink() or self._path.exists()):
             return
         if self._path.is_symlink() or not self._path.is_file():
@@ -213,8 +202,8 @@ class RunManifest:
         self.foreign = any(entry.get("tool") != TOOL for entry in entries) or (not entries and bool(data))
         made = [entry for entry in entries if entry.get("state") == "written"]
         self._made = {str(entry.get("output")): str(entry.get("options")) for entry in made}
-        cut = b"" if data.endswith(b"\n") else b"\n"  # an interruption cut its last line
-        self._unsent = data if isinstance(self._path, StorePath) else cut if data else b""
+        cut = b"\n" if data and not data.endswith(b"\n") else b""  # an interruption cut its last line
+        self._unsent = data if isinstance(self._path, StorePath) else cut
 
     def is_of_other_options(self, output: Place) -> bool:
         """Whether an earlier run wrote this file, with other options."""
@@ -233,7 +222,7 @@ class RunManifest:
             self._made[place] = self._options
         about = {"tool": TOOL, "schema": 1, "output": place, "options": self._options}
         self._unsent += json.dumps({**about, **record}, ensure_ascii=True).encode() + b"\n"
-        self._made_lines += 1
+        self._added = True
         if isinstance(self._path, StorePath):
             if time.monotonic() - self._sent > SENT_EVERY:
                 self._path.write_bytes(self._unsent)
@@ -246,10 +235,9 @@ class RunManifest:
     def _name(self, output: Place) -> str:
         if self._path is None:
             return output.name
-        folder = self._path.parent
         if isinstance(output, Path):
-            return os.path.relpath(output, str(folder))
-        return str(output.relative_to(folder))  # type: ignore[arg-type]
+            return os.path.relpath(output, str(self._path.parent))
+        return str(output.relative_to(self._path.parent))  # type: ignore[arg-type]
 
 
 def _entries(manifest: bytes) -> Iterator[dict[str, Any]]:
@@ -290,28 +278,6 @@ class Record:
     def check(self) -> Mapping[str, Any]:
         """The account of the second look at a film; empty where there was none."""
         return self.data.get("check") or {}
-
-
-def _problem_of(data: Mapping[str, Any]) -> str:
-    """Why a side-car cannot be read; "" where it holds what a page is made of."""
-    if data.get("schema") != SCHEMA:
-        return f"of schema {data.get('schema')}; this version of ficgan reads {SCHEMA}"
-    try:
-        places = [*(data.get("check") or {}).get("findings", []), *data.get("review", [])]
-        boxes = [face["box"] for face in (*data.get("faces", []), *data.get("possible_faces", []), *places)]
-        times = [0 <= place["time"] < 1e7 for place in places]
-        actions = [isinstance(face["action"], str) for face in data.get("faces", [])]
-        counts = [count >= 0 for count in (*data.get("faces_by_action", {}).values(), *(data["size"] or ()))]
-        if data["kind"] == "film":
-            counts += [made[key] >= 0 for made in data.get("objects", {}).values() for key in ("covered", "kept")]
-        else:
-            actions += [isinstance(entry["action"], str) for entry in data.get("objects", [])]
-            boxes += [entry["box"] for entry in data.get("objects", []) if isinstance(entry["name"], str)]
-        sound = all(x0 < x1 and y0 < y1 and max(map(abs, (x0, y0, x1, y1))) < 1e6 for x0, y0, x1, y1 in boxes)
-        sound = sound and all((*times, *actions, *counts)) and isinstance(data["options"], dict)
-        return "" if sound and data["kind"] in ("photo", "film") else "it is not as docs/sidecar.schema.json says"
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return "it is not as docs/sidecar.schema.json says"
 
 
 @dataclass
@@ -368,6 +334,7 @@ def _is_media(path: Path) -> bool:
 
 
 def _files(root: Path) -> Iterator[Path]:
+    """In the order of the digest that is signed."""
     for parent, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
@@ -378,17 +345,16 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _read_record(path: Path, name: str, found: Folder, check: bool) -> None:
     try:
-        data = _read_json(path)
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         found.damaged.append((name, reason(error)))
         return
     if not isinstance(data, dict) or data.get("tool") != TOOL:
         return  # a stranger's file
-    if why := _problem_of(data):
-        found.damaged.append((name, why))
+    if data.get("schema") != SCHEMA or data.get("kind") not in ("photo", "film"):
+        found.damaged.append((name, f"of schema {data.get('schema')}; this version of ficgan reads {SCHEMA}"))
         return
-    result = path.with_suffix("")
-    problem = ""
+    result, problem = path.with_suffix(""), ""
     if not result.is_file() or result.is_symlink():
         problem = "the result is not there"
     elif data.get("output") != result.name:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ficgan.errors import InputError, UsageError
+from ficgan.errors import InputError, UsageError, reason
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
 from ficgan.records import SYNTHETIC_ACTIONS, Record
 
@@ -31,31 +31,21 @@ class Picture(NamedTuple):
     size: tuple[int, int]
     boxes: list[dict[str, Any]]
 
+    def add(self, box: Sequence[float], landmarks: Any, attributes: dict[str, str], **more: Any) -> None:
+        """A box, cut at the picture's border, unless it lies outside.
 
-def _annotation(
-    box: Sequence[float], landmarks: Any, size: tuple[int, int], attributes: dict[str, str], **more: Any
-) -> dict[str, Any] | None:
-    """A box cut at the picture's border; None: it lies outside.
-
-    Our pixel centres are at integers, those of the tools half a pixel further on.
-    """
-    width, height = size
-    x0, y0, x1, y1 = (float(value) + 0.5 for value in box)
-    x0, y0, x1, y1 = max(0.0, x0), max(0.0, y0), min(float(width), x1), min(float(height), y1)
-    if x1 - x0 < 0.5 or y1 - y0 < 0.5:
-        return None
-    sides = round(x1 - x0, 2), round(y1 - y0, 2)
-    return {
-        "category_id": 1,
-        "iscrowd": 0,
-        "segmentation": [],
-        "bbox": [round(x0, 2), round(y0, 2), *sides],
-        "area": round(sides[0] * sides[1], 2),
-        "keypoints": [v for x, y in landmarks for v in (round(x + 0.5, 2), round(y + 0.5, 2), 2)] or [0] * 15,
-        "num_keypoints": len(landmarks),
-        "attributes": attributes,
-        **more,
-    }
+        Our pixel centres are at integers, those of the tools half a pixel further on.
+        """
+        x0, y0 = (max(0.0, float(value) + 0.5) for value in box[:2])
+        x1, y1 = (min(float(most), float(value) + 0.5) for value, most in zip(box[2:], self.size, strict=True))
+        if x1 - x0 < 0.5 or y1 - y0 < 0.5:
+            return
+        sides = round(x1 - x0, 2), round(y1 - y0, 2)
+        place = {"bbox": [round(x0, 2), round(y0, 2), *sides], "area": round(sides[0] * sides[1], 2)}
+        points = [v for x, y in landmarks for v in (round(x + 0.5, 2), round(y + 0.5, 2), 2)]
+        marks = {"keypoints": points or [0] * 15, "num_keypoints": len(landmarks)}
+        kind = {"category_id": 1, "iscrowd": 0, "segmentation": []}
+        self.boxes.append({**kind, **place, **marks, "attributes": attributes, **more})
 
 
 def of_records(records: Iterable[Record]) -> tuple[list[Picture], list[str]]:
@@ -65,12 +55,9 @@ def of_records(records: Iterable[Record]) -> tuple[list[Picture], list[str]]:
         if record.is_film:
             notes.append(f"{record.path}: a film's side-car holds no boxes; name its project folder")
             continue
-        size = record.data["size"]
-        boxes = [
-            _annotation(face["box"], face["landmarks"], size, {"action": face["action"]}, score=float(face["score"]))
-            for face in record.faces
-        ]
-        pictures.append(Picture(record.path, size, list(filter(None, boxes))))
+        pictures.append(Picture(record.path, record.data["size"], []))
+        for face in record.faces:
+            pictures[-1].add(face["box"], face["landmarks"], {"action": face["action"]}, score=float(face["score"]))
     return pictures, notes
 
 
@@ -80,17 +67,15 @@ def of_project(project: Project) -> list[Picture]:
 
     origins = {FILLED: "filled", PADDED: "padded", UNSURE: "padded"}
     size, tracks = (project.source.width, project.source.height), TrackSet(project.tracks)
-    pictures = []
-    for frame in range(len(project.pts)):
-        boxes = []
+    names = [f"{Path(project.source.name).stem}/frame_{frame:06d}.png" for frame in range(len(project.pts))]
+    pictures = [Picture(name, size, []) for name in names]
+    for frame, picture in enumerate(pictures):
         for track, row in tracks.at(frame):
             if track.kind:
                 continue
             attributes = {"origin": origins.get(int(track.origin[row]), "seen"), "person": str(track.person)}
             score, points = round(float(track.scores[row]), 4), track.landmarks[row].tolist()
-            boxes.append(_annotation(track.boxes[row], points, size, attributes, score=score, track_id=track.id))
-        name = f"{Path(project.source.name).stem}/frame_{frame:06d}.png"
-        pictures.append(Picture(name, size, list(filter(None, boxes))))
+            picture.add(track.boxes[row], points, attributes, score=score, track_id=track.id)
     return pictures
 
 
@@ -101,8 +86,9 @@ def coco(pictures: Iterable[Picture]) -> bytes:
     for number, picture in enumerate(pictures, 1):
         width, height = picture.size
         images.append({"id": number, "file_name": picture.name, "width": width, "height": height})
-        for box in picture.boxes:
-            annotations.append({"id": len(annotations) + 1, "image_id": number, **box})
+        annotations += [
+            {"id": n, "image_id": number, **box} for n, box in enumerate(picture.boxes, len(annotations) + 1)
+        ]
     skeleton = [[1, 3], [2, 3], [3, 4], [3, 5], [4, 5]]
     category = {"id": 1, "name": "face", "supercategory": "person", "keypoints": LANDMARKS, "skeleton": skeleton}
     tree = {
@@ -127,9 +113,6 @@ class Credentials:
     Args:
         certificate: PEM file with the certificate, and those between it and the root.
         key: PEM file with its private key, not encrypted: EC P-256, P-384 or P-521, RSA, or Ed25519.
-
-    Raises:
-        UsageError: the extra is missing, a file cannot be read, or the two cannot sign.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -137,17 +120,14 @@ class Credentials:
             import c2pa
         except ImportError:
             raise UsageError("--sign needs the extra c2pa: pip install 'ficgan[c2pa]'") from None
-        try:
-            texts = [path.read_bytes() for path in (certificate, key)]
-        except OSError as error:
-            raise UsageError(f"--sign {error.filename}: cannot be read ({error.strerror})") from error
         self._c2pa, self._paths = c2pa, (certificate, key)
         self._context = c2pa.Context.from_dict({"builder": {"thumbnail": {"enabled": False}}})
         try:
-            self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(key, texts[1]), *texts, None))
+            texts = [path.read_bytes() for path in self._paths]
+            self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(texts[1]), *texts, None))
             self.photo(_DOT, ".gif", ["solid"])  # what is wrong with the two is known before any work
-        except c2pa.C2paError as error:
-            raise UsageError(f"--sign {certificate} {key}: these cannot sign ({error})") from error
+        except (OSError, ValueError, TypeError, c2pa.C2paError) as error:
+            raise UsageError(f"--sign {certificate} {key}: these cannot sign ({reason(error)})") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._paths  # another process reads the files again
@@ -195,15 +175,12 @@ def _described(action: str, number: int) -> str:
     return f"{number} face{'' if number == 1 else 's'}: {done}"
 
 
-def _algorithm(path: Path, text: bytes) -> str:
-    """C2PA's name for what a private key signs with."""
+def _algorithm(text: bytes) -> str:
+    """C2PA's name for what a private key in PEM, not encrypted, signs with."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(text, password=None)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"--sign {path}: is no private key in PEM that is not encrypted; convert it") from error
+    key = load_pem_private_key(text, password=None)
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return {256: "es256", 384: "es384"}.get(key.key_size, "es512")
     return "ps256" if isinstance(key, rsa.RSAPrivateKey) else "ed25519"

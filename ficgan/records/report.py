@@ -15,27 +15,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from PIL import Image
+
 from ficgan.errors import FicganError
 from ficgan.images import UNREAD_SUFFIXES
-from ficgan.records import Folder, Record
-from ficgan.records.risks import (
-    DONE,
-    GRAVE,
-    RISKS,
-    AtRisk,
-    at_risk,
-    done_to,
-    edits_in,
-    left_in,
-    many,
-    objects_in,
-    verdict,
-)
+from ficgan.records import Folder, Record, risks
 
 # Pictures of faces that may not be published, and of each other kind: the page should stay one that is read.
 MOST_PICTURES, MOST_OF_A_KIND = 200, 12
-# Most different ways of treatment that are spelled out.
-MOST_WAYS = 12
 # Side of a thumbnail, px.
 SIDE = 96
 STYLE, PAGE = (files("ficgan.records").joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "html"))
@@ -44,7 +31,7 @@ STYLE, PAGE = (files("ficgan.records").joinpath(f"report.{kind}").read_text("utf
 def page(folder: Folder, *, title: str, made: datetime, version: str) -> str:
     """The report, HTML that loads nothing and runs nothing, as it was `made` by a `version` of ficgan."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    found = verdict(folder)
+    found = risks.verdict(folder)
     return Template(PAGE).substitute(
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         style=STYLE,
@@ -78,56 +65,53 @@ def _tables(folder: Folder) -> Iterator[str]:
         rows = [("Photos", len(photos)), ("– without any face found", sum(not record.faces for record in photos))]
         possible = sum(len(record.data.get("possible_faces", [])) for record in photos)
         rows += [*_by_action("Faces in photos", photos), ("Places that may be faces, left", possible)]
-        yield _table([*rows, *_objects(photos)])
+        yield _table(rows, photos)
     if films:
         rows = [("Films", len(films))]
         for key, name in (("frames", "frames"), ("people", "people followed"), ("masked_people", "people covered")):
             rows.append((f"– {name}", sum(film.data.get(key, 0) for film in films)))
         rows.append(("– with sound, which is as it was", sum(film.data.get("audio") == "copied" for film in films)))
-        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films), *_objects(films)])
+        yield _table([*rows, *_by_action("Sightings of faces in frames of films", films)], films)
 
 
 def _by_action(title: str, records: Iterable[Record]) -> list[tuple[str, int]]:
     """How many faces there are, and what was done to how many; those left as found are always stated."""
-    done: Counter[str] = Counter()
+    done = Counter({"left as found": 0})
     for record in records:
-        for action, number in done_to(record).items():
-            done[DONE.get(action, f"changed by {action}")] += number
-    done["left as found"] += 0
+        for action, number in risks.done_to(record).items():
+            done[risks.DONE.get(action, f"changed by {action}")] += number
     return [(title, done.total()), *((f"– {name}", done[name]) for name in sorted(done))]
 
 
-def _objects(records: Iterable[Record]) -> list[tuple[str, int]]:
-    """What a detector of the operator's found besides faces, and how much of it was covered."""
+def _table(rows: Iterable[tuple[str, int]], records: Iterable[Record]) -> str:
+    """Counts, then what a detector of the operator's found in the records besides faces."""
     found: Counter[tuple[str, bool]] = Counter()
     for record in records:
-        found.update(objects_in(record))
-    return [(f"{name}, {'left as found' if kept else 'covered'}", found[name, kept]) for name, kept in sorted(found)]
+        found.update(risks.objects_in(record))
+    objects = [(f"{name}, {'left as found' if kept else 'covered'}", found[name, kept]) for name, kept in sorted(found)]
+    return "<table>" + "".join(_row("n", name, f"{count:,}") for name, count in (*rows, *objects)) + "</table>"
 
 
-def _table(rows: Iterable[tuple[str, int]]) -> str:
-    cells = "".join(f'<tr><td>{_text(name)}</td><td class="n">{count:,}</td></tr>' for name, count in rows)
-    return f"<table>{cells}</table>"
+def _row(kind: str, name: str, value: str) -> str:
+    return f'<tr><td class="f">{_text(name)}</td><td class="{kind}">{value}</td></tr>'
 
 
 def _method(folder: Folder) -> Iterator[str]:
     """Every way in which files were treated, in sentences, with the number of files."""
     ways = Counter(" ".join(_sentences(record)) for record in folder.records)
-    for way, count in ways.most_common(MOST_WAYS):
-        yield f"<p><strong>{many(count, 'file#')}:</strong> {_text(way)}</p>"
-    if len(ways) > MOST_WAYS:
-        yield f"<p>And {len(ways) - MOST_WAYS} more combinations of settings, in the records.</p>"
+    for way, count in ways.most_common():
+        yield f"<p><strong>{risks.many(count, 'file#')}:</strong> {_text(way)}</p>"
     versions = ", ".join(sorted({str(record.data.get("ficgan")) for record in folder.records}))
     yield f'<p class="small">Version of ficgan: {_text(versions)}.</p>'
 
 
+_REVERSIBLE = " This can be undone in part, and recognised by trained programs."
+_ONE_COLOUR = "Faces were covered by a patch of one colour. Nothing of the face is left."
 # What our own modes are, in words.
 _COVERED = {
-    "blur": "Faces were blurred. This can be undone in part, and recognised by trained programs.",
-    "mosaic": "Faces were pixelated. This can be undone in part, and recognised by trained programs.",
-    **dict.fromkeys(
-        ("plain", "black", "solid"), "Faces were covered by a patch of one colour. Nothing of the face is left."
-    ),
+    "blur": f"Faces were blurred.{_REVERSIBLE}",
+    "mosaic": f"Faces were pixelated.{_REVERSIBLE}",
+    **dict.fromkeys(("plain", "black", "solid"), _ONE_COLOUR),
 }
 
 
@@ -140,10 +124,10 @@ def _sentences(record: Record) -> Iterator[str]:
             "Faces were replaced by generated ones (method ficgan). The identity of each is the average of k = "
             f"{data.get('k', 'an unknown number of')} people of a bank of codes."
         )
-        if data.get("keep_kind"):
+        if kind := data.get("keep_kind"):
             yield (
-                f"The new identity is of the source's kind ({', '.join(map(str, data['keep_kind']))}), read from looks "
-                "and kept as a group. Which group it was is not recorded."
+                f"The new identity is of the source's kind ({', '.join(map(str, kind))}), read from looks and kept as "
+                "a group. Which group it was is not recorded."
             )
         if data.get("target") not in (None, "bank") or options.get("exemplar") is True:
             yield "The identity was moved towards a face that the operator gave. That person is not protected by k."
@@ -152,9 +136,8 @@ def _sentences(record: Record) -> Iterator[str]:
         if data.get("attributes"):
             yield f"Only people with these attributes were averaged: {data['attributes']}."
     else:
-        yield _COVERED.get(
-            name, f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
-        )
+        unknown = f"Faces were changed by the method {mode}. Its strength is not stated here; it must be measured."
+        yield _COVERED.get(name, unknown)
     yield _search(record)
     if options.get("cover_also"):
         yield f"Covered was also what these detectors of the operator's found: {options['cover_also']}."
@@ -168,18 +151,18 @@ def _search(record: Record) -> str:
     """Who searched for faces, and who looked at the result."""
     data, settings, check = record.data, record.data.get("settings", {}), record.check
     search = f"Faces were searched by the detector {data.get('detector') or settings.get('detector')}."
-    if not record.is_film:
-        gate = "no recogniser compared them with the sources."
-        if data.get("gate") is not None:
-            gate = f"{data['gate']} compared each new face with its source (threshold {data.get('gate_threshold')})."
-        return f"{search} No detector looked at the finished photos, and {gate}"
-    if check.get("checked") is not True:
+    if record.is_film and check.get("checked") is not True:
         return f"{search} Nothing looked through the results a second time."
-    part = "all frames" if settings.get("verify") == "full" else "about one frame a second"
-    return (
-        f"{search} The detector {check.get('detector')} looked at {part} of the result, and the recogniser "
-        f"{check.get('recognizer')} compared what it found with the source."
-    )
+    if record.is_film:
+        part = "all frames" if settings.get("verify") == "full" else "about one frame a second"
+        return (
+            f"{search} The detector {check.get('detector')} looked at {part} of the result, and the recogniser "
+            f"{check.get('recognizer')} compared what it found with the source."
+        )
+    gate = "no recogniser compared them with the sources."
+    if data.get("gate") is not None:
+        gate = f"{data['gate']} compared each new face with its source (threshold {data.get('gate_threshold')})."
+    return f"{search} No detector looked at the finished photos, and {gate}"
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -187,19 +170,16 @@ def _search(record: Record) -> str:
 
 def _files(folder: Folder) -> Iterator[str]:
     """Every file and whether anything was left in it, then what has no result or no record."""
-    left = {record.path: phrases for record in folder.records if (phrases := left_in(record))}
+    left = {record.path: phrases for record in folder.records if (phrases := risks.left_in(record))}
     if left:
-        rows = "".join(
-            f'<tr><td class="f">{_text(path)}</td><td class="f">{"<br>".join(map(_text, phrases))}</td></tr>'
-            for path, phrases in left.items()
-        )
         head = "<tr><th>File</th><th>Left as it was</th></tr>"
+        rows = "".join(_row("f", path, "<br>".join(map(_text, phrases))) for path, phrases in left.items())
         yield f"<h3>Something was left, or no face was found ({len(left):,})</h3><table>{head}{rows}</table>"
     unread = [entry for entry in folder.undone if entry[0].lower().endswith(tuple(UNREAD_SUFFIXES))]
     failed = [entry for entry in folder.undone if entry not in unread]
     changed = [f"{record.path}: {record.problem}" for record in folder.records if record.problem]
     damage = [f"{record.path}: {note}" for record in folder.records for note in record.data.get("damage", [])]
-    edits = [f"{record.path}: {edit}" for record in folder.records for edit in edits_in(record)]
+    edits = [f"{record.path}: {edit}" for record in folder.records for edit in risks.edits_in(record)]
     for title, lines in (
         ("Nothing that was found was left", [record.path for record in folder.records if record.path not in left]),
         ("Inputs that failed and have no result", [_undone(*entry) for entry in failed]),
@@ -228,35 +208,34 @@ def _undone(name: str, state: str, why: str) -> str:
 
 
 def _risks(folder: Folder) -> str:
-    faces, parts = at_risk(folder.records), []
+    faces, parts = risks.at_risk(folder.records), []
     read = lru_cache(maxsize=1)(_image)  # a file is read once for all its faces
-    for why, sentence in RISKS.items():
-        all_of_it = [face for face in faces if face.why == why]
-        shown = all_of_it[: MOST_PICTURES if why in GRAVE else MOST_OF_A_KIND]
-        if not all_of_it:
-            continue
-        figures = "".join(_figure(face, read) for face in shown)
-        more = len(all_of_it) - len(shown)
-        rest = f'<p class="small">{more:,} more in the records.</p>' if more else ""
-        parts.append(f'<h3>{_text(sentence)} ({len(all_of_it):,})</h3><div class="faces">{figures}</div>{rest}')
-    pictures = (
-        "<p>The pictures are cut from the results, not from the sources. Somebody may still be recognisable in them: "
-        "treat this page as personal data.</p>"
+    for why, sentence in risks.RISKS.items():
+        found = [face for face in faces if face.why == why]
+        shown = found[: MOST_PICTURES if why in risks.GRAVE else MOST_OF_A_KIND]
+        if found:
+            figures, more = "".join(_figure(face, read) for face in shown), len(found) - len(shown)
+            rest = f'<p class="small">{more:,} more in the records.</p>' if more else ""
+            parts.append(f'<h3>{_text(sentence)} ({len(found):,})</h3><div class="faces">{figures}</div>{rest}')
+    if not parts:
+        return ""
+    return (
+        "<section><h2>Faces to look at</h2><p>The pictures are cut from the results, not from the sources. Somebody "
+        f"may still be recognisable in them: treat this page as personal data.</p>{''.join(parts)}</section>"
     )
-    return f"<section><h2>Faces to look at</h2>{pictures}{''.join(parts)}</section>" if parts else ""
 
 
-def _figure(face: AtRisk, read: Callable[..., Any]) -> str:
+def _figure(face: risks.AtRisk, read: Callable[..., Any]) -> str:
     # A record with a problem does not vouch for the picture.
     image = None if face.record.problem else read(face.record.file, face.time)
-    picture = "" if image is None else _thumbnail(face, image)
-    drawn = f'<img src="{picture}" alt="">' if picture else '<span class="none"></span>'
+    drawn = '<span class="none"></span>' if image is None else f'<img src="{_thumbnail(face, image)}" alt="">'
     when = "" if face.time is None else f", {int(face.time // 60)}:{face.time % 60:05.2f}"
     detail = f"<br>{_text(face.detail)}" if face.detail else ""
     return f"<figure>{drawn}<figcaption>{_text(face.record.path)}{when}{detail}</figcaption></figure>"
 
 
 def _image(path: Path, time: float | None) -> Any:
+    """A photo, or the frame of a film at a second; None where it cannot be read."""
     from ficgan.images.read import read_image
     from ficgan.video.read import open_video
 
@@ -269,17 +248,11 @@ def _image(path: Path, time: float | None) -> Any:
         return None
 
 
-def _thumbnail(face: AtRisk, image: Any) -> str:
-    """The place of a face in the result, as a data address; "" where the box lies outside the picture."""
-    from PIL import Image
-
-    height, width = image.shape[:2]
+def _thumbnail(face: risks.AtRisk, image: Any) -> str:
+    """The place of a face in the result, as a data address."""
     x0, y0, x1, y1 = face.box
     margin = 0.35 * max(x1 - x0, y1 - y0)
-    left, top = max(0, int(x0 - margin)), max(0, int(y0 - margin))
-    right, bottom = min(width, int(x1 + margin) + 1), min(height, int(y1 + margin) + 1)
-    if right - left < 2 or bottom - top < 2:
-        return ""
+    left, top, right, bottom = (max(0, int(v)) for v in (x0 - margin, y0 - margin, x1 + margin + 1, y1 + margin + 1))
     crop = Image.fromarray(image[top:bottom, left:right])
     crop.thumbnail((2 * SIDE, 2 * SIDE))
     file = io.BytesIO()

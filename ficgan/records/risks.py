@@ -51,7 +51,7 @@ _LEFT = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AtRisk:
     """One face that a person should look at."""
 
@@ -65,20 +65,15 @@ class AtRisk:
 
 def at_risk(records: Sequence[Record]) -> list[AtRisk]:
     """Faces to look at, the worst kind first, then by rank and file; of the close ones only the nearest."""
-    found = [face for record in records for face in _faces_of(record)]
     order = list(RISKS)
+    found = [face for record in records for face in _faces_of(record)]
     found.sort(key=lambda face: (order.index(face.why), face.rank, face.record.path))
     new = sum(face["action"] in SYNTHETIC_ACTIONS for record in records for face in record.faces)
-    close = [face for face in found if face.why == "close"]
-    left_out = set(map(id, close[min(MOST_CLOSE, math.ceil(new / 10)) :]))
-    return [face for face in found if id(face) not in left_out]
+    close = [face for face in found if face.why == "close"][: min(MOST_CLOSE, math.ceil(new / 10))]
+    return [face for face in found if face.why != "close" or face in close]
 
 
 def _faces_of(record: Record) -> Iterator[AtRisk]:
-    return _of_film(record) if record.is_film else _of_photo(record)
-
-
-def _of_photo(record: Record) -> Iterator[AtRisk]:
     limit = record.data.get("gate_threshold") or 0.0
     for face in record.faces:
         action, distance, rank, detail = face["action"], face.get("distance"), 0.0, ""
@@ -103,10 +98,7 @@ def _of_photo(record: Record) -> Iterator[AtRisk]:
     for place in record.data.get("possible_faces", []):
         score = place["score"]
         yield AtRisk(record, "possible", tuple(place["box"]), detail=f"score {score:.2f}", rank=-score)
-
-
-def _of_film(record: Record) -> Iterator[AtRisk]:
-    for place in record.check.get("findings", []):
+    for place in record.check.get("findings", []):  # of films
         yield AtRisk(record, "matched", tuple(place["box"]), place["time"])
     for place in record.data.get("review", []):
         yield AtRisk(record, "lost", tuple(place["box"]), place["time"], str(place.get("reason", "")))
@@ -133,22 +125,22 @@ def done_to(record: Record) -> Counter[str]:
 
 def objects_in(record: Record) -> Counter[tuple[str, bool]]:
     """What is no face in a photo, or in single frames of a film: name and whether it was left as found → number."""
+    if not record.is_film:
+        return Counter((entry["name"], entry["action"] == "kept") for entry in record.data.get("objects", []))
     found: Counter[tuple[str, bool]] = Counter()
-    if record.is_film:
-        for name, counts in record.data.get("objects", {}).items():
-            found.update({(name, False): counts["covered"], (name, True): counts["kept"]})
-    else:
-        found.update((entry["name"], entry["action"] == "kept") for entry in record.data.get("objects", []))
+    for name, counts in record.data.get("objects", {}).items():
+        found.update({(name, False): counts["covered"], (name, True): counts["kept"]})
     return found
 
 
 def left_in(record: Record) -> list[str]:
     """What is in a result as it was in its source, or may be, a phrase each."""
     phrases: list[str] = []
-    kept, total = _kept(record), done_to(record).total()
+    kept = _kept(record)
     if record.is_film and kept:
         why = "; ".join(map(_exemption, _exemptions(record))) or "no rule is stated"
-        phrases.append(f"{kept:,} of {many(total, 'sighting#')} of faces left as found: {why}")
+        total = many(done_to(record).total(), "sighting#")
+        phrases.append(f"{kept:,} of {total} of faces left as found: {why}")
     elif kept:
         stay = [face for face in record.faces if face["action"] == "kept"]
         notes = Counter(str(face.get("note") or "no reason is stated") for face in stay)
@@ -176,13 +168,12 @@ def _kept(record: Record) -> int:
 
 def _exemption(rule: Mapping[str, Any]) -> str:
     """A rule that kept faces of a film, in words."""
-    phrases = [str(rule["rule"]).removeprefix("span on ")]
-    phrases += [
-        f"{word} {rule[end]:g} s" for word, end in (("from", "start"), ("to", "end")) if rule.get(end) is not None
-    ]
-    phrases += [f"({rule['reason']})"] if rule.get("reason") else []
+    text = str(rule["rule"]).removeprefix("span on ")
+    for word, end in (("from", "start"), ("to", "end")):
+        text += f" {word} {rule[end]:g} s" if rule.get(end) is not None else ""
+    text += f" ({rule['reason']})" if rule.get("reason") else ""
     people = [str(person) for person in rule.get("people", []) if person]
-    return " ".join(phrases) + (f", people {', '.join(people)}" if people else "")
+    return text + (f", people {', '.join(people)}" if people else "")
 
 
 def edits_in(record: Record) -> list[str]:
@@ -224,12 +215,12 @@ def verdict(folder: Folder) -> SigningVerdict:
 def _to_agree(folder: Folder, faces: Counter[str]) -> Iterator[str]:
     records = folder.records
     photos = [kept for record in records if not record.is_film and (kept := _kept(record))]
-    films = [(kept, done_to(record).total()) for record in records if record.is_film and (kept := _kept(record))]
+    films = [record for record in records if record.is_film and _kept(record)]
     if photos:
         yield f"{many(sum(photos), 'face#')} of {many(len(photos), 'photo#')} left as found"
     if films:
-        kept, seen = (sum(numbers) for numbers in zip(*films, strict=True))
-        yield f"{kept:,} of {many(seen, 'sighting#')} of faces in {many(len(films), 'film#')} left as found"
+        seen = many(sum(done_to(film).total() for film in films), "sighting#")
+        yield f"{sum(map(_kept, films)):,} of {seen} of faces in {many(len(films), 'film#')} left as found"
     objects = sum(n for record in records for (_, left), n in objects_in(record).items() if left)
     yield from _told(
         [

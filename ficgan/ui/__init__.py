@@ -19,16 +19,18 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, NonNegativeInt, field_validator
 
+from ficgan import folders
 from ficgan.deidentify.review import Drawing, Find, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.files import atomic_write
-from ficgan.folders import Strict, Text, check_schema, checked, hold, make_private_folder, read_json, to_text
+from ficgan.folders import Strict, Text, check_schema, checked, hold, read_json, to_text
 from ficgan.options import COVERS, check_cover
 from ficgan.records import sidecar_path
 
@@ -142,23 +144,18 @@ E = TypeVar("E", bound=Entry)
 
 def _alike(one: Sequence[FaceEntry], other: Sequence[FaceEntry]) -> int:
     """How many faces from the beginning are decided alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((n for n, (a, b) in pairs if a.decided != b.decided), min(len(one), len(other)))
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0].decided == pair[1].decided, pairs))
 
 
-def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: Mapping[str, Any] | None) -> Step:
+def _step_to(entry: Entry, values: Mapping[str, Any], number: int, film: dict[str, Any] | None) -> Step:
     """The step that leads from changed values back to an entry as it is."""
     old, new = entry.faces, values.get("faces", entry.faces)
     at = _alike(old, new)
     tail = min(_alike(old[::-1], new[::-1]), len(old) - at, len(new) - at)
+    drop, faces = len(new) - at - tail, old[at : len(old) - tail]
     return Step(
-        number=number,
-        at=at,
-        drop=len(new) - at - tail,
-        faces=old[at : len(old) - tail],
-        controls=entry.controls,
-        reviewed=entry.reviewed,
-        film=None if film is None else dict(film),
+        number=number, at=at, drop=drop, faces=faces, controls=entry.controls, reviewed=entry.reviewed, film=film
     )
 
 
@@ -181,32 +178,25 @@ class Review:
     """A review on disk. Every change is written before it counts; several threads may use it.
 
     Args:
-        folder: private folder; made if it is not there.
+        folder: private folder; made if it is not there. An InputError where it is in use, damaged, or not ours.
         root: folder of photos and films; None: files are only dropped into the page.
         output: folder for the results.
-
-    Raises:
-        InputError: the folder is somebody else's, in use, damaged, or of another version.
     """
 
     def __init__(self, folder: Path, root: Path | None, output: Path) -> None:
         self.folder, self.root, self.output, self.lock = folder, root, output, threading.RLock()
-        self._held = ExitStack()
-        make_private_folder(folder, "ui")
-        self._held.enter_context(hold(folder))
-        try:
+        folders.make_private_folder(folder, "ui")
+        with ExitStack() as held:
+            held.enter_context(hold(folder))
             self.settings = self._load()
             self._items: dict[str, Item] = {}
             for path in sorted(folder.glob("item-*.json")):
-                tree = check_schema(read_json(path), ITEM_SCHEMA, str(path))
-                item = checked(Item, tree, str(path))
+                item = checked(Item, check_schema(read_json(path), ITEM_SCHEMA, str(path)), str(path))
                 self._items[item.id] = item if item.state != "working" else _with(item, state="waiting")
-        except BaseException:
-            self._held.close()
-            raise
+            self._held = held.pop_all()
         self._steps = max((step.number for entry in self._entries for step in (*entry.past, *entry.future)), default=0)
         # Changes the project of a film by its number, and returns what leads back.
-        self.change_film: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda number, film: {}
+        self.change_film: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda number, film: {}
         self.revision = 1
         self._revisions = dict.fromkeys(self._items, 1)
 
@@ -218,9 +208,8 @@ class Review:
             return settings
         found = checked(Settings, check_schema(read_json(path), SCHEMA, str(path)), str(path))
         if found.root != root:
-            raise InputError(
-                f"{self.folder}: is the review of {found.root or 'dropped files'}; choose another --project"
-            )
+            was = found.root or "dropped files"
+            raise InputError(f"{self.folder}: is the review of {was}; choose another --project")
         return found
 
     def close(self) -> None:
@@ -243,17 +232,10 @@ class Review:
             self._steps += 1
             return self._steps
 
-    def decide(
-        self, number: str, step: int | None = None, film: Mapping[str, Any] | None = None, **values: Any
-    ) -> None:
+    def decide(self, number: str, step: int | None = None, film: dict[str, Any] | None = None, **values: Any) -> None:
         """Change `faces`, `controls` or `reviewed` so that it can be undone: of a file, or ("") of the settings.
 
-        Args:
-            step: number of the action, where it changes more than this.
-            film: as of a `Step`.
-
-        Raises:
-            InputError: it cannot be written; all is as it was.
+        `step` is the number of the action, where it changes more than this; `film` as of a `Step`.
         """
         with self.lock:
             entry = self[number] if number else self.settings
@@ -262,32 +244,27 @@ class Review:
                 values["changed"] = True
             self._change(entry, values | {"past": past, "future": ()})
 
-    def undoable(self, number: str | None = None, *, redo: bool = False) -> int | None:
-        """The number of the action that `undo` takes back next; None where there is none.
-
-        What was undone is redone in its order, until something else is decided.
-        """
+    def undoable(self, number: str | None = None, *, redo: bool = False) -> int:
+        """The number of the action that `undo` takes back next, or does again until something else is decided; or 0."""
         with self.lock:
             entries = self._entries if number is None else [self[number]]
-            last = max((entry.past[-1].number for entry in entries if entry.past), default=None)
-            if not redo:
-                return last
-            first = min((entry.future[-1].number for entry in entries if entry.future), default=None)
-            return None if first is None or (last is not None and first < last) else first
+            last = max((entry.past[-1].number for entry in entries if entry.past), default=0)
+            first = min((entry.future[-1].number for entry in entries if entry.future), default=0)
+            return last if not redo else first if first > last else 0
 
     def undo(self, number: str | None = None, *, redo: bool = False) -> list[str]:
-        """Take back the last action on a file, or (None) the last one on whatever files; or do it again.
+        """Take back the last action on a file, or (None) on whatever files, or do it again.
 
-        All that the same action changed, and nothing else since, goes back. Returns these files, "" for the settings.
+        All that this action changed goes back. Returns these files, "" for the settings.
         """
         with self.lock:
-            step = self.undoable(number, redo=redo)
-            if step is None:
+            action = self.undoable(number, redo=redo)
+            if not action:
                 name = "" if number is None else f"{self[number].name}: "
                 raise InputError(f"{name}there is nothing to {'redo' if redo else 'undo'}")
             changed = []
             for entry in self._entries:
-                while (steps := entry.future if redo else entry.past) and steps[-1].number == step:
+                while (steps := entry.future if redo else entry.past) and steps[-1].number == action:
                     entry = self._step_back(entry, redo)
                     changed.append(_id(entry))
             return changed
@@ -326,11 +303,7 @@ class Review:
                 self._revisions[number] = self.revision
 
     def change(self, number: str, *, quiet: bool = False, **values: Any) -> Item:
-        """Change fields of a file's entry on disk, then here; `quiet`: not on disk.
-
-        Raises:
-            InputError: it cannot be written; the entry is as it was.
-        """
+        """Change fields of a file's entry on disk, then here, if it can be written; `quiet`: not on disk."""
         with self.lock:
             return self._change(self[number], values, quiet)
 
@@ -345,14 +318,17 @@ class Review:
         self.touch(number)
         return new
 
-    def add_folder(self, files: Iterable[tuple[str, bool]]) -> None:
-        """Take files below the root: place, and whether each is a film. Nothing is written for them yet."""
+    def add_folder(self, files: Iterable[tuple[str, bool]]) -> list[Item]:
+        """Take files below the root: place, and whether each is a film. Returns the new ones, which are not written."""
+        added = []
         with self.lock:
             for place, film in files:
                 number = hashlib.sha256(os.fsencode(place)).hexdigest()[:10]
                 if number not in self._items:
                     self._items[number] = Item(id=number, kind="film" if film else "photo", name=place, place=place)
                     self.touch(number)
+                    added.append(self._items[number])
+        return added
 
     def add_upload(self, number: str, kind: Kind, name: str, upload: str, width: int, height: int) -> Item:
         """Take a file that was dropped and is in the folder already."""
@@ -361,8 +337,6 @@ class Review:
 
     def remove(self, number: str) -> None:
         """Forget a file that was dropped, with its copy and all that was decided."""
-        from ficgan.folders import remove_folder
-
         with self.lock:
             item = self[number]
             if item.upload is None:
@@ -373,15 +347,12 @@ class Review:
             for path in (self.folder / item.upload, *self.folder.glob(f"*-{number}*.j*")):
                 path.unlink(missing_ok=True)
             if self.film_folder(number).is_dir():
-                remove_folder(self.film_folder(number))
+                folders.remove_folder(self.film_folder(number))
 
     def source(self, item: Item) -> Path:
         """The file itself; never one outside of the opened folder. An InputError where it is gone."""
-        if item.upload is not None:
-            path = self.folder / item.upload
-        else:
-            if self.root is None or item.place is None:
-                raise InputError(f"{item.name}: its folder was not opened")
+        path = self.folder / (item.upload or "")
+        if self.root is not None and item.place is not None:
             path = self.root / item.place
             if not path.resolve().is_relative_to(self.root.resolve()):
                 raise InputError(f"{item.name}: leads out of the opened folder")
@@ -398,6 +369,17 @@ class Review:
         """Where a picture for the page is, if it was made."""
         return self.folder / f"{kind}-{number}.jpg"
 
+    def stamp(self, item: Item) -> str:
+        """Size and time of a file; "" where it is gone."""
+        with suppress(OSError, InputError):
+            status = self.source(item).stat()
+            return f"{status.st_size}:{status.st_mtime_ns}"
+        return ""
+
+    def draw_file(self, number: str, basis: tuple[Any, ...]) -> Path:
+        """Where the picture of a face as it was drawn once is, by what it was drawn from."""
+        return self.folder / f"draw-{number}-{hashlib.sha256(repr(basis).encode()).hexdigest()[:16]}.jpg"
+
     def film_folder(self, number: str) -> Path:
         """Where a film's project is, if it was analysed."""
         return self.folder / f"film-{number}"
@@ -408,11 +390,7 @@ class Review:
             file.write(data)
 
     def _write(self, name: str, document: Strict) -> None:
-        text = to_text(document.model_dump(mode="json", by_alias=True))
-        try:
-            self.write_file(name, text.encode(errors="replace"))
-        except OSError as error:
-            raise InputError(f"{self.folder / name}: cannot be written ({error.strerror})") from error
+        self.write_file(name, to_text(document.model_dump(mode="json", by_alias=True)).encode(errors="replace"))
 
 
 def _id(entry: Entry) -> str:
@@ -427,9 +405,6 @@ def _with(entry: E, **values: Any) -> E:
 def free_name(folder: Path, name: str, suffix: str) -> Path:
     """A path in a folder that no file has: `name.suffix`, else `name-2.suffix` and so on; its side-car is free, too."""
     target = folder / name
-    stem = target.stem
-    for number in range(1, 10_000):
-        path = target.with_name(f"{stem}-{number}{suffix}" if number > 1 else f"{stem}{suffix}")
-        if not os.path.lexists(path) and not os.path.lexists(sidecar_path(path)):
-            return path
-    raise InputError(f"{target}: ten thousand results of this name are there; empty the output folder")
+    stems = (f"{target.stem}-{number}" if number > 1 else target.stem for number in count(1))
+    paths = (target.with_name(f"{stem}{suffix}") for stem in stems)
+    return next(path for path in paths if not (os.path.lexists(path) or os.path.lexists(sidecar_path(path))))

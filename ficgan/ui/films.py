@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ficgan.anonymizers.modes import shown
 from ficgan.errors import FicganError, InputError
+from ficgan.folders import work_folder
 from ficgan.images import film_suffix
-from ficgan.records import sidecar_path
+from ficgan.records import own_sidecar
 from ficgan.ui import Item, free_name
+from ficgan.ui.tasks import DecidedFilm
 from ficgan.ui.work import NOW, Queue, Workplace, hide_path, sentence
-
-if TYPE_CHECKING:
-    from ficgan.video import VideoSettings
-    from ficgan.video.decided import FilmPlan
-    from ficgan.video.project import Project
-    from ficgan.video.tracks import Track
+from ficgan.video import VideoSettings
+from ficgan.video.decided import FilmPlan, decide
+from ficgan.video.decisions import Decision
+from ficgan.video.project import Project
+from ficgan.video.tracks import Track
 
 # Films that are kept in memory; that of a long one takes seconds to read.
 FILMS_KEPT = 2
 
 
 class DeskFilms:
-    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them.
-
-    `pictures` and `photos` are the queues of the workers that show frames.
-    """
+    """The films of a review. Their decisions are in their projects, as `ficgan analyse` makes them."""
 
     def __init__(self, work: Workplace, pictures: Queue, photos: Queue) -> None:
-        self.work, self.review, self._pictures, self._photos = work, work.review, pictures, photos
-        self.queue = Queue("films", work.loaded.wait)
+        self.work, self.review, self.queue = work, work.review, Queue("films")
+        self._pictures, self._photos = pictures, photos  # queues of the workers that show frames
         self._cancelled: set[str] = set()
-        self._loaded: dict[str, tuple[Any, Project]] = {}  # by the stamps of their documents, the last one last
+        self._loaded: dict[str, tuple[Any, Project]] = {}  # with the stamps of their documents, the last one last
+        self._decided = lru_cache(maxsize=FILMS_KEPT)(decide)
         self._asked: dict[str, int] = {}  # the frame of a film that was asked for last, drawn
         self.review.change_film = self._change
 
@@ -51,7 +50,7 @@ class DeskFilms:
             self._cancelled.discard(number)
             self.review.change(number, quiet=True, state="working", error="")
             source, mode = self.review.source(item), self.review.settings.controls.mode
-            self._do("analyse", number, path=source, folder=folder, mode=mode)
+            self._do("films", "analyse", number, path=source, folder=folder, mode=mode)
         film = self.load(number)
         return self.review.change(
             number,
@@ -60,17 +59,20 @@ class DeskFilms:
             people=sum(not tracks[0].kind for _, tracks in _groups(film)),
             width=film.source.width,
             height=film.source.height,
-            stamp=self.work.stamp(item),
+            stamp=self.review.stamp(item),
             notes=film.source.notes,
         )
 
-    def _do(self, task: str, number: str, **given: Any) -> Any:
+    def _do(self, where: str, task: str, number: str, **given: Any) -> Any:
+        """A task of a worker; the page hears how far it is."""
+
         def follow(done: int, total: int | None, stage: str) -> None:
             self.work.progress[number] = (done, total, stage)
-            if number in self._cancelled:
-                self.work.cancel("films")
+            self.review.touch(number)
+            if where == "films" and number in self._cancelled:
+                self.work.cancel(where)
 
-        return self.work.do("films", task, progress=follow, **given)
+        return self.work.do(where, task, progress=follow, **given)
 
     def cancel(self, number: str) -> bool:
         """Stop the work on a film, if there is any, when it reports next."""
@@ -80,53 +82,39 @@ class DeskFilms:
 
     def load(self, number: str) -> Project:
         """The project of a film; an InputError where it was not analysed yet, or its files are damaged."""
-        from ficgan.video.project import Project
-
         document = self.review.film_folder(number) / "project.json"
         if not document.exists():
             raise InputError(f"{self.review[number].name}: was not analysed yet; wait for it")
-        stamp = _stamp(document)
         with self.review.lock:
-            if self._loaded.get(number, (None,))[0] != stamp:
-                self._remember(number, stamp, Project.load(document.parent))
+            if self._loaded.get(number, (None,))[0] != _stamp(document):
+                self._remember(number, Project.load(document.parent))
             return self._loaded[number][1]
 
-    def _remember(self, number: str, stamp: Any, film: Project) -> None:
+    def _remember(self, number: str, film: Project) -> None:
         self._loaded.pop(number, None)
-        self._loaded[number] = stamp, film
+        self._loaded[number] = _stamp(self.review.film_folder(number) / "project.json"), film
         for old in [*self._loaded][:-FILMS_KEPT]:
             del self._loaded[old]
 
     def _settings(self, number: str) -> VideoSettings:
         """The numbers of the analysis, with the fallback of the controls."""
-        from ficgan.video import VideoSettings
-
         found = self.load(number).settings
         numbers = {name: found[name] for name in ("stride", "pad", "link") if name in found}
         return VideoSettings(**numbers, fallback=self.review.controls_of(self.review[number]).fallback)
 
-    def plan(self, number: str) -> FilmPlan:
+    def _plan(self, number: str) -> FilmPlan:
         """What happens to each face of a film when it is rendered, the check left out."""
-        return _plan(self.load(number), self._settings(number))
+        return self._decided(self.load(number), self._settings(number))
 
-    def _given(self, number: str) -> dict[str, Any]:
+    def _task(self, number: str) -> DecidedFilm:
         """A film as decided, for a worker."""
-        item = self.review[number]
-        return {
-            "path": self.review.source(item),
-            "folder": self.review.film_folder(number),
-            "settings": self._settings(number),
-            "controls": self.review.controls_of(item),
-        }
+        source, folder = self.review.source(self.review[number]), self.review.film_folder(number)
+        return DecidedFilm(source, folder, self._settings(number), self.review.controls_of(self.review[number]))
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def edit(self, number: str, given: Mapping[str, Any], step: int | None = None) -> None:
-        """Change what was decided on a film, in the form of its decisions.json; `step` as of `Review.decide`.
-
-        Raises:
-            InputError: a wrong value, or it cannot be written; nothing has changed then.
-        """
+        """Change what was decided on a film, in the form of its decisions.json; an InputError changes nothing."""
         with self.review.lock:
             film, item = self.load(number), self.review[number]
             change = _completed(film, given)
@@ -154,9 +142,8 @@ class DeskFilms:
         return _before(film, change)
 
     def _write(self, number: str, film: Project) -> None:
-        folder = self.review.film_folder(number)
-        film.save_document(folder)
-        self._remember(number, _stamp(folder / "project.json"), film)
+        film.save_document(self.review.film_folder(number))
+        self._remember(number, film)
 
     def save(self, number: str) -> Future[Any]:
         """Render a film into the output folder when its turn comes."""
@@ -167,19 +154,17 @@ class DeskFilms:
 
     def _render(self, number: str) -> Item:
         """The film as decided, into the output folder."""
-        from ficgan.folders import work_folder
-
         item = self.review[number]
         source = self.review.source(item)
         path = free_name(self.review.output, item.name, film_suffix(source))
         place = path.relative_to(self.review.output).as_posix()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            given = self._given(number) | {"output": path, "place": place, "options": self.work.options(item)}
-            made = self._do("film", number, **given)
+            given = {"film": self._task(number), "output": path, "place": place, "options": self.work.options(item)}
+            made = self._do("films", "film", number, **given)
             self.work.write_sidecar(path, item, made["sidecar"])
         except (FicganError, OSError) as error:
-            if number not in self._cancelled and self.work.stopping.is_set():
+            if number not in self._cancelled and self.work.is_closing:
                 raise
             with suppress(OSError):
                 work_folder(path).rmdir()
@@ -196,8 +181,12 @@ class DeskFilms:
 
     def describe(self, number: str) -> dict[str, Any]:
         """People, boxes, cuts and findings of a film, for the page; times are in seconds."""
-        film, plan = self.load(number), self.plan(number)
+        film, plan = self.load(number), self._plan(number)
         times, ends = film.times, _ends(film)
+        regions = []
+        for region in film.regions:
+            place = {"from": float(times[region.first]), "to": float(ends[region.last])}
+            regions.append(region.model_dump(mode="json") | place)
         return {
             "width": film.source.width,
             "height": film.source.height,
@@ -206,11 +195,8 @@ class DeskFilms:
             "duration": _length(film),
             "default": _shown(film.decisions.default),
             "people": [self._person(number, film, plan, person, tracks) for person, tracks in _groups(film)],
-            "regions": [
-                region.model_dump(mode="json") | {"from": float(times[region.first]), "to": float(ends[region.last])}
-                for region in film.regions
-            ],
-            "cuts": [float(times[cut]) for cut in film.cuts],
+            "regions": regions,
+            "cuts": times[list(film.cuts)].tolist(),
             "findings": sorted(self._findings(number), key=lambda finding: float(finding["time"])),
         }
 
@@ -218,34 +204,21 @@ class DeskFilms:
         self, number: str, film: Project, plan: FilmPlan, person: int, tracks: Sequence[Track]
     ) -> dict[str, Any]:
         """One person, or (0) one track of nobody known."""
-        decisions, key, ends = film.decisions, str(person or -tracks[0].id), _ends(film)
-        choice = decisions.people.get(person) if person else decisions.tracks.get(tracks[0].id)
-        draw = 0 if choice is None else choice.draw or 0
+        key = str(person or -tracks[0].id)
+        choice = film.decisions.people.get(person) if person else film.decisions.tracks.get(tracks[0].id)
+        choice = choice or Decision()
+        draw = choice.draw or 0
         draws = self.review[number].draws.get(key, (draw,))
         return {
             "person": person,
             "key": key,
-            "mode": "" if choice is None else _shown(choice.mode or ""),
+            "mode": _shown(choice.mode or ""),
             "draw": draw,
             "draws": draws,
             "pictures": [n for n in draws if self._cut(number, tracks[0], n).exists()],
-            "drawing": None if choice is None or choice.drawing is None else choice.drawing.model_dump(),
-            "tracks": [
-                {
-                    "id": track.id,
-                    "first": track.first,
-                    "last": track.last,
-                    "notes": track.notes,
-                    "kind": track.kind,
-                    "from": float(film.times[track.first]),
-                    "to": float(ends[track.last]),
-                    "score": round(float(track.scores.max()), 2),
-                    "best": track.first + int(track.scores.argmax()),
-                    "keys": [key.model_dump() for key in track.keys],
-                }
-                for track in tracks
-            ],
-            "spans": [span for track in tracks for span in _spans(film, ends, plan, track)],
+            "drawing": None if choice.drawing is None else choice.drawing.model_dump(),
+            "tracks": [_appearance(film, track) for track in tracks],
+            "spans": [span for track in tracks for span in _spans(film, plan, track)],
         }
 
     def _findings(self, number: str) -> Iterator[dict[str, Any]]:
@@ -253,52 +226,38 @@ class DeskFilms:
         for place in self.load(number).settings.get("review", ()):
             yield {name: place[name] for name in ("time", "reason")}
         path = self.review.result(self.review[number])
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            check = json.loads(sidecar_path(path).read_text())["check"] if path is not None else None
-            for finding in check["findings"] if check else ():
-                yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
+        record = own_sidecar(path) if path is not None else None
+        for finding in ((record or {}).get("check") or {}).get("findings", ()):
+            yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
 
-    def strip(self, number: str, track: int) -> Path:
-        """Where the thumbnails of a track are, if they were made."""
-        from ficgan.video.project import thumbnail
-
-        return thumbnail(self.review.film_folder(number), track, False)
-
-    def at(self, number: str, *, time: float | None = None, frame: int = 0) -> dict[str, Any]:
-        """The frame that is shown at a second, or of a number, with the boxes in it."""
-        film, plan = self.load(number), self.plan(number)
-        if not len(film.pts):
-            raise InputError("the film has no frames")
-        if time is not None:
-            frame = int((film.times <= time + 1e-4).sum()) - 1
-        frame = min(max(frame, 0), len(film.pts) - 1)
+    def at(self, number: str, place: int | float) -> dict[str, Any]:
+        """The frame of a number (int), or that is shown at a second (float), with the boxes in it."""
+        film, plan = self.load(number), self._plan(number)
+        at = place if isinstance(place, int) else int((film.times <= place + 1e-4).sum()) - 1
+        at = min(max(at, 0), len(film.pts) - 1)
         boxes = [
             {
                 "track": track.id,
                 "person": track.person,
                 "mode": _shown(str(plan.modes[track.id][row])),
-                "box": [float(value) for value in track.boxes[row]],
+                "box": track.boxes[row].tolist(),
                 "marks": [] if track.kind else track.landmarks[row].tolist(),
-                "key": any(key.frame == frame for key in track.keys),
+                "key": any(key.frame == at for key in track.keys),
             }
-            for track, row in plan.tracks.at(frame)
+            for track, row in plan.tracks.at(at)
         ]
-        regions = [
-            {"number": number, "box": [float(v) for v in box], "mode": mode}
-            for box, mode, number in film.regions_at(frame)
-        ]
-        return {"frame": frame, "time": float(film.times[frame]), "boxes": boxes, "regions": regions}
+        regions = [{"number": n, "box": box.tolist(), "mode": mode} for box, mode, n in film.regions_at(at)]
+        return {"frame": at, "time": float(film.times[at]), "boxes": boxes, "regions": regions}
 
     def frame(self, number: str, at: int, *, result: bool = False) -> Future[Any]:
         """One frame of a film as it is, or as it was rendered last, as JPEG."""
-        film = self._having(number, at)
-        path, gap = self.review.source(self.review[number]), float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
+        film, item = self._having(number, at), self.review[number]
+        gap = float(film.times[1]) / 2 if len(film.times) > 1 else 0.0
         start = max(0.0, float(film.times[at]) - gap) or None  # None: from the beginning
-        place: dict[str, Any] = {"path": path, "at": at, "pts": int(film.pts[at]), "start": start}
-        if result:
-            place |= {"path": self.review.result(self.review[number]), "pts": None}  # its clock is its own
-            if place["path"] is None:
-                raise InputError(f"{self.review[number].name}: there is no result; render it")
+        path, pts = (self.review.result(item), None) if result else (self.review.source(item), int(film.pts[at]))
+        if path is None:  # the clock of a result is its own
+            raise InputError(f"{item.name}: there is no result; render it")
+        place: dict[str, Any] = {"path": path, "at": at, "pts": pts, "start": start}
         return self._pictures.put(lambda: self.work.do("pictures", "frame", **place), NOW)
 
     def _having(self, number: str, at: int) -> Project:
@@ -313,22 +272,18 @@ class DeskFilms:
         self._having(number, at)
         self._asked[number] = at
 
-        def follow(done: int, total: int | None, stage: str) -> None:
-            self.work.progress[number] = (done, total, stage)
-            self.review.touch(number)
-
         def draw() -> bytes:
             if self._asked[number] != at:
                 raise InputError("another frame was asked for meanwhile")
             self.load(number)
-            present = [(track, self._cut(number, track)) for track, _ in self.plan(number).tracks.at(at)]
+            present = [(track, self._cut(number, track)) for track, _ in self._plan(number).tracks.at(at)]
             cuts = [track.id for track, cut in present if not cut.exists()]
-            given = self._given(number) | {"stamp": self._loaded[number][0], "at": at, "cuts": cuts}
+            given = {"film": self._task(number), "stamp": self._loaded[number][0], "at": at, "cuts": cuts}
             if number in self.work.progress:  # it is being rendered, and the page shows how far that is
                 made = self.work.do("photos", "preview", **given)
             else:
                 with self.work.stage(number, "drawing this frame"):
-                    made = self.work.do("photos", "preview", progress=follow, **given)
+                    made = self._do("photos", "preview", number, **given)
             for track, cut in present:
                 if picture := made["cuts"].get(str(track.id)):
                     self.review.write_file(cut.name, picture)
@@ -344,19 +299,12 @@ class DeskFilms:
     def _cut(self, number: str, track: Track, draw: int | None = None) -> Path:
         choice, usual = self.load(number).decisions.of_face(track), self.review.controls_of(self.review[number])
         draw = (choice.draw or 0) if draw is None else draw
-        return self.work.draw_file(number, (track.person or -track.id, draw, choice.drawing or usual.drawing))
+        return self.review.draw_file(number, (track.person or -track.id, draw, choice.drawing or usual.drawing))
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
     status = path.stat()
     return status.st_mtime_ns, status.st_ino, status.st_size
-
-
-@lru_cache(maxsize=FILMS_KEPT)
-def _plan(film: Project, settings: VideoSettings) -> FilmPlan:
-    from ficgan.video.decided import decide
-
-    return decide(film, settings)
 
 
 def _ends(film: Project) -> NDArray[np.float64]:
@@ -402,14 +350,23 @@ def _before(film: Project, change: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(mode: str) -> str:
     """A mode of a film without the keys it may hold."""
-    from ficgan.anonymizers.modes import shown
-
     return mode if mode in ("", "keep") else "black" if mode == "solid" else shown(mode)
 
 
-def _spans(film: Project, ends: NDArray[np.float64], plan: FilmPlan, track: Track) -> Iterator[list[Any]]:
+def _appearance(film: Project, track: Track) -> dict[str, Any]:
+    """A track, for the page."""
+    return {name: getattr(track, name) for name in ("id", "first", "last", "notes", "kind")} | {
+        "from": float(film.times[track.first]),
+        "to": float(_ends(film)[track.last]),
+        "score": round(float(track.scores.max()), 2),
+        "best": track.first + int(track.scores.argmax()),
+        "keys": [key.model_dump() for key in track.keys],
+    }
+
+
+def _spans(film: Project, plan: FilmPlan, track: Track) -> Iterator[list[Any]]:
     """Begin, end and mode of each run of frames that a track has one mode in."""
-    modes = plan.modes[track.id]
+    modes, ends = plan.modes[track.id], _ends(film)
     starts = [0, *(np.flatnonzero(modes[1:] != modes[:-1]) + 1).tolist(), len(modes)]
     for first, after in pairwise(starts):
         begin, end = film.times[track.first + first], ends[track.first + after - 1]

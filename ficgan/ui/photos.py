@@ -5,25 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from ficgan.deidentify.review import PhotoDecisions, ReviewedFace
 from ficgan.errors import InputError
 from ficgan.folders import checked
 from ficgan.images import output_suffix
 from ficgan.records import SYNTHETIC_ACTIONS
 from ficgan.ui import FaceEntry, Item, PossibleFace, free_name
 from ficgan.ui.tasks import CUT, PhotoTask, around, jpeg
-from ficgan.ui.work import NOW, SOON, Queue, Workplace
-
-if TYPE_CHECKING:
-    from ficgan.deidentify.review import PhotoDecisions
+from ficgan.ui.work import NOW, SOON, Queue, Workplace, sentence
 
 # How the new faces of people who are in several photos were drawn, with identity codes of the sources.
 PEOPLE = "people.json"
@@ -32,25 +30,26 @@ PEOPLE = "people.json"
 class DeskPhotos:
     """The photos of a review. Decisions are written to disk at once and drawn in their turn."""
 
-    def __init__(self, work: Workplace, prepare: Callable[[], object]) -> None:
-        self.work, self.review = work, work.review
-        self.queue = Queue("photos", prepare)
+    def __init__(self, work: Workplace) -> None:
+        self.work, self.review, self.queue = work, work.review, Queue("photos")
         self._drawn: dict[str, tuple[Any, ...]] = {}  # what each photo was drawn from last
         self._identities: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             self._identities = dict(json.loads((self.review.folder / PEOPLE).read_text()))
 
+    def _task(self, item: Item) -> PhotoTask:
+        """A photo as it is decided, for the worker."""
+        more = {"controls": self.review.controls_of(item), "stamp": self.review.stamp(item), "past": (), "future": ()}
+        named = {face.identity for face in item.faces if face.person} & self._identities.keys()
+        known = {name: self._identities[name] for name in named}
+        return PhotoTask(item.model_copy(update=more), self.review.source(item), known)
+
     def _do(self, task: str, item: Item, **given: Any) -> Any:
-        """A task of the worker on a photo as it is decided."""
-        more = {"controls": self.review.controls_of(item), "stamp": self.work.stamp(item), "past": (), "future": ()}
-        named = {face.identity for face in item.faces if face.person}
-        known = {name: self._identities[name] for name in named if name in self._identities}
-        photo = PhotoTask(item.model_copy(update=more), self.review.source(item), known)
-        return self.work.do("photos", task, photo=photo, **given)
+        return self.work.do("photos", task, photo=self._task(item), **given)
 
     def draw(self, number: str) -> Item:
         """The faces of a photo as decided, and the preview of it; a photo that is new or changed is looked at first."""
-        item, stamp = self.review[number], self.work.stamp(self.review[number])
+        item, stamp = self.review[number], self.review.stamp(self.review[number])
         if item.stamp != stamp or item.state == "waiting":
             found = self._do("look", item)
             faces = tuple(FaceEntry(**find) for find in found.pop("faces"))
@@ -88,7 +87,7 @@ class DeskPhotos:
     def _from(self, item: Item) -> tuple[Any, ...]:
         return item.stamp, self.review.controls_of(item), *(face.decided for face in item.faces)
 
-    def redraw(self, number: str, priority: float = NOW) -> Future[Any]:
+    def redraw(self, number: str, priority: int = NOW) -> Future[Any]:
         """Draw a photo again, unless it was drawn so when its turn comes: a result that was saved meanwhile, say."""
 
         def draw(number: str) -> Item:
@@ -100,11 +99,7 @@ class DeskPhotos:
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def decide(self, number: str, faces: Collection[int] | None, step: int | None = None, **values: Any) -> Future[Any]:
-        """Change what was decided on faces (None: on all): mode, draw; `step` as of `Review.decide`.
-
-        Raises:
-            InputError: no such face, a wrong value, or the disk is full; nothing has changed then.
-        """
+        """Change what was decided on faces (None: on all): mode, draw; an InputError changes nothing."""
         with self.review.lock:
             item = self.ready(number, faces or ())
             step = self.review.next_step() if step is None else step
@@ -157,23 +152,19 @@ class DeskPhotos:
 
     def remove_face(self, number: str, face: int) -> Future[Any]:
         """Take back a box that was drawn."""
-
-        def remove() -> Item:
-            with self.review.lock:
-                item = self.ready(number, [face])
-                if not (item.faces[face].drawn or item.faces[face].possible):
-                    raise InputError(f"{item.name}: only a drawn box can be removed; choose Keep for the others")
-                self.review.decide(number, faces=item.faces[:face] + item.faces[face + 1 :])
-            return self.draw(number)
-
-        return self.queue.put(remove, NOW)
+        with self.review.lock:
+            item = self.ready(number, [face])
+            if not (item.faces[face].drawn or item.faces[face].possible):
+                raise InputError(f"{item.name}: only a drawn box can be removed; choose Keep for the others")
+            self.review.decide(number, faces=item.faces[:face] + item.faces[face + 1 :])
+        return self.redraw(number)
 
     def ready(self, number: str, faces: Collection[int] = ()) -> Item:
         """A photo that was looked at, and has these faces; an InputError for anything else."""
         item = self.review[number]
         if item.kind != "photo":
             raise InputError(f"{item.name}: is a film; decide on its people")
-        if item.state == "waiting" or (item.state == "failed" and not item.faces and not item.stamp):
+        if item.state == "waiting" or (item.state == "failed" and not item.stamp):
             raise InputError(f"{item.name}: was not looked at yet; wait for it, or look at what failed")
         for face in faces:
             if not 0 <= face < len(item.faces):
@@ -187,22 +178,22 @@ class DeskPhotos:
         item = self.ready(number)
         return self.queue.put(lambda: self._do("whole", item), NOW)
 
-    def face_picture(self, item: Item, face: int, *, after: bool) -> bytes:
-        """A face of a photo as JPEG."""
-        image = np.asarray(Image.open(self.review.picture("after" if after else "before", item.id)).convert("RGB"))
+    def face_picture(self, item: Item, face: int) -> bytes:
+        """A face of a photo as it is drawn now, as JPEG."""
+        image = np.asarray(Image.open(self.review.picture("after", item.id)).convert("RGB"))
         return jpeg(around(image, np.array(item.faces[face].box) * image.shape[1] / item.width), CUT)
 
     def cut(self, item: Item, face: int, draw: int) -> Path:
         """Where the picture of a draw of a face is, if it was kept."""
         entry, usual = item.faces[face], self.review.controls_of(item).drawing
-        return self.work.draw_file(item.id, (entry.box, draw, entry.drawing or usual))
+        return self.review.draw_file(item.id, (entry.box, draw, entry.drawing or usual))
 
     def _keep_cuts(self, item: Item, faces: Iterable[int]) -> None:
         """Keep the faces as they are drawn now, before others take their place."""
         for n in faces if self._drawn.get(item.id) == self._from(item) else ():
             if item.faces[n].action in SYNTHETIC_ACTIONS:
                 name = self.cut(item, n, item.faces[n].draw).name
-                self.review.write_file(name, self.face_picture(item, n, after=True))
+                self.review.write_file(name, self.face_picture(item, n))
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -210,21 +201,23 @@ class DeskPhotos:
         """Write the result of a photo into the output folder, under a name that is free."""
 
         def save() -> Item:
-            with self.work.stage(number, "saving"):
-                item = self.review[number]
-                path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
-                place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
-                made = self._render(number, "save", output=path, place=place, options=options)
-                self.work.write_sidecar(path, item, made["sidecar"])
-                return self.review.change(number, saved=place, changed=False)
+            try:
+                with self.work.stage(number, "saving"):
+                    item = self.review[number]
+                    path = free_name(self.review.output, item.name, output_suffix(self.review.source(item)))
+                    place, options = path.relative_to(self.review.output).as_posix(), self.work.options(item)
+                    made = self._render(number, "save", output=path, place=place, options=options)
+                    self.work.write_sidecar(path, item, made["sidecar"])
+                    return self.review.change(number, saved=place, changed=False)
+            except Exception as error:
+                self.review.change(number, quiet=True, error=sentence(error))
+                raise
 
         self.work.progress[number] = (0, None, "waiting to be saved")
         return self.queue.put(save, SOON)
 
     def decisions(self, number: str) -> PhotoDecisions:
         """What was decided on a photo, for export."""
-        from ficgan.deidentify.review import PhotoDecisions, ReviewedFace
-
         item = self.ready(number)
         controls, kept = self.review.controls_of(item), set(ReviewedFace.model_fields)
         return PhotoDecisions(
@@ -254,11 +247,10 @@ class DeskPhotos:
             raise InputError("no photo with a face was looked at yet; wait for it")
 
         def compare() -> int:
-            met = {}
-            for n, item in enumerate(items):
-                with self.work.stage(item.id, "comparing faces"):
-                    met[item.id] = self._do("meet", self.review[item.id], first=n == 0)
-            return self._number(met)
+            photos = [self._task(self.review[item.id]) for item in items]
+            with self.work.stage(items[0].id, "comparing the faces of all photos"):
+                met = self.work.do("photos", "meet", photos=photos)
+            return self._number({photo.item.id: people for photo, people in zip(photos, met, strict=True)})
 
         return self.queue.put(compare, SOON)
 
@@ -266,10 +258,10 @@ class DeskPhotos:
         """Give the people who were met the numbers that they have; returns how many are in several photos."""
         with self.review.lock:
             known = {number: self.review[number].faces for number in met}
+            pairs = {number: list(zip(people, known[number], strict=False)) for number, people in met.items()}
             groups: dict[int, list[int]] = {}
-            for number, people in met.items():
-                for person, face in zip(people, known[number], strict=False):
-                    groups.setdefault(person, []).append(face.person)
+            for person, face in itertools.chain(*pairs.values()):
+                groups.setdefault(person, []).append(face.person)
             fresh = itertools.count(1 + max(face.person for faces in known.values() for face in faces))
             names: dict[int, int] = {}
             for person, numbers in groups.items():
@@ -278,15 +270,15 @@ class DeskPhotos:
                     names[person] = had[0] if had else next(fresh)
             step = self.review.next_step()
             leaders: dict[int, FaceEntry] = {}
-            for number, people in met.items():
+            for number, faces in pairs.items():
                 entries = list(known[number])
-                for n, (person, face) in enumerate(zip(people, entries, strict=False)):
+                for n, (person, face) in enumerate(faces):
                     name = names.get(person, 0)
                     # One new face; whether it is shown is decided on each as before.
                     lead = leaders.setdefault(name, face) if name else face
                     same = {field: getattr(lead, field) for field in ("draw", "drawing", "draws")}
                     entries[n] = face.model_copy(update={"person": name, **same})
-                if entries != list(known[number]):
+                if tuple(entries) != known[number]:
                     self.review.decide(number, step, faces=tuple(entries))
                     self.redraw(number, SOON)
             return len(names)

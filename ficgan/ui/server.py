@@ -9,7 +9,6 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -34,9 +34,10 @@ from ficgan.records.risks import CLOSE
 from ficgan.ui import MODES, Controls, Item, Review
 from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
+from ficgan.video.project import thumbnail
 
-# Bytes of an upload and of a request.
-LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
+# Bytes of an upload.
+LIMITS = {"photo": 500 << 20, "film": 100 << 30}
 
 # Gives a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these; None: 404.
 Handler = Callable[..., Any]
@@ -77,31 +78,20 @@ class _OnFiles(Strict):
     reviewed: bool = False
 
 
-@dataclass(frozen=True)
 class _Call:
     """A request, and the JSON of its body."""
 
-    request: Request
-    review: Review
-    given: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, request: Request, review: Review, given: dict[str, Any]) -> None:
+        self.request, self.review, self.given = request, review, given
+        self.path: dict[str, Any] = request.path_params
+        self.query: Mapping[str, str] = request.query_params
+        # What the path names in the file: face, draw, track.
+        self.numbers = {name: value for name, value in self.path.items() if name != "id"}
 
     @property
     def item(self) -> Item:
         """The file of the path; a KeyError where there is none."""
         return self.review[self.path["id"]]
-
-    @property
-    def path(self) -> dict[str, Any]:
-        return self.request.path_params
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """What the path names in the file: face, draw, track."""
-        return {name: value for name, value in self.path.items() if name != "id"}
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        return self.request.query_params
 
     def decided(self, model: type[Strict]) -> dict[str, Any]:
         """What the body states of a model's fields, checked."""
@@ -142,7 +132,7 @@ class _Routes:
             ("PATCH", f"{item}/faces", self.decide),
             ("PATCH", face, self.decide),
             ("DELETE", face, lambda call: photos.remove_face(call.item.id, **call.numbers)),
-            ("GET", f"{face}/picture", self.face_picture),
+            ("GET", f"{face}/picture", lambda call: photos.face_picture(call.item, **call.numbers)),
             ("GET", item + "/draws/{face:int}/{draw:int}", lambda call: photos.cut(call.item, **call.numbers)),
             ("POST", f"{item}/possible", self.take_possible),
             ("GET", f"{item}/film", lambda call: films.describe(call.item.id)),
@@ -150,7 +140,7 @@ class _Routes:
             ("GET", f"{item}/video", self.video),
             ("GET", f"{item}/at", self.at),
             ("GET", item + "/frame/{frame:int}", self.frame),
-            ("GET", item + "/track/{track:int}", lambda call: films.strip(call.item.id, **call.numbers)),
+            ("GET", item + "/track/{track:int}", self.strip),
             ("GET", item + "/people/{key}/{draw:int}", lambda call: films.cut(call.item.id, **call.numbers)),
         ]
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in table]
@@ -161,11 +151,13 @@ class _Routes:
         async def answer(request: Request) -> Response:
             try:
                 if iscoroutinefunction(handler):
-                    made = await handler(_Call(request, self.review))
-                else:
-                    call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
-                    made = await run_in_threadpool(handler, call)
-                return await self._response(request, made)
+                    return await handler(_Call(request, self.review, {}))
+                call = _Call(request, self.review, {} if request.method == "GET" else await _json(request))
+                made = await run_in_threadpool(handler, call)
+                if isinstance(made, Future):
+                    made = await asyncio.wrap_future(made)
+                    made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
+                return self._response(made)
             except LookupError:
                 return _sorry("There is no such file or face in this review.", 404)
             except FicganError as error:
@@ -175,10 +167,7 @@ class _Routes:
 
         return answer
 
-    async def _response(self, request: Request, made: Any) -> Response:
-        if isinstance(made, Future):
-            made = await asyncio.wrap_future(made)
-            made = made if isinstance(made, bytes) else self.review[request.path_params["id"]]
+    def _response(self, made: Any) -> Response:
         if isinstance(made, Response):
             return made
         if isinstance(made, bytes):
@@ -193,39 +182,33 @@ class _Routes:
 
     def state(self, call: _Call) -> Any:
         """What changed since a revision: the page asks again and again."""
-        since, items = int(call.query.get("since", 0)), self.review.items()
-        about = {"project": str(self.review.folder), "output": str(self.review.output)}
-        entry: dict[str, Any] = {
+        since, items, progress = int(call.query.get("since", 0)), self.review.items(), self.session.progress
+        news = [item for item in items if self.review.revision_of(item.id) > since or item.id in progress]
+        return self.session.about | {
+            "project": str(self.review.folder),
+            "output": str(self.review.output),
             "revision": self.review.revision,
             "model": self.session.model,
             "ids": [item.id for item in items],
-            "items": [
-                self._brief(item)
-                for item in items
-                if self.review.revision_of(item.id) > since or item.id in self.session.progress
-            ],
+            "items": [self._brief(item) for item in news],
             "controls": self.review.settings.controls.model_dump(),
             "modes": MODES,
-            "undo": self.review.undoable() is not None,
-            "redo": self.review.undoable(redo=True) is not None,
+            "undo": self.review.undoable() > 0,
+            "redo": self.review.undoable(redo=True) > 0,
         }
-        return entry | self.session.about | ({} if since else about)
 
     def _brief(self, item: Item) -> dict[str, Any]:
         names = {"id", "kind", "name", "state", "error", "width", "height", "people", "saved", "changed", "notes"}
-        actions = [face.action for face in item.faces]
+        actions, result = [face.action for face in item.faces], self.review.picture("result", item.id)
+        new = [face.distance for face in item.faces if face.action in SYNTHETIC_ACTIONS]
         return item.model_dump(include=names | {"reviewed"}) | {
             "faces": len(item.faces),
-            "new": sum(action in SYNTHETIC_ACTIONS for action in actions),
-            "close": [
-                face.distance
-                for face in item.faces
-                if face.action in SYNTHETIC_ACTIONS and face.distance is not None and face.distance < CLOSE
-            ],
+            "new": len(new),
+            "close": [distance for distance in new if distance is not None and distance < CLOSE],
             "possible": sum(place.open for place in item.possible),
             "undo": len(item.past),
             "redo": len(item.future),
-            "drawn": _time_of(self.review.picture("result", item.id)),
+            "drawn": result.stat().st_mtime_ns // 1_000_000 if result.exists() else 0,
             "linked": sum(face.person > 0 for face in item.faces),
             "kept": actions.count("kept"),
             "masked": actions.count("masked"),
@@ -247,37 +230,32 @@ class _Routes:
             "places": [place.model_dump(exclude={"landmarks"}) for place in item.possible],
         }
 
-    async def upload(self, call: _Call) -> Any:
+    async def upload(self, call: _Call) -> Response:
         """Take one file as the body of the request, piece by piece."""
         name = _file_name(call.query.get("name", ""))
         suffix = PurePosixPath(name).suffix.lower()
         if suffix not in READABLE_SUFFIXES | FILM_SUFFIXES:
             raise InputError(f"{name}: is neither a photo nor a film, by its name")
         kind = "film" if suffix in FILM_SUFFIXES else "photo"
-        number = secrets.token_hex(5)
-        upload = f"source-{number}{suffix}"
-        await self._receive(call.request, self.review.folder / upload, LIMITS[kind], name)
-        item = await run_in_threadpool(self.session.add_upload, name, upload, number)
-        return JSONResponse(self._whole(item), 201)
-
-    @staticmethod
-    async def _receive(request: Request, path: Path, limit: int, name: str) -> None:
-        too_large = f"{name}: is larger than {limit >> 20} MiB; open its folder with `ficgan ui FOLDER` instead"
-        if int(request.headers.get("content-length", "0")) > limit:
+        too_large = f"{name}: is larger than {LIMITS[kind] >> 20} MiB; open its folder with `ficgan ui FOLDER` instead"
+        if int(call.request.headers.get("content-length", "0")) > LIMITS[kind]:
             raise InputError(too_large)
-        size = 0
-        with atomic_write(path, mode=0o600) as file:
-            async for piece in request.stream():
+        number, size = secrets.token_hex(5), 0
+        upload = f"source-{number}{suffix}"
+        with atomic_write(self.review.folder / upload, mode=0o600) as file:
+            async for piece in call.request.stream():
                 size += len(piece)
-                if size > limit:
+                if size > LIMITS[kind]:
                     raise InputError(too_large)
                 await run_in_threadpool(file.write, piece)
             if not size:
                 raise InputError(f"{name}: is empty")
+        item = await run_in_threadpool(self.session.add_upload, name, upload, number)
+        return JSONResponse(self._whole(item), 201)
 
     def remove(self, call: _Call) -> Any:
         self.films.cancel(call.item.id)
-        self.review.remove(call.path["id"])
+        self.review.remove(call.item.id)
         return {}
 
     def look(self, call: _Call) -> Any:
@@ -294,9 +272,8 @@ class _Routes:
         return self.review.picture(kind, number) if kind in ("thumb", "before", "after", "result") else None
 
     def save(self, call: _Call) -> Any:
-        item = call.item
-        future = self.session.save(item.id)
-        return call.item if item.kind == "film" else future
+        future = self.session.save(call.item.id)
+        return call.item if call.item.kind == "film" else future
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
@@ -327,9 +304,6 @@ class _Routes:
         self.session.undo(call.item.id, redo="redo" in call.query)
         return call.item if call.item.kind == "film" else self.photos.redraw(call.item.id)
 
-    def face_picture(self, call: _Call) -> Any:
-        return self.photos.face_picture(call.item, **call.numbers, after="after" in call.query)
-
     # -- films --------------------------------------------------------------------------------------------------------
 
     def edit_film(self, call: _Call) -> Any:
@@ -344,7 +318,10 @@ class _Routes:
     def at(self, call: _Call) -> Any:
         """The frame that is shown at a second, or of a number, with the boxes in it."""
         time, frame = call.query.get("time"), int(call.query.get("frame", 0))
-        return self.films.at(call.item.id, time=None if time is None else float(time), frame=frame)
+        return self.films.at(call.item.id, frame if time is None else float(time))
+
+    def strip(self, call: _Call) -> Any:
+        return thumbnail(self.review.film_folder(call.item.id), call.path["track"], False)
 
     def frame(self, call: _Call) -> Any:
         number, at = call.item.id, call.path["frame"]
@@ -365,23 +342,13 @@ def _sorry(why: str, status: int) -> Response:
 
 
 async def _json(request: Request) -> dict[str, Any]:
-    data = b""
-    async for piece in request.stream():
-        data += piece
-        if len(data) > LIMITS["json"]:
-            raise InputError("the request is too large")
     try:
-        given = json.loads(data or b"{}")
+        given = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):
         raise InputError("the request is not valid JSON") from None
     if not isinstance(given, dict):
         raise InputError("the request must be a JSON object")
     return given
-
-
-def _time_of(path: Path) -> int:
-    """When a picture was made; 0 where it is not there."""
-    return path.stat().st_mtime_ns // 1_000_000 if path.exists() else 0
 
 
 def _file_name(name: str) -> str:
@@ -425,9 +392,9 @@ class Guard:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                names = {name for name, _ in message["headers"]}
-                added = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in names]
-                message["headers"] = [*message["headers"], *added]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         refusal = self.refusal(Request(scope))
@@ -442,10 +409,8 @@ class Guard:
         """Why a request is refused; None where it may pass."""
         if request.headers.get("host") != self.host:
             return f"This address is not served here; open http://{self.host}/ as “ficgan ui” printed it."
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{self.host}":
-            return "Another page asked for this; it is refused."
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+        if origin not in (None, f"http://{self.host}") or site not in ("none", "same-origin"):
             return "Another page asked for this; it is refused."
         given = request.headers.get(HEADER)
         if given is None and origin is None and request.method not in ("GET", "HEAD"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ficgan.deidentify import Deidentifier
+from ficgan.deidentify.review import Drawing, as_tree
 from ficgan.errors import FicganError, InputError
 from ficgan.images import film_suffix, output_suffix
 from ficgan.ui import Controls, Item, Kind, Review
@@ -16,10 +16,6 @@ from ficgan.ui.films import DeskFilms
 from ficgan.ui.photos import DeskPhotos
 from ficgan.ui.work import FIRST, LATER, NOW, SOON, Queue, Workplace, hide_path, sentence
 from ficgan.workers import Workers
-
-if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier
-    from ficgan.deidentify.review import Drawing
 
 
 class Session(Workplace):
@@ -33,12 +29,11 @@ class Session(Workplace):
         self, review: Review, make_engine: Callable[[int], Deidentifier], start: Callable[[Any], Workers] = Workers
     ) -> None:
         super().__init__(review, make_engine, start)
-        self._begun: set[str] = set()
-        if review.root is None:
-            self.pictured.set()
         self.pictures = Queue("pictures")
-        self.photos = DeskPhotos(self, self.load)
+        self.photos = DeskPhotos(self)
         self.films = DeskFilms(self, self.pictures, self.photos.queue)
+        loaded = self.photos.queue.put(self._load, FIRST)
+        self.films.queue.put(loaded.result, FIRST)
         for item in review.items():
             self._begin(item)
 
@@ -46,19 +41,16 @@ class Session(Workplace):
         """List the files of the opened folder, in the background."""
 
         def listing() -> None:
-            self.review.add_folder(self.do("pictures", "files", root=self.review.root))
-            new = [item for item in self.review.items() if item.id not in self._begun]
-            for number, item in enumerate(new):
-                if number == FIRST:
-                    self.pictures.put(self.pictured.set)
+            for item in self.review.add_folder(self.do("pictures", "files", root=self.review.root)):
                 self._begin(item)
-            self.pictures.put(self.pictured.set)
 
         self.pictures.put(listing, NOW)
 
     def close(self) -> None:
-        """Stop the work and let go of the folder. What was decided is on disk already."""
-        self.end_workers()
+        """Stop the work and let go of the folder: what was decided is on disk. An unfinished film keeps its folder."""
+        self.is_closing = True
+        for workers in tuple(self._workers.values()):
+            workers.close()
         for one in (self.pictures, self.photos.queue, self.films.queue):
             one.stop(10)
         items = self.review.items()
@@ -69,13 +61,19 @@ class Session(Workplace):
                 self.note(item, output, "undone", item.error or "nothing was saved in the review")
         self.review.close()
 
+    def _load(self) -> None:
+        try:
+            self.about = self.do("photos", "about")
+            self.model = "ready"
+        except Exception as error:
+            self.model = sentence(error)
+
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _begin(self, item: Item) -> None:
         """Put a file into the queues it needs."""
-        self._begun.add(item.id)
         self.pictures.put(lambda: self._picture(item.id))
-        changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.stamp(item)
+        changed = item.kind == "photo" and item.state == "ready" and item.stamp != self.review.stamp(item)
         if changed:
             self.review.change(item.id, quiet=True, state="waiting", notes=("The file has changed.",))
         if item.state == "waiting" or changed:
@@ -88,11 +86,7 @@ class Session(Workplace):
         work.put(lambda: self.run(number, "looking for faces", job))
 
     def add_upload(self, name: str, upload: str, number: str) -> Item:
-        """Take a file that was written into the private folder.
-
-        Raises:
-            InputError: it is neither a photo nor a film, or broken; the file is removed again.
-        """
+        """Take a file that was written into the private folder; one that cannot be read is removed again."""
         path = self.review.folder / upload
         try:
             made = self.pictures.put(lambda: self._write_pictures(number, path), NOW).result()
@@ -110,14 +104,13 @@ class Session(Workplace):
     def _picture(self, number: str) -> None:
         """Thumbnail and preview of a file as it is."""
         item = self.review[number]
-        if self.review.picture("before", number).exists() and (item.upload or item.stamp == self.stamp(item)):
+        if self.review.picture("before", number).exists() and (item.upload or item.stamp == self.review.stamp(item)):
             return
         try:
             made = self._write_pictures(number, self.review.source(item))
             self.review.change(number, quiet=True, width=made["width"], height=made["height"])
         except (FicganError, OSError) as error:
-            if not self.stopping.is_set():
-                self.fail(number, error)
+            self.fail(number, error)
 
     def _write_pictures(self, number: str, path: Path) -> dict[str, Any]:
         """Pictures for the page; width, height, and whether it is a film."""
@@ -131,14 +124,10 @@ class Session(Workplace):
         path = self.review.source(self.review[number])
         return self.pictures.put(lambda: self.do("pictures", "whole_source", path=path), NOW)
 
-    # -- both kinds ---------------------------------------------------------------------------------------------------
+    # -- decisions ----------------------------------------------------------------------------------------------------
 
     def set_controls(self, controls: Controls, number: str | None = None) -> Future[Any] | None:
-        """New controls for a photo, or (None) for all files. Every photo is drawn again.
-
-        Raises:
-            UsageError: a value that cannot work with the model.
-        """
+        """New controls for a photo, or (None) for all files. Every photo is drawn again."""
         self.check(controls.drawing)
         if number is not None:
             self.review.decide(number, controls=controls)
@@ -189,6 +178,15 @@ class Session(Workplace):
             if "possible" in values and any(place.open for place in item.possible):
                 self.photos.take_possible(item.id, None, values["possible"], step)
 
+    def decisions(self, number: str | None = None) -> dict[str, Any]:
+        """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
+        if number is not None and self.review[number].kind == "film":
+            return self.films.load(number).decisions_tree()
+        ready = [item.id for item in self.review.items() if item.kind == "photo" and item.state == "ready"]
+        return as_tree([self.photos.decisions(one) for one in ([number] if number is not None else ready)])
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
     def save(self, number: str) -> Future[Any]:
         """Write the result of a file into the output folder, under a name that is free."""
         item = self.review[number]
@@ -198,26 +196,8 @@ class Session(Workplace):
 
     def save_all(self) -> int:
         """Save every file whose result is not written yet; returns how many. What goes wrong is noted at the file."""
-
-        def ended(number: str, future: Future[Any]) -> None:
-            with suppress(KeyError):
-                if not future.cancelled() and (error := future.exception()) is not None:
-                    self.review.change(number, quiet=True, error=sentence(error))
-
-        begun = [
-            item.id
-            for item in self.review.items()
-            if item.state == "ready" and (item.changed or not item.saved) and item.id not in self.progress
-        ]
+        unsaved = [item for item in self.review.items() if item.state == "ready" and (item.changed or not item.saved)]
+        begun = [item.id for item in unsaved if item.id not in self.progress]
         for number in begun:
-            self.save(number).add_done_callback(partial(ended, number))
+            self.save(number)
         return len(begun)
-
-    def decisions(self, number: str | None = None) -> dict[str, Any]:
-        """What was decided on a photo or film, or (None) on all photos that were looked at, as a file holds it."""
-        from ficgan.deidentify.review import as_tree
-
-        if number is not None and self.review[number].kind == "film":
-            return self.films.load(number).decisions_tree()
-        ready = [item.id for item in self.review.items() if item.kind == "photo" and item.state == "ready"]
-        return as_tree([self.photos.decisions(one) for one in ([number] if number is not None else ready)])

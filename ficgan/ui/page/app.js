@@ -35,8 +35,7 @@ async function poll() {
     if (!lost) tell(error.message);
     lost = true;
   }
-  const bare = desk.order.slice(0, 12).some(id => !items.get(id)?.thumb && items.get(id)?.state !== "failed");
-  timer = setTimeout(poll, document.hidden || !busy ? 2000 : bare ? 200 : 600);
+  timer = setTimeout(poll, document.hidden || !busy ? 2000 : 600);
 }
 
 function showStatus() {

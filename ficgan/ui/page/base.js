@@ -19,6 +19,24 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
+export const button = (words, title, run, more = {}) => h("button", {type: "button", title, onclick: run, ...more}, words);
+
+/** A list of [value, words] to choose from; `run` takes the value. */
+export const select = (options, value, run, more = {}) => h("select", {onchange: event => run(event.target.value), ...more},
+  ...options.map(([name, words]) => h("option", {value: name, selected: name === value}, words)));
+
+/** Modes as such a list. */
+export const modeList = modes => modes.map(mode => [mode, MODE_WORDS[mode]]);
+
+/** Build anew what is in a node; what has the focus keeps it, by its data-key. */
+export function rebuilt(node, build) {
+  const focus = document.activeElement?.dataset?.key;
+  build();
+  if (focus) node.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
+}
+
+export const within = (value, least, most) => Math.max(least, Math.min(most, value));
+
 /** The picture takes the room there is: as high as the window allows, and not blown up too far. */
 export function fit(node, {width, height}) {
   node.style.setProperty("--ratio", width / Math.max(height, 1));
@@ -34,8 +52,7 @@ export function place(node, box, width, height) {
 }
 
 export function tell(text) {
-  const line = h("p", {}, h("span", {}, text));
-  line.append(h("button", {type: "button", onclick: () => line.remove()}, "Close"));
+  const line = h("p", {}, h("span", {}, text), button("Close", "", () => line.remove()));
   at("messages").append(line);
   while (at("messages").children.length > 5) at("messages").firstChild.remove();
 }

@@ -1,12 +1,9 @@
 // How new faces are drawn: the settings for all files, or for one.
 
-import {MODE_WORDS, at, attempt, call, desk, h} from "./base.js";
+import {at, attempt, call, desk, h, modeList, select} from "./base.js";
 
-export function choose(label, options, value, onchange, hint) {
-  const select = h("select", {onchange: event => onchange(event.target.value)});
-  for (const [key, words] of options) select.append(h("option", {value: key, selected: key === value}, words));
-  return h("label", {}, label, select, hint ? h("span", {class: "hint"}, hint) : null);
-}
+export const choose = (label, options, value, run, hint) =>
+  h("label", {}, label, select(options, value, run), hint ? h("span", {class: "hint"}, hint) : null);
 
 export function buildControls(panel, values, change, film) {
   const now = {...values}, send = (name, value) => { now[name] = value; change({...now}); };
@@ -31,7 +28,7 @@ export function buildControls(panel, values, change, film) {
       send("attributes", [...wanted].map(([word, sign]) => (sign === "-" ? "-" : "") + word).join(","));
     }));
   chosen.append(list);
-  const covers = desk.info.modes.filter(mode => mode !== "keep").map(mode => [mode, MODE_WORDS[mode]]);
+  const covers = modeList(desk.info.modes.filter(mode => mode !== "keep"));
   panel.replaceChildren(h("div", {class: "form"},
     film ? "" : choose("Faces", covers, values.mode, value => send("mode", value)),
     film === "photo" ? choose("Faces of this photo", covers, values.mode, value => send("mode", value)) : "",

@@ -1,10 +1,10 @@
 // The card of a face: it before and after, what was done to it, and what may be decided.
 
-import {ACTION_WORDS, MODE_WORDS, desk, h} from "./base.js";
+import {ACTION_WORDS, button, desk, h, modeList, select} from "./base.js";
 import {buildControls} from "./controls.js";
 
 /** The part of a picture around a box, which is in pixels of the photo. */
-function cut(image, box, item) {
+export function cut(image, box, item) {
   const canvas = h("canvas", {width: 152, height: 152});
   if (image.naturalWidth && !image.hidden) {
     const scale = image.naturalWidth / item.width, side = 1.4 * Math.max(box[2] - box[0], box[3] - box[1]);
@@ -18,11 +18,15 @@ function cut(image, box, item) {
 export function drawRow(words, name, draws, now, picture, set) {
   if (draws.length < 2) return null;
   return h("div", {class: "draws", role: "group", "aria-label": words}, ...draws.map(number => {
-    const node = h("button", {type: "button", "aria-pressed": String(number === now), "aria-label": `Drawn face ${number + 1}`, title: `Drawn face ${number + 1}`, onclick: () => { if (number !== now) set({draw: number}); }}, picture(number), h("span", {}, String(number + 1)));
-    node.dataset.key = `draw${name}-${number}`;
+    const more = {"aria-pressed": String(number === now), "aria-label": `Drawn face ${number + 1}`, "data-key": `draw${name}-${number}`};
+    const node = button(picture(number), `Drawn face ${number + 1}`, () => { if (number !== now) set({draw: number}); }, more);
+    node.append(h("span", {}, String(number + 1)));
     return node;
   }));
 }
+
+/** What asks for a new face beside those that were drawn. */
+export const another = (name, draws, set, disabled = false) => button("Another face", "N", () => set({draw: Math.max(...draws) + 1}), {disabled, "data-key": "again" + name});
 
 /** A picture that may not be there. */
 export const maybePicture = src => h("img", {src, alt: "", onerror: event => event.target.remove()});
@@ -35,7 +39,7 @@ export function ownDrawing(name, title, drawing, usual, set, back) {
   const panel = h("div", {class: "panel"});
   const fill = () => {
     buildControls(panel, drawing || Object.fromEntries(DRAWN.map(one => [one, usual[one]])), values => set({drawing: values}), "face");
-    if (drawing) panel.append(h("button", {type: "button", onclick: () => set({drawing: null})}, back));
+    if (drawing) panel.append(button(back, "", () => set({drawing: null})));
   };
   const details = h("details", {open: opened.has(name), ontoggle: () => { if (details.open) { opened.add(name); if (!panel.children.length) fill(); } else opened.delete(name); }},
     h("summary", {}, title, drawing ? h("span", {class: "hint"}, " in its own way") : ""), panel);
@@ -45,21 +49,15 @@ export function ownDrawing(name, title, drawing, usual, set, back) {
 
 /** The faces of one person in all photos; a click opens a photo. */
 export function faceRow(person, open, version) {
-  return h("div", {class: "draws row-of", role: "group", "aria-label": `Person ${person.person} in all photos`}, ...person.faces.map(one => {
-    const node = h("button", {type: "button", title: one.name, "aria-label": `Person ${person.person} in ${one.name}`, onclick: () => open(one)}, maybePicture(`/api/items/${one.id}/faces/${one.face}/picture?after&v=${version(one.id)}`));
-    node.dataset.key = `person${person.person}-${one.id}`;
-    return node;
-  }));
+  const picture = one => maybePicture(`/api/items/${one.id}/faces/${one.face}/picture?v=${version(one.id)}`);
+  return h("div", {class: "draws row-of", role: "group", "aria-label": `Person ${person.person} in all photos`}, ...person.faces.map(one =>
+    button(picture(one), one.name, () => open(one), {"aria-label": `Person ${person.person} in ${one.name}`, "data-key": `person${person.person}-${one.id}`})));
 }
 
 export function faceCard(tag, {people, item, n, before, after, modes, set, remove, show}) {
   const face = item.list[n], other = face.person ? people.find(one => one.person === face.person) : null, words = ACTION_WORDS[face.action] ?? face.action;
-  const select = h("select", {"aria-label": `What happens to face ${n + 1}`, onchange: event => set({mode: event.target.value})});
-  for (const [name, word] of [["", "As all others"], ...modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === face.mode}, word));
-  select.dataset.key = "mode" + n;
+  const mode = select([["", "As all others"], ...modeList(modes)], face.mode, name => set({mode: name}), {"aria-label": `What happens to face ${n + 1}`, "data-key": "mode" + n});
   const fresh = face.action === "generated" || face.action === "retried", bad = face.matched && face.action !== "kept";
-  const again = h("button", {type: "button", disabled: !fresh, title: "N", onclick: () => set({draw: Math.max(...face.draws) + 1})}, "Another face");
-  again.dataset.key = "again" + n;
   return h(tag, {class: "face"},
     h("div", {class: "top"}, cut(before, face.box, item), cut(after, face.box, item),
       h("div", {class: "facts"}, h("h3", {}, `Face ${n + 1}`), h("span", {class: "state " + (bad ? "bad" : face.doubt ? "warn" : "")}, bad ? words + ", still recognised" : words),
@@ -67,8 +65,7 @@ export function faceCard(tag, {people, item, n, before, after, modes, set, remov
         face.doubt ? h("span", {class: "state warn"}, "doubtful: " + face.doubt) : "",
         face.note && face.note !== "chosen by hand" ? h("span", {class: "hint"}, face.note) : "")),
     other ? h("div", {class: "stack"}, h("span", {class: "hint"}, `Person ${face.person}: what is decided here counts in ${other.faces.length} photos`), faceRow(other, one => desk.show(one.id), id => desk.items.get(id)?.drawn)) : "",
-    h("div", {class: "row"}, select, again, h("button", {type: "button", onclick: show}, "Zoom"), face.drawn || face.possible ? h("button", {type: "button", onclick: remove}, "Remove box") : ""),
+    h("div", {class: "row"}, mode, another(n, face.draws, set, !fresh), button("Zoom", "", show), face.drawn || face.possible ? button("Remove box", "", remove) : ""),
     drawRow(`Faces drawn for face ${n + 1}`, n, face.draws, face.draw, number => number === face.draw ? cut(after, face.box, item) : maybePicture(`/api/items/${item.id}/draws/${n}/${number}`), set),
     ownDrawing(item.id + face.box, `How face ${n + 1} is drawn`, face.drawing, item.controls, set, "As the others of this photo"));
 }
-faceCard.cut = cut;

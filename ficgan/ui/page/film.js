@@ -1,10 +1,10 @@
 // The editor of a film: its frames with boxes, the time line, and what is decided on its people.
 
-import {MODE_WORDS, at, attempt, call, clock, desk, fit, h, loaded, place, stateOf} from "./base.js";
+import {MODE_WORDS, at, attempt, button, call, clock, desk, fit, h, loaded, modeList, place, rebuilt, select, stateOf} from "./base.js";
 import {buildControls, choose} from "./controls.js";
 import {extent, movedMarks} from "./extent.js";
 import {maybePicture} from "./face.js";
-import {exportLink, headOf} from "./head.js";
+import {drawButton, exportLink, headOf, removeButton, zoomButtons} from "./head.js";
 import {key} from "./keys.js";
 import {nameOf, personCard, regionCard} from "./people.js";
 import {boxDrawer, handles, zoomer} from "./stage.js";
@@ -23,24 +23,20 @@ export function filmEditor(id) {
   const tag = h("span", {class: "tag right", role: "status"}), view = h("div", {class: "view"}, stage, tag);
   const time = h("span", {class: "state"}, "0:00.0"), percent = h("span", {class: "state"});
   const zoom = zoomer(view, stage, () => [film?.width || 1, film?.height || 1], (times, share) => { percent.textContent = Math.round(100 * share) + " %"; });
-  const button = (words, title, run, more = {}) => h("button", {type: "button", title, onclick: run, ...more}, words);
   const play = button("Play", "Play or pause (Space)", () => toggle());
-  const which = h("select", {"aria-label": "What is shown", onchange: () => setView(which.value)}, ...Object.entries(WORDS).map(([value, words]) => h("option", {value}, words)));
+  const which = select(Object.entries(WORDS), "before", kind => setView(kind), {"aria-label": "What is shown"});
   const hide = button("Boxes", "Show or hide the boxes (B)", () => toggleBoxes(), {"aria-pressed": String(kept.boxes)});
-  const draw = h("button", {type: "button", title: "D"}, "Draw a box over a missed face");
+  const draw = drawButton();
   const drawer = boxDrawer(stage, () => [film.width, film.height], draw, box => addRegion(box), () => whole?.controls.fallback || "plain");
   const line = timeline({seek: seconds => { pause(); goTo({time: seconds}); }, step: by => step(by), choose: one => pick(one, true)});
   const list = h("ul", {class: "faces people", "aria-label": "People and boxes"}), notes = h("div", {class: "notes"}), findings = h("ul", {class: "findings", "aria-label": "Places to be looked at"});
   const panel = h("div", {class: "panel"}), settings = h("details", {open: kept.settings, ontoggle: event => { kept.settings = event.target.open; }}, h("summary", {}, "How new faces of this film are drawn"), panel);
-  const save = h("button", {type: "button", class: "primary", id: "save", title: "S", onclick: () => edit("POST", "/save")}, "Render");
-  const cancel = button("Cancel", "", () => edit("POST", "/cancel")), download = exportLink(id);
-  const remove = button("Remove from the list", "The copy and all decisions on it go; this cannot be undone", () => {
-    if (confirm(`Remove ${item.name}? Its copy and all decisions on it go; this cannot be undone.`)) attempt(async () => { await call("DELETE", "/items/" + id); desk.leave(); await desk.poll(); });
-  });
+  const save = button("Render", "S", () => edit("POST", "/save"), {class: "primary", id: "save"});
+  const cancel = button("Cancel", "", () => edit("POST", "/cancel")), download = exportLink(id), remove = removeButton(id);
   const {head, state, mark} = headOf(id, [remove, download, cancel, save]), everybody = h("div", {class: "face"});
   const bar = h("progress", {hidden: true, "aria-label": "Progress"}), waiting = h("p", {class: "hint"});
   const tools = h("div", {class: "player"}, button("‹", "One frame back (←)", () => step(-1), {"aria-label": "One frame back"}), play, button("›", "One frame on (→)", () => step(1), {"aria-label": "One frame on"}), time, which,
-    h("span", {class: "row", role: "group", "aria-label": "Zoom"}, button("−", "Smaller (−)", () => zoom.out(), {"aria-label": "Smaller"}), percent, button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"})), hide, draw);
+    h("span", {class: "row", role: "group", "aria-label": "Zoom"}, ...zoomButtons(percent, () => zoom)), hide, draw);
   const frameBox = h("div", {class: "frame"}, view), player = h("div", {class: "work film"}, frameBox, tools, line.node, line.legend, findings, notes);
   const side = h("div", {class: "side"}, settings, everybody, list);
   at("editor").append(head, h("div", {class: "work"}, waiting, bar, player), side);
@@ -194,17 +190,14 @@ export function filmEditor(id) {
     const size = [film.width, film.height], cover = extent(...size);
     const finish = box => { cover.node.remove(); setBox(box); };
     const make = (one, box, mode, words, label, names, marks) => {
-      const lit = one === chosen, node = h("button", {type: "button", class: `box ${names}${lit ? " lit" : ""}${box[1] < film.height / 16 ? " low" : ""}`, title: words, "aria-label": words, "aria-pressed": String(lit), onclick: () => pick(one)}, h("span", {class: "number"}, label));
-      node.dataset.key = "box" + one;
+      const lit = one === chosen, node = h("button", {type: "button", class: `box ${names}${lit ? " lit" : ""}${box[1] < film.height / 16 ? " low" : ""}`, title: words, "aria-label": words, "aria-pressed": String(lit), "data-key": "box" + one, onclick: () => pick(one)}, h("span", {class: "number"}, label));
       if (lit) handles(node, stage, () => size, box, finish, moving => { if (shows(mode)) { boxes.prepend(cover.node); cover.show(moving, mode, movedMarks(marks, box, moving)); } });
       return place(node, box, ...size);
     };
-    const focus = document.activeElement?.dataset?.key;
-    boxes.replaceChildren(...now.boxes.map(box => {
+    rebuilt(boxes, () => boxes.replaceChildren(...now.boxes.map(box => {
       const one = entry(keyOf(box)), done = box.mode === "keep" ? "kept" : box.mode === "ficgan" ? "replaced" : "covered";
       return make(keyOf(box), box.box, box.mode, `${one ? nameOf(one) : "Unknown"}, ${done}`, box.person ? String(box.person) : "?", (box.mode === "keep" ? "kept" : "") + (box.key ? " keyed" : ""), box.marks);
-    }), ...now.regions.map(box => make(box.number, box.box, box.mode, `Box ${box.number + 1}, ${(MODE_WORDS[box.mode] || box.mode).toLowerCase()}`, "□ " + (box.number + 1), "region", [])));
-    if (focus?.startsWith("box")) boxes.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
+    }), ...now.regions.map(box => make(box.number, box.box, box.mode, `Box ${box.number + 1}, ${(MODE_WORDS[box.mode] || box.mode).toLowerCase()}`, "□ " + (box.number + 1), "region", []))));
   }
 
   // -- the chosen person (its key) or box (its number) -----------------------------------------------------------------
@@ -314,12 +307,15 @@ export function filmEditor(id) {
   // -- the lists --------------------------------------------------------------------------------------------------------
 
   function build() {
+    rebuilt(at("editor"), buildLists);
+  }
+
+  function buildLists() {
     const half = film.duration / Math.max(film.frames, 1) / 2, keyed = frames => frames.map(one => (one.frame + 0.5) * film.duration / film.frames);
     line.build(film, [
       ...film.people.map(one => ({key: one.key, name: nameOf(one), spans: one.spans, marks: keyed(one.tracks.flatMap(track => track.keys))})),
       ...film.regions.map((one, n) => ({key: n, name: "Box " + (n + 1), spans: [[one.from, one.to, one.mode]], marks: keyed(one.keys || [])}))]);
-    const focus = document.activeElement?.dataset?.key;
-    const covers = desk.info.modes.filter(mode => mode !== "keep").map(mode => [mode, MODE_WORDS[mode]]);
+    const covers = modeList(desk.info.modes.filter(mode => mode !== "keep"));
     everybody.replaceChildren(choose("Everybody on whom nothing else is decided", covers, film.default, value => decide({default: value})));
     list.replaceChildren(
       ...film.people.map(one => { const card = personCard({id, one, film, controls: whole.controls, version: version + "-" + drawn, set: values => { pick(one.key); setPerson(one, values); }, link: link => decide({link}), show: () => show(one.key), choose: () => pick(one.key)}); card.dataset.one = one.key; return card; }),
@@ -329,7 +325,6 @@ export function filmEditor(id) {
     player.style.setProperty("--line", line.node.offsetHeight + "px");
     if (isRegion(chosen) ? chosen >= film.regions.length : chosen !== null && !entry(chosen)) chosen = null;
     pick(chosen);
-    if (focus) at("editor").querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
   }
 
   function showState() {
@@ -372,34 +367,21 @@ export function filmEditor(id) {
   }
 
   return {id, kind: "film", refresh, edit, zoom, step, toggle, walk, setMode, another, moveBox, forgetKey, toggleBoxes, swap, end, setView,
-    now: () => now, draw: () => draw.click(), save: () => { if (!save.disabled) save.click(); }, jump: by => jump(film.cuts, by), finding: by => jump(film.findings.map(one => one.time), by),
+    ready: () => now, draw: () => draw.click(), save: () => { if (!save.disabled) save.click(); }, jump: by => jump(film.cuts, by), finding: by => jump(film.findings.map(one => one.time), by),
     go: where => { pause(); goTo(where); }, second: by => step(by * Math.round(film.rate)), last: () => film.frames - 1,
     drop: () => { if (forgetKey()) return true; if (!isRegion(chosen)) return false; removeRegion(chosen); return true; },
     unchoose: () => { if (chosen === null) return false; pick(null); return true; },
     close: () => { drawer.stop(); zoom.close(); asked += 1; if (playing) { clearInterval(playing.timer); playing = null; video.pause(); } video.removeAttribute("src"); }};
 }
 
-const film = run => event => desk.open.now() ? run(desk.open, event) : false;
-key("film", ["Escape"], "choose nobody", film(open => open.unchoose()));
+const film = run => event => desk.open.ready() ? run(desk.open, event) : false;
 key("film", ["ArrowRight"], "the next frame", film(open => open.step(1)));
 key("film", ["ArrowLeft"], "the frame before", film(open => open.step(-1)));
 key("film", ["Shift+ArrowRight", "Shift+ArrowLeft"], "a second on, or back", film((open, event) => open.second(event.key === "ArrowRight" ? 1 : -1)));
 key("film", ["Home", "End"], "the first frame, or the last", film((open, event) => open.go({frame: event.key === "Home" ? 0 : open.last()})));
 key("film", ["Space"], "play, or pause", film(open => open.toggle()));
-key("film", ["j", "ArrowDown"], "the next person or box", film(open => open.walk(1)));
-key("film", ["k", "ArrowUp"], "the one before", film(open => open.walk(-1)));
-const digit = event => ["", ...desk.info.modes][Number(event.key)];
-key("film", ["0", "1", "2", "3", "4", "5", "6"], "who is chosen: 0 as all others, 1 replace, 2 keep, 3 one colour, 4 black, 5 blur, 6 mosaic", film((open, event) => digit(event) !== undefined && open.setMode(digit(event))));
-key("film", ["n"], "another new face for who is chosen", film(open => open.another()));
-key("film", ["d"], "draw a box over a missed face", film(open => open.draw()));
 key("film", ["m"], "move the chosen box in this frame (drag its handles, too)", film(open => open.moveBox()));
-key("film", ["[", "]"], "the chosen drawn box begins here, or ends", film((open, event) => open.end(event.key === "[" ? {first: open.now().frame} : {last: open.now().frame})));
+key("film", ["[", "]"], "the chosen drawn box begins here, or ends", film((open, event) => open.end(event.key === "[" ? {first: open.ready().frame} : {last: open.ready().frame})));
 key("film", ["Delete", "Backspace"], "forget where the box was set in this frame, else remove the drawn box", film(open => open.drop()));
 key("film", ["c"], "the next cut (Shift: the one before)", film((open, event) => open.jump(event.shiftKey ? -1 : 1)));
 key("film", ["f"], "the next place to be looked at", film(open => open.finding(1)));
-key("film", ["b"], "boxes shown, or hidden", film(open => open.toggleBoxes()));
-key("film", ["o"], "the original, or the result (as decided, where nothing is rendered)", film(open => open.swap()));
-key("film", ["+", "="], "larger (the wheel, too)", film(open => open.zoom.in()));
-key("film", ["-"], "smaller", film(open => open.zoom.out()));
-key("film", ["z"], "100 %, or the whole picture (double click, too)", film(open => open.zoom.toggle()));
-key("film", ["s"], "render", film(open => open.save()));

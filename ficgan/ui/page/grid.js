@@ -1,7 +1,7 @@
 // All files: their cards, which of them are shown, which are chosen.
 
-import {MODE_WORDS, at, attempt, call, count, desk, h, stateOf} from "./base.js";
-import {faceRow} from "./face.js";
+import {at, attempt, button, call, count, desk, h, modeList, rebuilt, select, stateOf} from "./base.js";
+import {another, faceRow} from "./face.js";
 import {review} from "./head.js";
 import {key} from "./keys.js";
 
@@ -75,12 +75,12 @@ const refill = () => showGrid(new Set(items.keys()));
 // -- people: who is in several photos ----------------------------------------------------------------------------------
 
 const team = h("ul", {class: "team", "aria-label": "People in several photos", hidden: true});
-const compare = h("button", {type: "button", title: "Find who is in several photos: they get one new face, and what is decided on them counts in all", onclick: () => attempt(async () => {
+const compare = button("Link people", "Find who is in several photos: they get one new face, and what is decided on them counts in all", () => attempt(async () => {
   compare.disabled = true;
   try { await call("POST", "/people", {}); } finally { compare.disabled = false; }
   await desk.poll();
   showTeam(true);
-})}, "Link people");
+}));
 let teamOf = "";
 
 /** A row for each person: the faces in all photos, and what is decided on them. */
@@ -89,32 +89,27 @@ async function showTeam(force) {
   if (!force && basis === teamOf) return;
   teamOf = basis;
   const people = [...items.values()].some(item => item.linked) ? await attempt(() => call("GET", "/people")) || [] : [];
-  const focus = document.activeElement?.dataset?.key;
   team.hidden = !people.length;
-  team.replaceChildren(...people.map(person => {
+  rebuilt(team, () => team.replaceChildren(...people.map(person => {
     const first = person.faces[0], set = values => attempt(async () => { await call("PATCH", `/items/${first.id}/faces/${first.face}`, values); await desk.poll(); });
-    const same = person.faces.every(one => one.mode === first.mode), select = h("select", {"aria-label": `What happens to person ${person.person}`, onchange: event => { if (event.target.value !== "-") set({mode: event.target.value}); }});
-    for (const [name, word] of [...same ? [] : [["-", "Different"]], ["", "As all others"], ...desk.info.modes.map(mode => [mode, MODE_WORDS[mode]])]) select.append(h("option", {value: name, selected: name === (same ? first.mode : "-")}, word));
-    select.dataset.key = "team" + person.person;
-    const again = h("button", {type: "button", onclick: () => set({draw: Math.max(...first.draws) + 1})}, "Another face");
-    again.dataset.key = "teamagain" + person.person;
-    return h("li", {}, h("span", {class: "name"}, `Person ${person.person}`, h("span", {class: "hint"}, ` ${person.faces.length} photos`)), faceRow(person, one => { desk.route = [...new Set(person.faces.map(face => face.id))]; desk.show(one.id); }, id => items.get(id)?.drawn), h("span", {class: "row"}, select, again));
-  }));
-  if (focus) team.querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
+    const same = person.faces.every(one => one.mode === first.mode), modes = [["", "As all others"], ...modeList(desk.info.modes)];
+    const mode = select(same ? modes : [["-", "Different"], ...modes], same ? first.mode : "-", value => { if (value !== "-") set({mode: value}); }, {"aria-label": `What happens to person ${person.person}`, "data-key": "team" + person.person});
+    const open = one => { desk.route = [...new Set(person.faces.map(face => face.id))]; desk.show(one.id); };
+    return h("li", {}, h("span", {class: "name"}, `Person ${person.person}`, h("span", {class: "hint"}, ` ${person.faces.length} photos`)), faceRow(person, open, id => items.get(id)?.drawn), h("span", {class: "row"}, mode, another("team" + person.person, first.draws, set)));
+  })));
 }
 
-const which = h("select", {id: "filter", "aria-label": "Which files are shown", onchange: event => { filter = event.target.value; showGrid(new Set()); }});
-const look = h("button", {type: "button", title: "Show the pictures as they were (O)", "aria-pressed": "false", onclick: () => toggleOriginals()}, "Originals");
+const which = select([], filter, name => { filter = name; showGrid(new Set()); }, {id: "filter", "aria-label": "Which files are shown"});
+const look = button("Originals", "Show the pictures as they were (O)", () => toggleOriginals(), {"aria-pressed": "false"});
 const selection = h("div", {class: "row chosen-files", role: "group", "aria-label": "Chosen files", hidden: true});
 const number = h("span", {role: "status"});
 const ids = () => shownFiles().filter(id => chosen.has(id));
 const decide = values => attempt(async () => { await call("POST", "/items", {ids: ids(), ...values}); await desk.poll(); });
-const modes = h("select", {"aria-label": "Faces of the chosen photos", onchange: event => { if (event.target.value !== "-") decide({mode: event.target.value}); event.target.value = "-"; }});
-selection.append(number, h("button", {type: "button", onclick: () => mark()}, "Reviewed"), modes,
-  h("button", {type: "button", onclick: () => decide({possible: "plain"})}, "Cover possible faces"),
-  h("button", {type: "button", onclick: () => attempt(async () => { for (const id of ids()) await call("POST", "/items/" + id + "/save", {}); await desk.poll(); })}, "Save"),
-  h("button", {type: "button", onclick: () => clear()}, "Choose none"));
-at("grid-bar").append(h("div", {class: "row"}, which, look, h("button", {type: "button", onclick: () => everything()}, "Choose all"), compare), team, selection);
+const modes = select([], "-", mode => { if (mode !== "-") decide({mode}); modes.value = "-"; }, {"aria-label": "Faces of the chosen photos"});
+selection.append(number, button("Reviewed", "", () => mark()), modes, button("Cover possible faces", "", () => decide({possible: "plain"})),
+  button("Save", "", () => attempt(async () => { for (const id of ids()) await call("POST", "/items/" + id + "/save", {}); await desk.poll(); })),
+  button("Choose none", "", () => clear()));
+at("grid-bar").append(h("div", {class: "row"}, which, look, button("Choose all", "", () => everything()), compare), team, selection);
 
 function showBar(shown) {
   at("grid-bar").hidden = !items.size;
@@ -125,7 +120,7 @@ function showBar(shown) {
     which.dataset.text = text;
     which.replaceChildren(...options.map(([name, words, many]) => h("option", {value: name, selected: name === filter}, `${words} (${many})`)));
   }
-  if (!modes.children.length) modes.append(h("option", {value: "-"}, "All their faces…"), h("option", {value: ""}, "As all others"), ...desk.info.modes.map(mode => h("option", {value: mode}, MODE_WORDS[mode])));
+  if (!modes.children.length) modes.append(...select([["-", "All their faces…"], ["", "As all others"], ...modeList(desk.info.modes)], "-").children);
   for (const [id, card] of cards) {
     card.classList.toggle("chosen", chosen.has(id));
     card.querySelector(".choose input").checked = chosen.has(id);

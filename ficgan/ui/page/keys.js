@@ -1,6 +1,6 @@
 // Keys: what they do, and the list of all of them.
 
-import {at, desk, h} from "./base.js";
+import {at, button, desk, h} from "./base.js";
 
 const all = [];
 
@@ -42,7 +42,7 @@ const shortly = names => names.length > 2 && names.every(name => /^\d$/.test(nam
 /** The list of all keys. */
 export function showKeys() {
   const titles = {"": "Everywhere", grid: "All files", photo: "A photo", film: "A film"};
-  const close = h("button", {type: "button", class: "primary", onclick: () => dialog.close()}, "Close");
+  const close = button("Close", "", () => dialog.close(), {class: "primary"});
   const dialog = h("dialog", {class: "keys", "aria-labelledby": "keys-title", onclose: () => dialog.remove()}, h("div", {class: "head"}, h("h2", {id: "keys-title"}, "Keys"), close),
     h("div", {class: "columns"}, ...Object.entries(titles).filter(([where]) => all.some(one => one.where === where)).map(([where, title]) => h("section", {}, h("h3", {}, title),
       h("dl", {}, ...all.filter(one => one.where === where).flatMap(one => [h("dt", {}, ...shortly(one.names).map(name => h("kbd", {}, name))), h("dd", {}, one.words)]))))));

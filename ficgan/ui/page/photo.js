@@ -1,9 +1,9 @@
 // The editor of a photo: its picture with the faces in it, and what is decided on each.
 
-import {ACTION_WORDS, MODE_WORDS, at, attempt, call, desk, fit, h, loaded, place, stateOf} from "./base.js";
+import {ACTION_WORDS, MODE_WORDS, at, attempt, button, call, desk, fit, h, loaded, place, rebuilt, stateOf} from "./base.js";
 import {buildControls} from "./controls.js";
-import {faceCard} from "./face.js";
-import {exportLink, headOf} from "./head.js";
+import {cut, faceCard} from "./face.js";
+import {drawButton, exportLink, headOf, removeButton, zoomButtons} from "./head.js";
 import {key} from "./keys.js";
 import {boxDrawer, zoomer} from "./stage.js";
 
@@ -41,20 +41,15 @@ export function photoEditor(id) {
     boxes.classList.toggle("near", times > 2);
     if (item && times > 1 && before.naturalWidth < item.width && times * view.clientWidth > before.naturalWidth) sharpen();
   });
-  const button = (words, title, run, more = {}) => h("button", {type: "button", title, onclick: run, ...more}, words);
   const hide = button("Boxes", "Show or hide the boxes (B)", () => toggleBoxes(), {"aria-pressed": String(kept.boxes)});
-  const tools = h("div", {class: "row tools", role: "group", "aria-label": "Zoom"}, button("−", "Smaller (−)", () => zoom.out(), {"aria-label": "Smaller"}), percent,
-    button("+", "Larger (+)", () => zoom.in(), {"aria-label": "Larger"}), button("Fit", "The whole picture (double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
+  const tools = h("div", {class: "row tools", role: "group", "aria-label": "Zoom"}, ...zoomButtons(percent, () => zoom), button("Fit", "The whole picture (double click)", () => zoom.fit()), button("100 %", "A pixel is a pixel (Z, or double click)", () => zoom.full()), hide);
 
-  const draw = h("button", {type: "button", title: "D"}, "Draw a box over a missed face");
+  const draw = drawButton();
   const {stop} = boxDrawer(stage, () => [item.width, item.height], draw, box => edit("POST", "/faces", {box}), () => item.controls.fallback);
   const all = mode => button({"": "Replace all", keep: "Keep all", plain: "Cover all"}[mode], "", () => edit("PATCH", "/faces", {mode}));
   const maybe = button("", "Finds that are too weak for a face (P)", () => takePossible(), {hidden: true});
-  const save = h("button", {type: "button", class: "primary", id: "save", title: "S", onclick: () => edit("POST", "/save", {})}, "Save");
-  const remove = button("Remove from the list", "The copy and all decisions on it go; this cannot be undone", () => {
-    if (confirm(`Remove ${item.name}? Its copy and all decisions on it go; this cannot be undone.`)) attempt(async () => { await call("DELETE", "/items/" + id); desk.leave(); await desk.poll(); });
-  });
-  const exporting = exportLink(id), {head, state, mark} = headOf(id, [remove, exporting, save]);
+  const save = button("Save", "S", () => edit("POST", "/save", {}), {class: "primary", id: "save"});
+  const remove = removeButton(id), exporting = exportLink(id), {head, state, mark} = headOf(id, [remove, exporting, save]);
   const list = h("ul", {class: "faces", "aria-label": "Faces"}), notes = h("div", {class: "notes"}), picked = h("div", {class: "faces picked"});
   const which = h("select", {"aria-label": "Which faces are listed", onchange: event => { kind = event.target.value; most = MOST; showFaces(); }});
   const tiles = button("Side by side", "All faces side by side (F)", () => toggleTiles(), {"aria-pressed": String(kept.tiles)});
@@ -106,11 +101,11 @@ export function photoEditor(id) {
     split();
     showState();
     notes.replaceChildren(...told.notes.map(note => h("p", {}, note)), told.saved ? h("p", {class: "hint"}, "Last saved as ", h("code", {}, told.saved)) : "");
-    const focus = document.activeElement?.dataset?.key;
-    showFaces();
     summary.textContent = `k ${told.controls.k}${told.own_controls ? ", of this photo alone" : ""}`;
-    if (!panel.contains(document.activeElement)) buildControls(panel, told.controls, values => edit("POST", "/controls", values), "photo");
-    if (focus) at("editor").querySelector(`[data-key="${CSS.escape(focus)}"]`)?.focus({preventScroll: true});
+    rebuilt(at("editor"), () => {
+      showFaces();
+      if (!panel.contains(document.activeElement)) buildControls(panel, told.controls, values => edit("POST", "/controls", values), "photo");
+    });
   }
 
   /** The pictures in their full size, once somebody looks closer. */
@@ -144,7 +139,7 @@ export function photoEditor(id) {
   const openPlaces = () => item.places.map((one, n) => n).filter(n => item.places[n].open);
   const takePossible = () => { if (openPlaces().length) edit("POST", "/possible", {mode: "plain"}); };
 
-  function decide(mode) {
+  function setMode(mode) {
     if (chosen === null) return false;
     if (isPossible()) { const n = Number(chosen.slice(1)); chosen = null; edit("POST", "/possible", {places: [n], mode}); }
     else edit("PATCH", "/faces/" + chosen, {mode});
@@ -153,7 +148,7 @@ export function photoEditor(id) {
 
   const another = () => { if (typeof chosen !== "number") return false; edit("PATCH", "/faces/" + chosen, {draw: Math.max(...item.list[chosen].draws) + 1}); return true; };
 
-  function step(by) {
+  function walk(by) {
     const shown = [...item.list.keys(), ...openPlaces().map(n => "p" + n)];
     if (!shown.length) return;
     const now = shown.indexOf(chosen);
@@ -176,10 +171,8 @@ export function photoEditor(id) {
 
   function boxNode(one, box, words, names, label) {
     const [x0, y0, x1] = box;
-    const node = h("button", {type: "button", class: `box ${names}${x1 - x0 < item.width / 24 ? " small" : ""}${y0 < item.height / 16 ? " low" : ""}`, title: words, "aria-label": words, "aria-pressed": "false",
+    const node = h("button", {type: "button", class: `box ${names}${x1 - x0 < item.width / 24 ? " small" : ""}${y0 < item.height / 16 ? " low" : ""}`, title: words, "aria-label": words, "aria-pressed": "false", "data-key": "box" + one, "data-one": one,
       onclick: () => choose(one), onmouseenter: () => light(one, true), onmouseleave: () => light(one, false)}, h("span", {class: "number"}, label));
-    node.dataset.key = "box" + one;
-    node.dataset.one = one;
     return place(node, box, item.width, item.height);
   }
 
@@ -201,17 +194,17 @@ export function photoEditor(id) {
     which.hidden = item.list.length <= FEW;
     filter.hidden = !item.list.length;
     which.replaceChildren(...counted.map(([name, words, number]) => h("option", {value: name, selected: name === kind}, `${words} (${number})`)));
-    if (shown.length > most) list.append(h("li", {}, h("button", {type: "button", onclick: () => { most = Infinity; showFaces(); }}, `Show ${shown.length - most} more`)));
+    if (shown.length > most) list.append(h("li", {}, button(`Show ${shown.length - most} more`, "", () => { most = Infinity; showFaces(); })));
     if (!item.list.length) list.append(h("li", {class: "hint"}, item.state === "ready" ? "No face was found. Draw a box over a face that was missed." : item.state === "failed" ? "Mend or replace the file, then try again." : "The faces are still to be looked for."));
-    if (item.state === "failed") list.append(h("li", {}, h("button", {type: "button", onclick: () => edit("POST", "/look", {})}, "Try again")));
+    if (item.state === "failed") list.append(h("li", {}, button("Try again", "", () => edit("POST", "/look", {}))));
     showChosen();
   }
 
   const cardOf = (n, tag = "li") => hovering(faceCard(tag, {people, item, n, before, after, modes: desk.info.modes, set: values => edit("PATCH", "/faces/" + n, values), remove: () => { chosen = n; drop(); }, show: () => { if (kept.tiles) toggleTiles(); choose(n); zoom.show(boxOf(n)); }}), n);
 
   function possibleCard(n, tag = "li") {
-    const face = item.places[n], cover = mode => button(MODE_WORDS[mode], "", () => { chosen = "p" + n; decide(mode); });
-    return hovering(h(tag, {class: "face"}, h("div", {class: "top"}, faceCard.cut(before, face.box, item), h("div", {class: "facts"}, h("h3", {}, "May be a face"), h("span", {class: "state warn"}, "left as it is"), h("span", {class: "hint"}, "score " + face.score.toFixed(2)))),
+    const face = item.places[n], cover = mode => button(MODE_WORDS[mode], "", () => { chosen = "p" + n; setMode(mode); });
+    return hovering(h(tag, {class: "face"}, h("div", {class: "top"}, cut(before, face.box, item), h("div", {class: "facts"}, h("h3", {}, "May be a face"), h("span", {class: "state warn"}, "left as it is"), h("span", {class: "hint"}, "score " + face.score.toFixed(2)))),
       h("div", {class: "row"}, cover("plain"), cover("ficgan"))), "p" + n);
   }
 
@@ -230,27 +223,14 @@ export function photoEditor(id) {
     if (told && !(working && !force)) await take(told);
   }
 
-  return {id, kind: "photo", refresh, edit, zoom, step, decide, another, drop, takePossible, toggleBoxes, toggleTiles,
+  return {id, kind: "photo", refresh, edit, zoom, walk, setMode, another, drop, takePossible, toggleBoxes, toggleTiles, ready: () => item,
     draw: () => draw.click(), save: () => save.click(), swap: () => { slide.value = slide.value === "0" ? 100 : 0; split(); },
     unchoose: () => { if (chosen === null) return false; choose(null); return true; },
     close: () => { stop(); zoom.close(); }};
 }
 
-const photo = run => event => desk.open.refresh && run(desk.open, event);
-key("photo", ["Escape"], "choose no face", photo(open => open.unchoose()));
-key("photo", ["j", "ArrowDown"], "the next face", photo(open => open.step(1)));
-key("photo", ["k", "ArrowUp"], "the face before", photo(open => open.step(-1)));
-const digit = event => ["", ...desk.info.modes][Number(event.key)];
-key("photo", ["0", "1", "2", "3", "4", "5", "6"], "the chosen face: 0 as all others, 1 replace, 2 keep, 3 one colour, 4 black, 5 blur, 6 mosaic", photo((open, event) => digit(event) !== undefined && open.decide(digit(event))));
-key("photo", ["n"], "another new face for the chosen one", photo(open => open.another()));
+const photo = run => event => desk.open.ready() ? run(desk.open, event) : false;
 key("photo", ["Delete", "Backspace"], "remove the chosen box, if it was drawn", photo(open => open.drop()));
-key("photo", ["d"], "draw a box over a missed face", photo(open => open.draw()));
 key("photo", ["p"], "cover all possible faces", photo(open => open.takePossible()));
-key("photo", ["+", "="], "larger (the wheel, too)", photo(open => open.zoom.in()));
-key("photo", ["-"], "smaller", photo(open => open.zoom.out()));
-key("photo", ["z"], "100 %, or the whole picture (double click, too)", photo(open => open.zoom.toggle()));
 key("photo", ["Shift+ArrowLeft", "Shift+ArrowRight", "Shift+ArrowUp", "Shift+ArrowDown"], "move the zoomed picture (drag, too)", photo((open, event) => open.zoom.move({ArrowLeft: -1, ArrowRight: 1}[event.key] || 0, {ArrowUp: -1, ArrowDown: 1}[event.key] || 0)));
-key("photo", ["b"], "boxes shown, or hidden", photo(open => open.toggleBoxes()));
-key("photo", ["o"], "the original, or the result", photo(open => open.swap()));
 key("photo", ["f"], "all faces side by side", photo(open => open.toggleTiles()));
-key("photo", ["s"], "save", photo(open => open.save()));

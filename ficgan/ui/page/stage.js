@@ -1,12 +1,18 @@
 // The picture of a file: it is zoomed and moved, and boxes are drawn on it.
 
-import {h, place} from "./base.js";
+import {h, place, within} from "./base.js";
 import {extent, movedMarks} from "./extent.js";
 
 /** Where the pointer is, in pixels of the picture that a stage shows. */
 function pointOn(stage, [width, height], event) {
   const place = stage.getBoundingClientRect();
-  return [Math.max(0, Math.min(1, (event.clientX - place.left) / place.width)) * width, Math.max(0, Math.min(1, (event.clientY - place.top) / place.height)) * height];
+  return [within((event.clientX - place.left) / place.width, 0, 1) * width, within((event.clientY - place.top) / place.height, 0, 1) * height];
+}
+
+/** A box moved, as far as the picture of a size reaches. */
+function shifted(box, [dx, dy], [width, height]) {
+  const x = within(dx, -box[0], width - box[2]), y = within(dy, -box[1], height - box[3]);
+  return [box[0] + x, box[1] + y, box[2] + x, box[3] + y];
 }
 
 const rounded = box => box.map(value => Math.round(value * 10) / 10);
@@ -45,11 +51,9 @@ export function boxDrawer(stage, size, button, done, mode) {
     const move = {ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step]}[event.key];
     if (event.key === "Enter") take(true);
     else if (event.key === "Escape") stop(true);
-    else if (move && event.shiftKey) { box[2] = Math.max(box[0] + LEAST, Math.min(width, box[2] + move[0])); box[3] = Math.max(box[1] + LEAST, Math.min(height, box[3] + move[1])); }
-    else if (move) {
-      const dx = Math.max(-box[0], Math.min(width - box[2], move[0])), dy = Math.max(-box[1], Math.min(height - box[3], move[1]));
-      box = [box[0] + dx, box[1] + dy, box[2] + dx, box[3] + dy];
-    } else return;
+    else if (move && event.shiftKey) box = [box[0], box[1], within(box[2] + move[0], box[0] + LEAST, width), within(box[3] + move[1], box[1] + LEAST, height)];
+    else if (move) box = shifted(box, move, [width, height]);
+    else return;
     event.preventDefault();
     if (box) paint();
   };
@@ -108,15 +112,11 @@ export function handles(node, stage, size, box, done, moved) {
     const [width, height] = size(), [x, y] = pointOn(stage, [width, height], event), dx = x - from.point[0], dy = y - from.point[1];
     if (!from.moved && Math.hypot(dx, dy) * stage.clientWidth / width < CLICK) return;
     from.moved = true;
-    const inside = (value, most) => Math.max(0, Math.min(most, value));
     if (from.sides) {
       now = [...box];
-      for (const side of from.sides) now[side] = side % 2 ? inside(box[side] + dy, height) : inside(box[side] + dx, width);
+      for (const side of from.sides) now[side] = side % 2 ? within(box[side] + dy, 0, height) : within(box[side] + dx, 0, width);
       now = [Math.min(now[0], now[2] - LEAST), Math.min(now[1], now[3] - LEAST), Math.max(now[2], now[0] + LEAST), Math.max(now[3], now[1] + LEAST)];
-    } else {
-      const mx = Math.max(-box[0], Math.min(width - box[2], dx)), my = Math.max(-box[1], Math.min(height - box[3], dy));
-      now = [box[0] + mx, box[1] + my, box[2] + mx, box[3] + my];
-    }
+    } else now = shifted(box, [dx, dy], [width, height]);
     place(node, now, width, height);
     moved(now);
   });
@@ -134,8 +134,7 @@ export function zoomer(view, stage, size, seen) {
   const most = () => Math.max(8, 8 * full());
   const apply = () => {
     const [width, height] = [view.clientWidth, view.clientHeight];
-    x = Math.min(0, Math.max(width * (1 - zoom), x));
-    y = Math.min(0, Math.max(height * (1 - zoom), y));
+    [x, y] = [within(x, width * (1 - zoom), 0), within(y, height * (1 - zoom), 0)];
     stage.style.width = 100 * zoom + "%";
     stage.style.translate = `${x}px ${y}px`;
     view.classList.toggle("zoomed", zoom > 1);
@@ -144,7 +143,7 @@ export function zoomer(view, stage, size, seen) {
   /** Zoom so that a point of the view stays where it is; without it the middle. */
   const to = (next, px = view.clientWidth / 2, py = view.clientHeight / 2) => {
     const old = zoom;
-    zoom = Math.min(most(), Math.max(1, next));
+    zoom = within(next, 1, most());
     x = px - (px - x) * zoom / old;
     y = py - (py - y) * zoom / old;
     apply();
@@ -182,7 +181,7 @@ export function zoomer(view, stage, size, seen) {
     /** A box of the picture, as large as the view allows, but not blown up more than four times. */
     show: box => {
       const [width, height] = size(), share = Math.max((box[2] - box[0]) / width, (box[3] - box[1]) / height) * 2.5;
-      zoom = Math.min(most(), Math.max(1, Math.min(1 / share, Math.max(4 * full(), 2))));
+      zoom = within(Math.min(1 / share, Math.max(4 * full(), 2)), 1, most());
       x = view.clientWidth / 2 - (box[0] + box[2]) / 2 / width * view.clientWidth * zoom;
       y = view.clientHeight / 2 - (box[1] + box[3]) / 2 / height * view.clientHeight * zoom;
       apply();
