@@ -153,7 +153,7 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         for field, option in options_of(group)
         if field.name in given and option.role != "photos" and field.name not in ("exemplar", "background")
     }
-    if isinstance(plain["layer"], str):
+    if isinstance(plain.get("layer"), str):
         plain |= {"layer": 0, "band": plain["layer"]}
     return {**plain, **more}
 
@@ -239,11 +239,10 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     """Options of the video groups, and what takes a face's place, as the library's settings."""
     from ficgan.video import VideoSettings
 
-    usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
+    usual = WHOLE_FRAMES if given["thorough"] else VideoSettings.detect_size
     names = ("stride", "pad", "link", "mode", "fallback", "mask_scale", "verify")
-    return VideoSettings(
-        detect_size=max(given["scale"]) if given["scale"] else usual, **{name: given[name] for name in names}
-    )
+    known = {name: given[name] for name in names if name in given}
+    return VideoSettings(detect_size=max(given["scale"]) if given["scale"] else usual, **known)
 
 
 def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,33 +161,45 @@ class Console:
         self._film = ""
         if self._mode == "jsonl":
             self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
-        elif self._mode == "auto" and not sys.stderr.isatty():
-            if done != total:
-                self._line(f"{_of(done, total)} done{f', {stage}' if stage else ''}")
-        elif self._mode == "auto":
-            self._move(done, total, "")
+        elif self._watched():
+            self._move(done, total)
+        elif self._is_due(_SELDOM) and done != total:
+            click.echo(printable(f"{_of(done, total)} done{f', {stage}' if stage else ''}"), err=True)
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        if self._mode == "auto":
-            self(0, total)
+        if self._watched():
+            self._move(0, total)
 
     def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
         """Frame `done` of a film's `total` (None: nobody knows) is reached."""
         label = f"{name}: {stage}"
-        new, self._film = label != self._film, label
         if self._mode == "jsonl":
-            if new or done == total or time.monotonic() - self._spoken >= _OFTEN:
-                self._spoken = time.monotonic()
+            if self._is_due(_OFTEN, at_once=label != self._film or done == total):
                 self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
-            return
-        text = f"{label}, frame {_of(done, total)}"
-        if self._mode == "auto" and not sys.stderr.isatty():
-            self._line(text)
-        elif self._mode == "auto":
-            self._move(None, None, printable(text))
+        elif self._watched():
+            self._move(label=printable(f"{label}, frame {_of(done, total)}"))
+        elif self._is_due(_SELDOM):
+            click.echo(printable(f"{label}, frame {_of(done, total)}"), err=True)
+        self._film = label
 
-    def _move(self, done: int | None, total: int | None, label: str) -> None:
+    def info(self, message: str) -> None:
+        if not self._quiet:
+            self._say("info", message)
+
+    def error(self, message: str) -> None:
+        self._say("error", message)
+
+    def _watched(self) -> bool:
+        return self._mode == "auto" and sys.stderr.isatty()
+
+    def _is_due(self, seconds: float, *, at_once: bool = False) -> bool:
+        """Whether something may be said again after so many seconds; it counts as said."""
+        due = self._mode != "none" and (at_once or time.monotonic() - self._spoken >= seconds)
+        self._spoken = time.monotonic() if due else self._spoken
+        return due
+
+    def _move(self, done: int | None = None, total: int | None = None, label: str = "") -> None:
         if self._bar is None:
             from tqdm import tqdm
 
@@ -198,24 +210,11 @@ class Console:
         self._bar.set_postfix_str(label, refresh=done is not None)
         self._bar.update(0)
 
-    def _line(self, text: str) -> None:
-        if time.monotonic() - self._spoken >= _SELDOM:
-            self._spoken = time.monotonic()
-            click.echo(printable(text), err=True)
-
-    def info(self, message: str) -> None:
-        if not self._quiet:
-            self._say("info", message)
-
-    def error(self, message: str) -> None:
-        self._say("error", message)
-
     def _say(self, level: str, message: str) -> None:
+        text = printable(f"Error: {message}" if level == "error" else message)
         if self._mode == "jsonl":
             self._say_json({"level": level, "message": message})
-            return
-        text = printable(f"Error: {message}" if level == "error" else message)
-        if self._bar is None:
+        elif self._bar is None:
             click.echo(text, err=True)
         else:
             self._bar.write(text, file=sys.stderr)  # above the bar
@@ -251,12 +250,10 @@ class Parsed(click.ParamType):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
         try:
-            return self._parse(value)
+            return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
-            self.fail(f"{value!r}: {error}" if isinstance(error, UsageError) else f"{value!r} {error}", param, ctx)
+            self.fail(f"{value!r}{': ' if isinstance(error, UsageError) else ' '}{error}", param, ctx)
 
 
 PATH = click.Path(path_type=Path)
@@ -302,12 +299,7 @@ SIZE = count("--size", None, "Side of the pictures, px.  [default: the paper's]"
 PEOPLE = count("--people", None, "At most so many people of the data; a split shrinks with them.", low=4)
 LIMIT = count("--limit", None, "At most so many images.", low=2)
 LAYERS = many("--layer", "Layer index i", "layers", type=click.IntRange(0))
-CHECKPOINT = path("--checkpoint", "Model; the embedded one if not given.")
-BANK = path("--bank", "Bank built with it.")
 ATTRIBUTES = path("--attributes", "Classifier of `ficgan train-attributes`.")
-DETECTOR = named("--detector", "What finds the faces: auto, insightface, yunet or centerface.", default="auto")
-THRESHOLD = named("--thresh", "Lowest score of a face.  [default: the detector's]", "-t", type=float)
-DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
 FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
 SEED = count("--seed", 0, "Seed of everything random.", low=0)
 JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
@@ -371,12 +363,12 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 # Where each command is, and its line in the list of commands.
 COMMANDS = {
     "deid": ("deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
-    "analyse": ("deid:analyse", "Find the faces of a film and write a project to review."),
-    "render": ("deid:render", "Apply a reviewed project to its film."),
+    "analyse": ("review:analyse", "Find the faces of a film and write a project to review."),
+    "render": ("review:render", "Apply a reviewed project to its film."),
     "ui": ("serve:ui", "Review and redact photos and films in the browser."),
-    "purge": ("deid:purge", "Remove project folders and remains of interrupted films."),
-    "report": ("deid:report", "Make one page for a data protection officer from side-cars."),
-    "export": ("deid:export", "Write the boxes of faces as COCO."),
+    "purge": ("review:purge", "Remove project folders and remains of interrupted films."),
+    "report": ("review:report", "Make one page for a data protection officer from side-cars."),
+    "export": ("review:export", "Write the boxes of faces as COCO."),
     "serve": ("serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": ("train:train", "Train the model."),
     "align": ("train:align", "Turn raw photos into an aligned training set."),
