@@ -126,7 +126,6 @@ def attack_run(
 @shared.options(_ATTACKED, shared.output("Folder for results.json and the report; other results there are kept."))
 @shared.options(shared.JUDGES, shared.RESAMPLES)
 @many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
-@many("--scenario", "A further scenario, such as parrot-enrol", "scenarios")
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)
 @shared.reporting("task")
@@ -144,18 +143,11 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
     files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
-    reversals = [
-        {
-            "method": trial.method,
-            "scenario": trial.scenario,
-            "attacker": trial.attacker,
-            "judge": trial.recogniser,
-            "rank-1": figure.value,
-            "low": figure.low,
-            "high": figure.high,
-        }
-        for trial in results.trials
-        for figure in trial.figures
-        if figure.metric == "rank-1"
-    ]
+    reversals = []
+    for trial in results.trials:
+        about = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
+        for figure in trial.figures:
+            if figure.metric == "rank-1":
+                shown = {"rank-1": figure.value, "low": figure.low, "high": figure.high}
+                reversals.append({**about, "judge": trial.recogniser, **shown})
     return {"results": "results.json", "report": files, "reversed": reversals}

@@ -324,8 +324,7 @@ def _remove_stale(output: Place) -> None:
 @path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
 @named("--sidecar/--no-sidecar", "Write the audit <result>.json, and manifest.jsonl in the folder.", default=True)
 @path("--sign", "Sign changed results (C2PA) with this certificate and key, PEM.", metavar="CERT KEY", nargs=2)
-@shared.OVERWRITE
-@shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
+@shared.options(shared.OVERWRITE, shared.SKIP_EXISTING)
 @shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
 @shared.CLUSTER
 @shared.DRY_RUN

@@ -1,4 +1,4 @@
-"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; `ficgan measure`; `ficgan attack`."""
+"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; and `ficgan measure`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import atomic_write
-from ficgan.options import parse_diversity
 
 # Names, each with a line.
 Catalogue = Iterator[tuple[str, str]]
@@ -27,13 +27,16 @@ def anonymizers() -> Catalogue:
 
     for name in ANONYMIZERS:
         cls = ANONYMIZERS[name]
-        marks: list[str] = [cls.traits.family]
-        marks += ["keyed"] if cls.traits.keyed else []
-        marks += ["stochastic"] if cls.traits.stochastic else []
-        marks += [f"needs {', '.join(sorted(cls.traits.needs))}"] if cls.traits.needs else []
+        traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
+        marks = (
+            traits.family,
+            traits.keyed and "keyed",
+            traits.stochastic and "stochastic",
+            needs and f"needs {needs}",
+        )
         public = [field for field, limits in cls.parameters() if not limits["secret"]]
         defaults = ", ".join(f"{field.name}={field.default}" for field in public)
-        yield name, f"{cls.traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+        yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
 
 
 def attackers() -> Catalogue:
@@ -105,8 +108,7 @@ def run(
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
-    Finished tasks are kept in the output folder under a digest of everything they depend on: the same command resumes
-    an interrupted run. Prints one line of JSON when done.
+    Prints one line of JSON when done.
     """
     from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
@@ -160,11 +162,7 @@ def report(results: Path, out: Path | None) -> None:
 @shared.output("Picture to write (.png).", kind=shared.NEW_FILE)
 @many("--exemplar", "Photo of the other person [default: the next photo]", "exemplars", type=shared.FILE)
 @many("--group", "Group of the bank, such as Male or 'East Asian,-Male'", "groups")
-@shared.options(shared.CHECKPOINT, shared.BANK, shared.DEVICE, shared.SEED, shared.OVERWRITE)
-@count("--k", 3000, "People averaged.", low=2)
-@named(
-    "--diversity", "ψ; 0: the mean of k people, as in the paper; auto: what the model does best with.", default="auto"
-)
+@shared.options(opts.CHECKPOINT, opts.BANK, opts.DEVICE, opts.K, opts.PSI, shared.SEED, shared.OVERWRITE)
 @shared.reporting("sheet")
 def sheet(
     name: str,
@@ -173,7 +171,6 @@ def sheet(
     exemplars: tuple[Path, ...],
     groups: tuple[str, ...],
     overwrite: bool,
-    diversity: str,
     report: Console,
     **model: Any,
 ) -> Summary:
@@ -188,8 +185,7 @@ def sheet(
     from ficgan.lab.papers.ficgan import SheetOptions, control_sheet
 
     shared.refuse_existing(out, overwrite=overwrite)
-    options = SheetOptions(exemplars, groups, {**model, "psi": parse_diversity(diversity)})
-    image = Image.fromarray(control_sheet(name, photos, options, report))
+    image = Image.fromarray(control_sheet(name, photos, SheetOptions(exemplars, groups, model), report))
     with atomic_write(out, overwrite=overwrite) as file:
         image.save(file, format="PNG")
     return {"sheet": str(out), "width": image.width, "height": image.height}
@@ -214,7 +210,7 @@ _FACES = (
     shared.LABELS,
     shared.ALIGNED,
     shared.SIZE,
-    shared.DETECTOR,
+    opts.DETECTOR,
     shared.RESAMPLES,
     _OUT,
     shared.JUDGES,
@@ -228,7 +224,6 @@ def paper() -> None:
 
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
-@many("--only", "Only this method; block permutation is always run", metavar="METHOD")
 @many("--method", "A further method, such as CIAGAN=external:folder=PATH", "extra", metavar="LABEL=NAME:KEY=VALUE,…")
 @named("--config", "fantomas: linear attackers; fantomas64, fantomas-full: learned ones.", "preset", default="fantomas")
 @many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
@@ -257,14 +252,19 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
     alike = experiment.similarities(config, out, report) if config.utility else ({}, "")
-    more = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
-    more += [experiment.ratings_table(found, rated), experiment.similarity_table(*alike)]
-    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *more]
+    tables = [
+        *experiment.fantomas_tables(results),
+        *experiment.attacker_tables(results, found),
+        experiment.transfer_table(transferred),
+        experiment.elsewhere_table(results, elsewhere),
+        experiment.ratings_table(found, rated),
+        experiment.similarity_table(*alike),
+    ]
     return _finish(results, out, tables, lambda: experiment.draw_figure_14(found, rated, out / "figures"))
 
 
 @paper.command()
-@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
+@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, opts.CHECKPOINT, opts.BANK, shared.LAYERS)
 @many("--ablation", "A model without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK")
 @shared.SET
 @shared.reporting("setting")
@@ -279,8 +279,6 @@ def ficgan(
     from ficgan.config import check
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 
-    for name in ("checkpoint", "bank"):
-        protocol[name] = str(protocol[name] or "")
     given = {name: value for name, value in protocol.items() if value is not None}
     given |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
     run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
@@ -292,9 +290,6 @@ def ficgan(
 @named("--parts", "Of base, retrieval, fine-tuning, kernel, sweep, defences, ood.", default="", metavar="PART,…")
 @many("--attacker", "Such as Revelio=revelio:epochs=100, taken in all parts", "attackers", metavar="LABEL=NAME:…")
 @named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
-@count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
-@count("--candidates", None, "Guesses at each face.  [default: 50]")
-@count("--pictures", None, "Rows of the picture strips, which show real people; 0: none.  [default: 4]", low=0)
 @shared.SET
 @shared.reporting("part")
 def revelio(
@@ -304,28 +299,21 @@ def revelio(
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos. Other numbers of the
-    protocol by --set, such as sweep=20, fine_tuned=10 or adapt_epochs=5.
+    protocol by --set, such as probes=20, candidates=5, sweep=20, adapt_epochs=5, or pictures=0 (these show people).
     """
     from ficgan.lab.papers.revelio import RevelioPaper
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
-    chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
-    protocol |= {"outside": protocol["probes"], "attackers": protocol["attackers"] or None, "parts": chosen or None}
-    given = {key: value for key, value in protocol.items() if value is not None}
-    config = RevelioPaper.of(preset, overrides, **given)
-    run = run_revelio(config, out, report)
+    protocol |= {"parts": tuple(part.strip() for part in parts.split(",") if part.strip())}
+    given = {key: value for key, value in protocol.items() if value not in (None, ())}
+    run = run_revelio(RevelioPaper.of(preset, overrides, **given), out, report)
     return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
 
 @paper.command()
 @path("--images", "ImageNet's folder, or a folder, zip or tar of scenes.")
 @path("--annotations", "Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
-@named(
-    "--config",
-    "obfuscation, obfuscation-pretrained, obfuscation-small, or a YAML file.",
-    "source",
-    default="obfuscation",
-)
+@named("--config", "Or obfuscation-pretrained, obfuscation-small, a YAML file.", "source", default="obfuscation")
 @shared.options(shared.SET, _OUT)
 @count("--jobs", 1, "Networks trained at the same time: processes, or workers of --cluster.")
 @shared.CLUSTER
@@ -394,13 +382,11 @@ for group in (annotate, paper, survey):
 
 
 @click.command()
-@shared.options(shared.CHECKPOINT, shared.BANK)
+@shared.options(opts.CHECKPOINT, opts.BANK)
 @path("--aligned", "Folder, zip or tar of aligned faces; repeatable.", multiple=True)
 @path("--photos", "Folder of photos; without -o each of another person.")
-@shared.options(shared.JUDGES, shared.LAYERS, shared.DETECTOR)
-@count("--k", 3000, "People averaged.", low=2)
-@named("--diversity", "ψ; auto: what the model does best with.", "psi", default="auto", type=Parsed(parse_diversity))
-@shared.options(shared.LIMIT, shared.DEVICE)
+@shared.options(shared.JUDGES, shared.LAYERS, opts.DETECTOR)
+@shared.options(opts.K, opts.PSI, shared.LIMIT, opts.DEVICE)
 @shared.output("Folder for bars.json and bars.csv: the whole table, beside the average-face sticker.", required=False)
 @shared.ATTRIBUTES
 @shared.reporting("step")

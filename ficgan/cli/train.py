@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
 from ficgan.errors import FicganError, UsageError, stop_asked
@@ -32,12 +33,12 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @click.argument("photos", nargs=-1, required=True, type=shared.PATH)
 @shared.output("A new .tar, or a new folder.", kind=shared.PATH)
 @count("--resolution", 256, "Side of the crops.", low=8)
-@shared.options(_ALIGNMENT, shared.DETECTOR, shared.THRESHOLD)
+@shared.options(_ALIGNMENT, opts.DETECTOR, opts.THRESHOLD)
 @named("--faces", "Of each photo.", "which", default="largest", type=click.Choice(["largest", "all"]))
 @named("--min-size", "Least box side, pixels.", default=40.0, type=click.FloatRange(0))
 @flag("--person-folders", "Each folder shows one person: the table gets a person column.")
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
-@shared.DEVICE
+@opts.DEVICE
 @shared.reporting("photo")
 def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
@@ -49,7 +50,7 @@ def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **ho
     from ficgan.faces import get_detector
 
     placed, found = _alignment(how.pop("alignment")), find_photos(photos)
-    finder = get_detector(how.pop("detector"), threshold=how.pop("thresh"), device=how.pop("device"))
+    finder = get_detector(how.pop("detector"), threshold=how.pop("threshold"), device=how.pop("device"))
 
     def on_photo(counts: AlignReport) -> None:
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
@@ -85,7 +86,6 @@ def _alignment(text: str) -> Alignment:
 @shared.options(_DATA, shared.output("Folder of the run; the same folder resumes it."), shared.FAST_DEVICE)
 @path("--start", "State of another run whose weights to begin from.")
 @shared.options(shared.LABELS, shared.SPLIT)
-@named("--max-seconds", "Save and stop after so many seconds; the same command resumes.", type=float)
 @named("--progress", "How the log is shown.", type=click.Choice(["auto", "text", "none"]), default="auto")
 @shared.DRY_RUN
 @handle_errors
@@ -111,7 +111,7 @@ def train(
 @_FACES
 @shared.output("Folder of the run; the same folder resumes it.")
 @shared.options(shared.LABELS, shared.SPLIT, count("--resolution", 128, "Side of the crops, pixels.", low=16))
-@shared.options(_ALIGNMENT, shared.DEVICE)
+@shared.options(_ALIGNMENT, opts.DEVICE)
 @many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
@@ -178,9 +178,8 @@ def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Co
 @click.command("train-attributes")
 @click.argument("data", type=shared.PATH)
 @shared.output("File of the classifier (.safetensors).", kind=shared.NEW_FILE)
-@shared.options(shared.LABELS, shared.LAYOUT, shared.DETECTOR)
-@count("--epochs", 25, "Passes through the faces.")
-@shared.options(shared.SEED, shared.DEVICE, shared.OVERWRITE)
+@shared.options(shared.LABELS, shared.LAYOUT, opts.DETECTOR)
+@shared.options(shared.SEED, opts.DEVICE, shared.OVERWRITE)
 @shared.reporting("step")
 def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
     """Train a classifier of face attributes on DATA, such as CelebA.
@@ -264,7 +263,7 @@ def bank() -> None:
 @click.argument("checkpoint", type=shared.PATH)
 @shared.options(_DATA, shared.LABELS, shared.SPLIT, shared.LICENCE)
 @shared.output("Bank to write (.safetensors).", kind=shared.NEW_FILE)
-@shared.options(shared.DEVICE, shared.OVERWRITE)
+@shared.options(opts.DEVICE, shared.OVERWRITE)
 @shared.reporting("face")
 def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
