@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,8 +82,8 @@ class EyeMask(PerImage):
     variant: str = variant()
     scale: float = param(1.0, "size of the bar, 1 the usual one", low=0.1, high=5.0)
 
-    name: ClassVar[str] = "eye-mask"
-    traits: ClassVar[Traits] = Traits("Eye mask", "basic", "Fantômas, §6.1.1", strength="scale")
+    name = "eye-mask"
+    traits = Traits("Eye mask", "basic", "Fantômas, §6.1.1", strength="scale")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """InputError where, as_described, the eyes are no two points or their bar misses the crop."""
@@ -118,8 +118,8 @@ class GaussianNoise(PerImage):
     variant: str = variant()
     sigma: float = param(200.0, "standard deviation, grey levels", low=1.0, high=10000.0)
 
-    name: ClassVar[str] = "gaussian-noise"
-    traits: ClassVar[Traits] = Traits("Gaussian noise", "basic", "Fantômas, §6.1.1", strength="sigma", stochastic=True)
+    name = "gaussian-noise"
+    traits = Traits("Gaussian noise", "basic", "Fantômas, §6.1.1", strength="sigma", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         noise = rng.standard_normal(image.shape, np.float32) * np.float32(self.sigma)
@@ -144,8 +144,8 @@ class GaussianBlur(PerImage):
     kernel_y: int | None = param(None, "height of the kernel where it is no square, pixels", low=1, high=1001)
     sigma_y: float | None = param(None, "deviation along columns, pixels", low=0.1, high=1000)
 
-    name: ClassVar[str] = "gaussian-blur"
-    traits: ClassVar[Traits] = Traits("Gaussian blur", "basic", "Fantômas, §6.1.1", strength="kernel")
+    name = "gaussian-blur"
+    traits = Traits("Gaussian blur", "basic", "Fantômas, §6.1.1", strength="kernel")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,8 +185,8 @@ class BoxBlur(PerImage):
 
     kernel: int = param(31, "side of the square, pixels; odd", low=3, high=1001)
 
-    name: ClassVar[str] = "box-blur"
-    traits: ClassVar[Traits] = Traits("Box blur", "basic", "Revelio, defences", strength="kernel")
+    name = "box-blur"
+    traits = Traits("Box blur", "basic", "Revelio, defences", strength="kernel")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,8 +206,8 @@ class Pixelation(PerImage):
     variant: str = variant()
     size: int = param(16, "pixels that remain on either axis", low=1, high=4096)
 
-    name: ClassVar[str] = "pixelation"
-    traits: ClassVar[Traits] = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size")
+    name = "pixelation"
+    traits = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """UsageError where the crop has no more pixels than should remain, so that nothing would be hidden."""
@@ -234,8 +234,8 @@ class Solid(PerImage):
 
     colour: str = param("black", f"{', '.join(COLOURS)}, or #rrggbb")
 
-    name: ClassVar[str] = "solid"
-    traits: ClassVar[Traits] = Traits("Solid mask", "basic", "the trivial method")
+    name = "solid"
+    traits = Traits("Solid mask", "basic", "the trivial method")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -344,8 +344,8 @@ class ObfuscationBlur(PerImage):
     )
     radius: float = param(0.1, "radius of the blur as a fraction of d", low=0.01, high=1.0)
 
-    name: ClassVar[str] = "obfuscation-blur"
-    traits: ClassVar[Traits] = Traits(
+    name = "obfuscation-blur"
+    traits = Traits(
         "Obfuscation blur", "obfuscation", "Face obfuscation in ImageNet, app. B", strength="radius", domain="scene"
     )
 
@@ -360,10 +360,8 @@ class ObfuscationOverlay(PerImage):
 
     colour: str = param("mean", "of the overlay", choices=("mean", "red", "green", "blue"))
 
-    name: ClassVar[str] = "obfuscation-overlay"
-    traits: ClassVar[Traits] = Traits(
-        "Obfuscation overlay", "obfuscation", "Face obfuscation in ImageNet, §4 and app. C", domain="scene"
-    )
+    name = "obfuscation-overlay"
+    traits = Traits("Obfuscation overlay", "obfuscation", "Face obfuscation in ImageNet, §4 and app. C", domain="scene")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         return obfuscate_overlay(image, face_box(landmarks)[None], self.colour)

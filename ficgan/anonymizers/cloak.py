@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,8 +49,8 @@ class Fawkes(Anonymizer):
     size: int = param(112, "largest side of the cloak, pixels; larger crops have it enlarged", low=8)
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
 
-    name: ClassVar[str] = "fawkes"
-    traits: ClassVar[Traits] = Traits(
+    name = "fawkes"
+    traits = Traits(
         "Fawkes-style cloak",
         "adversarial",
         "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",

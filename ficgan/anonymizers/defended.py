@@ -22,7 +22,7 @@ class Defence(Parametrised):
     """A step after the anonymiser's, one image at a time."""
 
     title: ClassVar[str]
-    stochastic: ClassVar[bool] = False
+    stochastic = False
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         """The published image, from the anonymiser's and the clear one, [S,S,3] uint8; all is drawn from `rng`."""
@@ -40,8 +40,8 @@ class Rotation(Defence):
 
     angle: float = param(180.0, "degrees, against the clock", low=-360, high=360)
 
-    name: ClassVar[str] = "rotation"
-    title: ClassVar[str] = "rotated"
+    name = "rotation"
+    title = "rotated"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         if self.angle % 90 == 0:
@@ -60,9 +60,9 @@ class Noise(Defence):
 
     sigma: float = param(0.1, "standard deviation as a share of full scale", low=0.001, high=10.0)
 
-    name: ClassVar[str] = "noise"
-    title: ClassVar[str] = "noise added"
-    stochastic: ClassVar[bool] = True
+    name = "noise"
+    title = "noise added"
+    stochastic = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         noise = rng.standard_normal(hidden.shape, np.float32) * np.float32(255 * self.sigma)
@@ -76,8 +76,8 @@ class Jpeg(Defence):
 
     quality: int = param(75, "Pillow's quality", low=1, high=100)
 
-    name: ClassVar[str] = "jpeg"
-    title: ClassVar[str] = "JPEG"
+    name = "jpeg"
+    title = "JPEG"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         from PIL import Image
@@ -95,8 +95,8 @@ class BoxInstead(Defence):
     kernel: int = param(31, "side of the square in a crop of 256 px", low=3, high=1001)
     after: bool = param(False, "blur the anonymiser's image, not the clear one")
 
-    name: ClassVar[str] = "box"
-    title: ClassVar[str] = "box blur"
+    name = "box"
+    title = "box blur"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         import cv2
@@ -113,9 +113,9 @@ class RandomDefence(Defence):
     It is secret only with `Defended.key`: without a key, the seed and the image's name determine the draw.
     """
 
-    name: ClassVar[str] = "random"
-    title: ClassVar[str] = "a random defence"
-    stochastic: ClassVar[bool] = True
+    name = "random"
+    title = "a random defence"
+    stochastic = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         return self.drawn(rng).apply(hidden, clear, rng)
@@ -144,8 +144,8 @@ class Defended(Anonymizer):
     key: str = param("", "secret of what the defence draws; empty: made from the seed", secret=True)
     seed: int = 0  # of the defence's random numbers; added to the method's own
 
-    name: ClassVar[str] = "defended"
-    traits: ClassVar[Traits] = Traits("Defended blur", "basic", "Revelio, §6")
+    name = "defended"
+    traits = Traits("Defended blur", "basic", "Revelio, §6")
 
     def __post_init__(self) -> None:
         super().__post_init__()

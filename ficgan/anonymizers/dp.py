@@ -7,7 +7,7 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,8 @@ class DPPix(PerImage):
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-pix"
-    traits: ClassVar[Traits] = Traits(
-        "DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True
-    )
+    name = "dp-pix"
+    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
@@ -66,8 +64,8 @@ class DPSnow(PerImage):
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-snow"
-    traits: ClassVar[Traits] = Traits(
+    name = "dp-snow"
+    traits = Traits(
         "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
     )
 
@@ -107,8 +105,8 @@ class DPSamp(PerImage):
     threshold: float = param(30.0, "L1 distance to the centre within which a pixel counts, grey levels", low=0)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-samp"
-    traits: ClassVar[Traits] = Traits(
+    name = "dp-samp"
+    traits = Traits(
         "DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", strength="eps", stochastic=True
     )
 

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,7 +40,7 @@ class Program(Parametrised):
     folder: str = param("", "images made before, by the names of the faces")
     timeout: float = param(3600.0, "seconds a run may take", low=0.001)
 
-    any_side: ClassVar[bool] = False  # whether its images may be squares of another side
+    any_side = False  # whether its images may be squares of another side
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,8 +165,8 @@ def read_pixels(file: Path, name: str) -> Images:
 class External(Program, Anonymizer):
     """Crops by a program that is not ours, all in one run, or by images that it made in a folder; see `Program`."""
 
-    name: ClassVar[str] = "external"
-    traits: ClassVar[Traits] = Traits("external program", "external", "the program's own")
+    name = "external"
+    traits = Traits("external program", "external", "the program's own")
 
     def __call__(self, faces: Faces) -> Images:
         """See `Program.made_of`."""

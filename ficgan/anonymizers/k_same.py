@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,10 +155,8 @@ _SOURCE = "Newton, Sweeney and Malin 2005; as released with Fantômas, section 6
 class KSamePixel(_KSame):
     """The mean of pixels, of neighbours in the eigenspace."""
 
-    name: ClassVar[str] = "k-same-pixel"
-    traits: ClassVar[Traits] = Traits(
-        "k-Same-Pixel", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"})
-    )
+    name = "k-same-pixel"
+    traits = Traits("k-Same-Pixel", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"}))
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         out = np.empty_like(rows)
@@ -176,10 +174,8 @@ class KSamePixel(_KSame):
 class KSameEigen(_KSame):
     """The mean of coordinates in the eigenspace."""
 
-    name: ClassVar[str] = "k-same-eigen"
-    traits: ClassVar[Traits] = Traits(
-        "k-Same-Eigen", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"})
-    )
+    name = "k-same-eigen"
+    traits = Traits("k-Same-Eigen", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"}))
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         total = coordinates.copy()
@@ -203,8 +199,8 @@ class AverageFace(Anonymizer):
 
     mean: Images | None = field(default=None, repr=False, compare=False)
 
-    name: ClassVar[str] = "average-face"
-    traits: ClassVar[Traits] = Traits(
+    name = "average-face"
+    traits = Traits(
         "average-face sticker",
         "synthesis",
         "control: what is reached without any model",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,8 @@ class BlockPermutation(_Permutation):
     block: int = param(32, "side of a block, pixels", low=1, high=4096)
     key: str = param("", "secret of the permutation; without one it is public", secret=True)
 
-    name: ClassVar[str] = "block-permutation"
-    traits: ClassVar[Traits] = Traits("Block permutation", "basic", "Fantômas, §6.1.1", strength="block", keyed=True)
+    name = "block-permutation"
+    traits = Traits("Block permutation", "basic", "Fantômas, §6.1.1", strength="block", keyed=True)
 
     def sources(self, side: int) -> Index:
         if side // self.block < 2:
@@ -69,8 +69,8 @@ class PixelRelocation(_Permutation):
     steps: int = param(50, "places that a pixel goes on", low=1, high=10**9)
     key: str = param("", "secret of the path, as_described; without one it is public", secret=True)
 
-    name: ClassVar[str] = "pixel-relocation"
-    traits: ClassVar[Traits] = Traits("Pixel relocation", "basic", "Fantômas, §6.1.1", strength="steps", keyed=True)
+    name = "pixel-relocation"
+    traits = Traits("Pixel relocation", "basic", "Fantômas, §6.1.1", strength="steps", keyed=True)
 
     def sources(self, side: int) -> Index:
         if self.steps % side**2 == 0:
@@ -136,8 +136,8 @@ class KRtio(Anonymizer):
     seed: int = 0  # of the draws as released, and of the key where none is given
     overlays: Images | None = field(default=None, repr=False, compare=False)  # [M,S,S,3], resized to the crops
 
-    name: ClassVar[str] = "k-rtio"
-    traits: ClassVar[Traits] = Traits(
+    name = "k-rtio"
+    traits = Traits(
         "k-RTIO overlays",
         "overlay",
         "Rajabi et al. 2021; Fantômas §6.1.3",

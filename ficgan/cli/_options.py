@@ -101,9 +101,9 @@ VIDEO_SPANS = of_group(declared.FilmPart, "spans")
 VERIFY = of_group(declared.FilmSearch, "verify")
 VIDEO_OUT = of_group(declared.FilmEncoding)
 # Single ones, which other commands have, too.
-CHECKPOINT, BANK, DEVICE = (of_group(declared.Computing, name) for name in ("checkpoint", "bank", "device"))
-DETECTOR, THRESHOLD = (of_group(declared.Finding, name) for name in ("detector", "threshold"))
-K, PSI = (of_group(declared.Identity, name) for name in ("k", "psi"))
+DEVICE, CHECKPOINT, BANK = of_group(declared.Computing, "device", "checkpoint", "bank")
+DETECTOR, THRESHOLD = of_group(declared.Finding, "detector", "threshold")
+K, PSI = of_group(declared.Identity, "k", "psi")
 
 
 def sandbox(usual: bool) -> Any:

@@ -28,12 +28,8 @@ def anonymizers() -> Catalogue:
     for name in ANONYMIZERS:
         cls = ANONYMIZERS[name]
         traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
-        marks = (
-            traits.family,
-            traits.keyed and "keyed",
-            traits.stochastic and "stochastic",
-            needs and f"needs {needs}",
-        )
+        marks = [str(traits.family)] + ["keyed"] * traits.keyed + ["stochastic"] * traits.stochastic
+        marks += [f"needs {needs}"] if needs else []
         public = [field for field, limits in cls.parameters() if not limits["secret"]]
         defaults = ", ".join(f"{field.name}={field.default}" for field in public)
         yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"

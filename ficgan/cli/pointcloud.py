@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ import click
 
 from ficgan import __version__
 from ficgan.cli import main as shared
-from ficgan.cli._files import mirrored
-from ficgan.cli.main import Console, Finite, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli._files import make_folder, mirrored, with_name
+from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -28,12 +28,8 @@ _READ = (
     named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),
     path("--landmarks", "5 or 68 points of the only INPUT.  [default: NAME.landmarks.txt beside it; else it is found]"),
 )
-_WRITE = (
-    shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH),
-    shared.OVERWRITE,
-    flag("--skip-existing", "Skip scans whose results exist, to resume.", "skip"),
-)
-_POINTS = count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
+_OUT = shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH)
+_WRITE = (_OUT, shared.OVERWRITE, shared.SKIP_EXISTING)
 
 
 @click.group("pointcloud")
@@ -65,7 +61,8 @@ def list_() -> None:
 @path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high strengths show it.")
 @count("--seed", None, "Same seed and file name, same result; who finds it takes noise back.  [default: chance]", low=0)
 @named("--rest", "Of the scan outside the face.", type=click.Choice(["head", "keep", "drop"]), default="head")
-@shared.options(_POINTS, _READ)
+@count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
+@shared.options(_READ)
 @shared.reporting("scan")
 def anonymise(
     inputs: tuple[Path, ...],
@@ -92,13 +89,12 @@ def anonymise(
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
 
-    target_marks = None if target is None else landmark_file_beside(target)
-    read_too = [file for file in (target, target_marks) if file is not None]
-    tasks = _plan(inputs, ".ply", report, also_read=read_too, recorded=True, **given)
+    used = {"target": target, "target landmarks": None if target is None else landmark_file_beside(target)}
+    tasks = _plan(inputs, ".ply", also_read=used.values(), recorded=True, **given)
     face = None
     if target is not None:
         try:
-            face = prepare(canonical(_read(target, unit, report), _marks(target_marks)), points).inner
+            face = prepare(canonical(_read(target, unit, report), _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
     made = _method(method, strength, settings, seed, face)
@@ -108,7 +104,7 @@ def anonymise(
     def work(task: ScanTask) -> dict[str, Any]:
         notes: list[str] = []
         cloud = _read(task.source, unit, report, notes)
-        files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": target_marks}
+        files = {"source": task.source, "landmarks": task.landmarks, **used}
         digests = {name: file_digest(file) for name, file in files.items() if file is not None}
         done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
         for warning in done.warnings:
@@ -117,10 +113,10 @@ def anonymise(
         _write(task, done.cloud, record, unit, given["overwrite"])
         return done.record
 
-    summary, failed = _over_all(tasks, work, report, method=method, strength=strength)
+    summary, failed = _over_all(tasks, work, report)
     for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
         report.info(f"{caution}.")
-    return summary, failed
+    return {"method": method, "strength": strength, **summary}, failed
 
 
 @pointcloud.command()
@@ -140,7 +136,7 @@ def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.geometry import project as draw
 
-    tasks = _plan(inputs, ".png", report, **given)
+    tasks = _plan(inputs, ".png", **given)
 
     def work(task: ScanTask) -> dict[str, Any]:
         cloud = _read(task.source, unit, report)
@@ -229,14 +225,13 @@ class ScanTask:
 def _plan(
     inputs: Sequence[Path],
     ending: str,
-    report: Console,
     *,
     out: Path,
     landmarks: Path | None,
     overwrite: bool,
-    skip: bool,
+    skip_existing: bool,
     recorded: bool = False,
-    also_read: Sequence[Path] = (),
+    also_read: Iterable[Path | None] = (),
 ) -> list[ScanTask]:
     """Which scan becomes which file; conflicts are found before any work.
 
@@ -252,17 +247,14 @@ def _plan(
     alone = len(inputs) == 1 and not inputs[0].is_dir()
     if landmarks is not None and not alone:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
-    files = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
-    named_files = {file.resolve() for file in inputs}
-    own = [file for file, _ in files if file.resolve() not in named_files and _record_beside(file)]
-    if own:
-        report.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
-        files = [pair for pair in files if pair[0] not in own]
-    if not files:
-        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     single = not out.is_dir() and out.suffix.lower() == ending
     if (single and not alone) or (not single and (out.is_file() or (alone and out.suffix and not out.is_dir()))):
         raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in {ending}")
+    found = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
+    # Results of an earlier run in a folder are no scans; one that is named is taken.
+    files = [(file, place) for file, place in found if file in inputs or not _record_beside(file)]
+    if not files:
+        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
     kept = {file.resolve() for file in (*marks, *marks.values(), *also_read) if file is not None}
     origin: dict[Path, Path] = {}
@@ -275,42 +267,40 @@ def _plan(
                 raise UsageError(f"{first} and {source} would both become {file}; use two commands")
             if file.resolve() in kept:
                 raise UsageError(f"{source} would overwrite an input, {file}; choose another output")
-            if file.exists() and not (overwrite or skip):
+            if file.exists() and not (overwrite or skip_existing):
                 raise UsageError(f"{file} exists; give --overwrite, --skip-existing to do the others, or another -o")
-        there = skip and not overwrite and all(file.exists() for file in written)
+        there = skip_existing and not overwrite and all(file.exists() for file in written)
         tasks.append(ScanTask(source, output, str(place), marks[source], there))
     return tasks
 
 
 def _over_all(
-    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console, **facts: Any
+    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console
 ) -> tuple[dict[str, Any], bool]:
-    """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
+    """A summary of what `work` returned of each task, and whether the exit code is 3.
 
     A scan that cannot be used is reported, and the others go on.
     """
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
+        about = {"input": str(task.source), "output": str(task.output)}
         if task.there:
             before = _record_beside(task.output) or {}
-            facts_then = {key: before.get(key) for key in COUNTED}
-            done.append({"input": str(task.source), "output": str(task.output), "skipped": True, **facts_then})
+            done.append({**about, "skipped": True, **{key: before.get(key) for key in COUNTED}})
             continue
         try:
-            task.output.parent.mkdir(parents=True, exist_ok=True)
-            done.append({"input": str(task.source), "output": str(task.output), **work(task)})
+            make_folder(task.output.parent)
+            done.append({**about, **work(task)})
         except FicganError as error:
-            text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
+            text = with_name(str(task.source), str(error))
             report.error(text)
             done.append({"input": str(task.source), "error": text})
-        except OSError as error:
-            raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
     counts = {key: sum(bool(result.get(key)) for result in done) for key in ("error", *COUNTED, "skipped")}
     if counts["skipped"]:
         report.info(f"{counts['skipped']} skipped: the results exist.")
     summary = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
-    return {**facts, **summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
+    return {**summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
 
 
 def _read(file: Path, unit: str, report: Console, notes: list[str] | None = None) -> Cloud:
