@@ -93,7 +93,7 @@ class EyeMask(PerImage):
             return out
         left, right = landmarks[:2].astype(np.float64)
         distance = float(np.hypot(*(right - left)))
-        if not (np.isfinite(distance) and distance > 0):
+        if not 0 < distance < math.inf:
             raise InputError("eye-mask: the landmarks of the eyes are no two points; find the face's landmarks again")
         (x0, y0), (ux, uy) = (left + right) / 2, (right - left) / distance
         y, x = np.ogrid[: len(image), : len(image)]
@@ -268,30 +268,28 @@ def obfuscate_blur(
         variant: what d is of a box: "paper" its diagonal, "released" its longer side.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
     """
+    return blurred_and_weight(image, boxes, variant, radius)[0]
+
+
+def blurred_and_weight(
+    image: Images, boxes: ArrayLike, variant: Literal["paper", "released"], radius: float
+) -> tuple[Images, NDArray[np.float32]]:
+    """`obfuscate_blur`, and its feathered mask [H,W]: the share of the blurred photo in each pixel, 0 to 1."""
     image = check_image(image)
-    out = image.copy()
+    out, weight = image.copy(), np.zeros(image.shape[:2], np.float32)
     if found := _feathered(image.shape[:2], boxes, variant, radius):
         part, mask, sigma = found
-        weight = mask[..., None].astype(np.uint16)
+        weight[part] = np.divide(mask, 255, dtype=np.float32)
+        share = mask[..., None].astype(np.uint16)
         blurred = _gaussian(image[part], sigma)  # eq. 4
-        out[part] = (weight * blurred + (255 - weight) * image[part] + 127) // 255  # eq. 5
-    return out
-
-
-def blur_weight(
-    shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
-) -> NDArray[np.float32]:
-    """The feathered mask of `obfuscate_blur` [H,W], 0 to 1: the share of the blurred photo in each pixel."""
-    weight = np.zeros(shape, np.float32)
-    if found := _feathered(shape, boxes, variant, radius):
-        weight[found[0]] = np.divide(found[1], 255, dtype=np.float32)
-    return weight
+        out[part] = (share * blurred + (255 - share) * image[part] + 127) // 255  # eq. 5
+    return out, weight
 
 
 def _feathered(
     shape: tuple[int, ...], boxes: ArrayLike, variant: str, radius: float
 ) -> tuple[tuple[slice, slice], NDArray[np.uint8], float] | None:
-    """The part of a photo that holds all that changes and what its blur needs, its feathered mask (eq. 3), and σ."""
+    """The part of a photo that changes, with what its blur needs, its feathered mask (eq. 3), and σ; None: nothing."""
     boxes = _checked(boxes)
     sides = boxes[:, 2:] - boxes[:, :2]
     sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)

@@ -55,7 +55,7 @@ class Fawkes(Anonymizer):
         "adversarial",
         "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
         strength="budget",
-        needs=frozenset({"verifier"}),
+        needs={"verifier"},
     )
 
     def __call__(self, faces: Faces) -> Images:
@@ -133,10 +133,8 @@ def _gain(features: list[Tensor], own: list[Tensor]) -> Tensor:
     """[B]: mean over the extractors of the squared way from the own feature, in units of ‖feature‖²."""
     import torch
 
-    ways = [
-        (now - before).square().sum(1) / before.square().sum(1).clamp_min(1e-12)
-        for now, before in zip(features, own, strict=True)
-    ]
+    pairs = zip(features, own, strict=True)
+    ways = [(now - old).square().sum(1) / old.square().sum(1).clamp_min(1e-12) for now, old in pairs]
     return torch.stack(ways).mean(0)
 
 
@@ -201,7 +199,7 @@ class VerifierView:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side; kept until files change.
+    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side.
 
     A path alone is of the kind that its suffix names.
     """
@@ -212,13 +210,11 @@ def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
         if kind is None:
             raise UsageError(f"fawkes: verifier {spec!r} is of no known kind; give onnx:PATH or sphereface20:PATH")
         specs.append(kind + spec)
-    paths = [spec.partition(":")[2] for spec in specs]
-    changed = [os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths]
-    return [_read(spec, side, device, when) for spec, when in zip(specs, changed, strict=True)]
+    return [_read(spec, side, device) for spec in specs]
 
 
 @functools.lru_cache(maxsize=4)
-def _read(spec: str, side: int, device: str, changed: int) -> Verifier:
+def _read(spec: str, side: int, device: str) -> Verifier:
     import torch
 
     from ficgan.verification.sphereface import load_verifier

@@ -149,13 +149,10 @@ class Defended(Anonymizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        method = _made(self.method, ANONYMIZERS)
-        defence = _made(self.defence, DEFENCES)
-        stochastic = method.traits.stochastic or defence.stochastic
-        title = f"{method.traits.title}, {defence.title}"
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "defence", defence)
-        object.__setattr__(self, "traits", method.traits)
+        method, defence = _made(self.method, ANONYMIZERS), _made(self.defence, DEFENCES)
+        for name, value in {"method": method, "defence": defence, "traits": method.traits}.items():
+            object.__setattr__(self, name, value)
+        title, stochastic = f"{method.traits.title}, {defence.title}", method.traits.stochastic or defence.stochastic
         self.declare(title=title, strength=None, keyed=False, stochastic=stochastic)
 
     @property
@@ -167,19 +164,18 @@ class Defended(Anonymizer):
         if self.seed and method.traits.stochastic and any(field.name == "seed" for field in fields(method)):
             method = replace(method, seed=method.seed + self.seed)  # type: ignore[attr-defined,call-arg]
         hidden = method(faces)
-        out = np.empty_like(hidden)
-        for index, name in enumerate(faces.names):
-            out[index] = defence.apply(hidden[index], faces.images[index], self._rng(name))
-        return out
+        pairs = zip(hidden, faces.images, faces.names, strict=True)
+        made = [defence.apply(image, clear, self._rng(name)) for image, clear, name in pairs]
+        return np.stack(made) if made else hidden
 
     def upright(self, images: Images, names: Sequence[str]) -> Images:
         """Images [N,S,S,3] of these names turned back by what they were turned: as whoever looks at them holds them."""
-        out = np.empty_like(images)
-        for index, name in enumerate(names):
+        out = images.copy()
+        for image, name in zip(out, names, strict=True):
             rng = self._rng(name)
             defence = self.defence.drawn(rng) if isinstance(self.defence, RandomDefence) else self.defence
-            back = replace(defence, angle=-defence.angle) if isinstance(defence, Rotation) else None
-            out[index] = images[index] if back is None else back.apply(images[index], images[index], rng)
+            if isinstance(defence, Rotation):
+                image[:] = replace(defence, angle=-defence.angle).apply(image, image, rng)
         return out
 
     def _rng(self, name: str) -> np.random.Generator:

@@ -32,8 +32,7 @@ class Program(Parametrised):
     """Images made from face crops by a program in one run, or taken from a folder.
 
     With `command`, crops are written as 000000.png, … into a private folder, the program is run without a shell, and
-    must write PNG files of the same names into another one; a program that runs out of time is ended with its children.
-    With `folder`, each face takes the image of its name.
+    must write PNG files of the same names into another one. With `folder`, each face takes the image of its name.
     """
 
     command: str = param("", "the program and its arguments, {input} and {output} for the folders")
@@ -52,19 +51,17 @@ class Program(Parametrised):
     def made_of(self, faces: Faces) -> Images:
         """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
-            raise UsageError(
-                f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"
-            )
+            raise UsageError(f"{self.name} needs a program or its images; give command='X {{input}} …' or folder")
         out, side = np.empty_like(faces.images), faces.images.shape[1]
         if len(faces):
             with self._run(faces) if self.command else contextlib.nullcontext(self._gather(faces)) as files:
-                for index, (file, name) in enumerate(zip(files, faces.names, strict=True)):
+                for new, file, name in zip(out, files, faces.names, strict=True):
                     pixels = read_pixels(file, name)
                     height, width = pixels.shape[:2]
                     if height != width or not (self.any_side or width == side):
                         size = f"{width}×{height}, not {side}×{side}"
                         raise InputError(f"external: {file.name} for {name} is {size}; give crops of that size")
-                    out[index] = resize(pixels, side)
+                    new[:] = resize(pixels, side)
         return out
 
     def _arguments(self, folders: Mapping[str, str]) -> list[str]:
@@ -93,9 +90,7 @@ class Program(Parametrised):
             target.mkdir(mode=0o700)
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
-                with os.fdopen(descriptor, "wb") as sink:
-                    Image.fromarray(image).save(sink, format="PNG", compress_level=1)
+                Image.fromarray(image).save(source / file, format="PNG", compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
             made = [target / file for file in files]
             self._need(dict(zip(faces.names, made, strict=True)), "the program wrote")
@@ -118,12 +113,11 @@ class Program(Parametrised):
                 process.wait()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise FicganError(
-                    f"{self.name}: {arguments[0]!r} took more than {self.timeout:g} s and was ended; raise the timeout"
-                ) from error
+                took = f"{arguments[0]!r} took more than {self.timeout:g} s and was ended"
+                raise FicganError(f"{self.name}: {took}; raise the timeout") from error
         if status:
-            lines = said.read_bytes()[-65536:].decode("utf-8", "replace").split("\n")
-            reason = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it gave no reason")
+            lines = said.read_bytes()[-65536:].decode("utf-8", "replace").strip().split("\n")
+            reason = lines[-1].strip()[:300] or "it gave no reason"
             raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {reason}")
 
     def _gather(self, faces: Faces) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator, nearest_grey
 from ficgan.anonymizers.basic import variant
 from ficgan.arrays import resize
 from ficgan.errors import UsageError
@@ -143,14 +143,14 @@ class KRtio(Anonymizer):
         "Rajabi et al. 2021; Fantômas §6.1.3",
         strength="alpha",
         keyed=True,
-        needs=frozenset({"overlays"}),
+        needs={"overlays"},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        alpha, block = _DEFAULTS[self.variant]
-        object.__setattr__(self, "alpha", alpha if self.alpha is None else self.alpha)
-        object.__setattr__(self, "block", block if self.block is None else self.block)
+        for name, usual in zip(("alpha", "block"), _DEFAULTS[self.variant], strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, usual)
         described = self.variant == "as_described"
         least = self.k if described else 1  # as released one may be drawn again
         if self.overlays is not None and len(self.overlays) < least:
@@ -163,9 +163,9 @@ class KRtio(Anonymizer):
 
     def __call__(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
-        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
-            mixed = self._alpha * image + (1 - self._alpha) * self._cover(name, image.shape[0])
-            out[index] = np.rint(mixed) if self.variant == "as_described" else mixed
+        for image, new, name in zip(faces.images, out, faces.names, strict=True):
+            mixed = self._alpha * image + (1 - self._alpha) * self._cover(name, len(image))
+            new[:] = np.rint(mixed) if self.variant == "as_described" else mixed
         return out
 
     def invert(self, faces: Faces) -> Images:
@@ -176,9 +176,8 @@ class KRtio(Anonymizer):
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)
-        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
-            found = (image - (1 - self._alpha) * self._cover(name, image.shape[0])) / self._alpha
-            out[index] = np.rint(found).clip(0, 255)
+        for image, new, name in zip(faces.images, out, faces.names, strict=True):
+            new[:] = nearest_grey((image - (1 - self._alpha) * self._cover(name, len(image))) / self._alpha)
         return out
 
     @property
@@ -189,15 +188,14 @@ class KRtio(Anonymizer):
     def _cover(self, name: str, size: int) -> NDArray[np.float64]:
         """The mean [S,S,3] of the k permuted overlays of an image."""
         assert self.block is not None
-        if self.overlays is None:
-            raise UsageError("k-rtio needs overlays, a background set of other people's faces; call fit first")
+        overlays = self.needed(self.overlays)
         described = self.variant == "as_described"
         rng = generator((self.key or f"seed {self.seed}") if described else self.seed, self.name, name)
-        count = len(self.overlays)
+        count = len(overlays)
         picked = rng.choice(count, self.k, replace=False) if described else rng.integers(count, size=self.k)
         total, cells = np.zeros((size, size, 3)), -(-size // self.block) if described else size // self.block
         for which in picked:
-            whole = resize(self.overlays[which], cells * self.block if described else size)
+            whole = resize(overlays[which], cells * self.block if described else size)
             total += _permuted(whole, self.block, rng.permutation(cells * cells))[:size, :size]
         return total / self.k
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import secrets
@@ -12,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
-from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
-from ficgan.errors import InputError, UsageError
+from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blurred_and_weight, obfuscate_overlay
+from ficgan.errors import InputError, UsageError, hint
 from ficgan.faces.crops import Alignment, Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.files import content_key
@@ -38,9 +37,7 @@ def method_of(mode: str) -> Anonymizer | None:
     if name == "ficgan" or name in _INSTEAD:
         raise UsageError(f"mode {name} takes no parameters; {_INSTEAD.get(name, 'options such as --k')} does")
     if name not in ANONYMIZERS:
-        near = difflib.get_close_matches(name, [*HIDING, *ANONYMIZERS], n=1)
-        hint = f"did you mean {near[0]}?" if near else "`ficgan-eval list anonymizers` lists them"
-        raise UsageError(f"there is no mode {name!r}; {hint}")
+        raise UsageError(f"there is no mode {name!r}; {hint(name, [*HIDING, *ANONYMIZERS])}")
     method = ANONYMIZERS.make(name, **given)
     _check_usable(method)
     return method
@@ -48,9 +45,7 @@ def method_of(mode: str) -> Anonymizer | None:
 
 def mode_of(method: Anonymizer) -> str:
     """The text that asks for a method, but for its secrets and what is no plain value."""
-    given = [(key, value) for key, value in method.settings().items() if value not in (None, "")]
-    parts = [f"{key}={value}" for key, value in given if "," not in str(value)]
-    return ":".join(filter(None, [method.name, ",".join(parts)]))
+    return _text(method.name, {key: value for key, value in method.settings().items() if "," not in str(value)})
 
 
 def shown(mode: str, method: Anonymizer | None = None) -> str:
@@ -60,7 +55,11 @@ def shown(mode: str, method: Anonymizer | None = None) -> str:
         return mode
     name, given = parse_spec(mode)
     public = method.settings()
-    parts = [f"{key}={without_folders(value)}" for key, value in given.items() if key.replace("-", "_") in public]
+    return _text(name, {key: without_folders(value) for key, value in given.items() if key.replace("-", "_") in public})
+
+
+def _text(name: str, parameters: Mapping[str, Any]) -> str:
+    parts = [f"{key}={value}" for key, value in parameters.items() if value not in (None, "")]
     return ":".join(filter(None, [name, ",".join(parts)]))
 
 
@@ -149,10 +148,8 @@ class Methods:
             raise UsageError(f"mode {mode} is one of our own, and no anonymiser")
         _check_usable(method)
         if method.traits.family == "external" and mode not in self.trusted:
-            raise InputError(
-                "a project's file asks for a program to be run (mode external), which only an option may; "
-                "use ficgan-deid --mode external:command=… on the film"
-            )
+            asked = "a project's file asks for a program to be run (mode external), which only an option may"
+            raise InputError(f"{asked}; use ficgan-deid --mode external:command=… on the film")
         if self.background is not None:
             method = method.fit(self.background)
         elif not is_fitted(method):
@@ -210,8 +207,7 @@ def cover(
 ) -> Paste:
     """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
 
-    What is drawn depends on `name`; `mask_scale` 1 is the usual size of the part that is replaced; `stepped`: see
-    `square`.
+    What is drawn depends on `name`. `mask_scale`, `stepped`: see `square`.
     """
     kind = placement(anonymizer)
     if kind == "scene":
@@ -243,20 +239,16 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
     wanted = _MARGIN * mask_scale * max(float((box[2:] - box[:2]).max()), 1.0)
     if stepped:
         wanted = _STEP ** math.ceil(math.log(wanted, _STEP) - 1e-9)
-    side = max(2, math.ceil(wanted - 1e-6))
+    side, size = max(2, math.ceil(wanted - 1e-6)), np.array([shape[1], shape[0]])
     corner = np.rint((box[:2] + box[2:]) / 2 - side / 2)
-    inside = [
-        int(start if side > length or start + side <= 0 or start >= length else min(max(start, 0), length - side))
-        for start, length in zip(corner, (shape[1], shape[0]), strict=True)
-    ]
-    return inside[0], inside[1], side
+    stays = (side > size) | (corner + side <= 0) | (corner >= size)
+    x0, y0 = np.where(stays, corner, np.minimum(corner.clip(0), size - side)).astype(int).tolist()
+    return x0, y0, side
 
 
 def aligned_crop(anonymizer: Anonymizer, image: Images, face: Face, *, name: str) -> Images:
     """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`."""
-    size = anonymizer.crop_side
-    if size is None:
-        raise UsageError(f"{anonymizer.name} needs a background set of other people's faces; call fit first")
+    size = anonymizer.needed(anonymizer.crop_side)
     cut = crop(image, Alignment().matrix(face.landmarks, size), size)
     return anonymizer(Faces(cut[None], (name,)))[0]
 
@@ -273,8 +265,7 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
     centres, halves = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * mask_scale
     boxes = np.hstack([centres - halves, centres + halves])
     if isinstance(anonymizer, ObfuscationBlur):
-        pixels = obfuscate_blur(image, boxes, anonymizer.variant, anonymizer.radius)
-        weight = blur_weight(image.shape[:2], boxes, anonymizer.variant, anonymizer.radius)
+        pixels, weight = blurred_and_weight(image, boxes, anonymizer.variant, anonymizer.radius)
     else:
         assert isinstance(anonymizer, ObfuscationOverlay)
         pixels = obfuscate_overlay(image, boxes, anonymizer.colour)
