@@ -88,10 +88,9 @@ def covered(
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     near = 0 if outline is None else round(NEAR * (x1 - x0))
-    if not all(
-        mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() >= least for x, y in points[inside]
-    ):
-        return False
+    for x, y in points[inside]:
+        if mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() < least:
+            return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
         inner = _weights_inside(mask, np.asarray(outline, np.float64))
         if inner.size and (inner >= least).mean() >= 0.95:

@@ -55,19 +55,13 @@ def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **ho
     def on_photo(counts: AlignReport) -> None:
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
 
-    done = align_photos(
-        found, out, detector=finder, alignment=placed, every_face=which == "all", on_photo=on_photo, **how
-    )
+    how |= {"every_face": which == "all", "on_photo": on_photo}
+    done = align_photos(found, out, detector=finder, alignment=placed, **how)
     for _, reason in done.failed:
         report.error(reason)
-    summary = {
-        "out": str(out),
-        **{name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")},
-        "failed": len(done.failed),
-        "detector": finder.name,
-        "alignment": placed.to_dict(),
-    }
-    return summary, bool(done.failed)
+    counts = {name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")}
+    counts["failed"] = len(done.failed)
+    return {"out": str(out), **counts, "detector": finder.name, "alignment": placed.to_dict()}, bool(done.failed)
 
 
 def _alignment(text: str) -> Alignment:
@@ -182,11 +176,10 @@ def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Co
 @shared.options(shared.SEED, opts.DEVICE, shared.OVERWRITE)
 @shared.reporting("step")
 def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
-    """Train a classifier of face attributes on DATA, such as CelebA.
+    """Train a classifier of face attributes on DATA, such as CelebA: a judge of others' images.
 
     DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
-    them are printed as JSON. The classifier judges others' images: it goes into the `attributes:` of a matrix, or as
-    attributes.safetensors into a model folder.
+    them are printed as JSON. It goes into the `attributes:` of a matrix, or as attributes.safetensors into a folder.
     """
     from ficgan.faces import get_detector
     from ficgan.lab.attributes import train_attributes as train

@@ -1,7 +1,4 @@
-"""Deidentifier, the entry point of the library: photos, batches of photos, aligned crops, films and streams.
-
-detect → align → encode → k-same → layer mixing → generate → blend back → verify → retry or cover: see photos.py
-"""
+"""Deidentifier, the entry point of the library: photos, batches of photos, aligned crops, films and streams."""
 
 from __future__ import annotations
 
@@ -40,19 +37,7 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
 
-__all__ = [
-    "Checking",
-    "Computing",
-    "Deidentifier",
-    "FaceResult",
-    "Finding",
-    "Hiding",
-    "Identity",
-    "Result",
-    "load_face_model",
-    "refuse_trainer",
-]
-
+__all__ = ["Deidentifier", "FaceResult", "Result", "load_face_model", "refuse_trainer"]
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +74,8 @@ class Deidentifier:
         finding, checking = finding or Finding(), checking or Checking()
         self.mode: str = hiding.mode if isinstance(hiding.mode, str) else ""
         self._draws = hiding, identity.seed
-        own = self.mode in HIDING
-        method = None if own else self.methods(self.mode)
+        methods = None if self.mode in HIDING else self.methods
+        method = None if methods is None else methods(self.mode)
         self._given: Mapping[str, Any] | None = None
         self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
@@ -114,15 +99,16 @@ class Deidentifier:
         judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
         self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
         self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
         self.photos = Photos(
             model,
             self.alignment,
             self.detector,
-            Exemptions.of(finding, self.detector, self.recognizer or next(iter(checking.recognizers), "auto")),
+            Exemptions.of(finding, self.detector, teller),
             self.gate,
             self.policy,
             self.mode,
-            None if own else self.methods,
+            methods,
             method,
             hiding,
             finding,
@@ -136,8 +122,7 @@ class Deidentifier:
         if identity.exemplar is not None:
             self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            who = self.recognizer or next(iter(checking.recognizers), "auto")
-            self.photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
+            self.photos.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
 
     @classmethod
     def from_pretrained(
@@ -161,7 +146,6 @@ class Deidentifier:
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
-            UsageError: a value that cannot work, or an option that no group has.
         """
         given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
         files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
@@ -223,20 +207,15 @@ class Deidentifier:
     ) -> Deidentifier:
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
-        other, model = copy(self), copy(self.face_model)
+        other, model, photos = copy(self), copy(self.face_model), self.photos
         other._films = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
             other._given = grouped(other._given, {**changes, "attributes": attributes or None})
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        photos = self.photos
-        other.photos = replace(
-            photos,
-            model=model,
-            psi=photos.psi if psi is None else psi,
-            hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
-        )
+        hiding = replace(photos.hiding, fallback=fallback or photos.hiding.fallback)
+        other.photos = replace(photos, model=model, psi=photos.psi if psi is None else psi, hiding=hiding)
         other.psi, other.layer = other.photos.psi, self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
@@ -332,10 +311,9 @@ class Deidentifier:
     def exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
         check_image(image)
-        faces = self.detector.detect(image)
+        faces = sorted(self.detector.detect(image), key=lambda face: -float(np.ptp(face.box[[0, 2]])))
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
-        faces = sorted(faces, key=lambda face: float(np.ptp(face.box[[0, 2]])), reverse=True)
         if len(faces) > 1 and np.ptp(faces[1].box[[0, 2]]) > 0.5 * np.ptp(faces[0].box[[0, 2]]):
             raise UsageError(f"the exemplar image shows {len(faces)} faces; crop it to the one that is meant")
         return faces[0]
@@ -445,19 +423,16 @@ def load_face_model(
 
     Raises:
         FicganError: missing or damaged files, or a bank of another model.
-        UsageError: a value that cannot work.
     """
     checkpoint, bank = _files_of(checkpoint, bank)
     kind = file_header(checkpoint)[0]
-    if kind == "appearance" and precision not in ("auto", "float32"):
-        raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     if kind == "appearance":
         check_onnx_device(device)
+        if precision not in ("auto", "float32"):
+            raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
     if loaded.provenance.get("checkpoint") not in (None, digest):
-        raise UsageError(
-            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
-        )
+        raise UsageError(f"the bank {bank} was built with another model than {checkpoint}; see `ficgan bank build`")
     log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
     if kind == "appearance":
         from ficgan.faces import MediaPipeMesh
@@ -468,10 +443,8 @@ def load_face_model(
         _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
         network = None if network is None else replace(network, device=device)
-        made = FrameModel(
-            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
-        )
-        return made, info, digest
+        shared = {"network": network, "mesh": mesh, "sha256": digest, "device": device}
+        return FrameModel(appearance, config, loaded, **shared, **controls), info, digest
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
 
@@ -500,9 +473,8 @@ def _files_of(checkpoint: str | Path | None, bank: str | Path | None) -> tuple[P
 
 def _detector(finding: Finding, device: str) -> FaceDetector:
     if isinstance(finding.detector, str):
-        return get_detector(
-            finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough, device=device
-        )
+        given = {name: getattr(finding, name) for name in ("threshold", "scale", "thorough")}
+        return get_detector(finding.detector, **given, device=device)
     checked = isinstance(finding.detector, PyramidDetector | DetectAt)
     return finding.detector if checked else CheckedDetector(finding.detector)
 

@@ -73,18 +73,10 @@ class Photos:
             found += list(enumerate(possible, len(faces)))
             possible = []
         kept = self.exemptions(image, [face for _, face in found])
-        jobs = [
-            FaceJob(
-                face,
-                f"{key}/{index}",
-                psi,
-                self.alignment.fits(face.landmarks),
-                self.hiding.fallback,
-                doubts(face, image.shape, self.detector.name),
-                why,
-            )
-            for (index, face), why in zip(found, kept, strict=True)
-        ]
+        jobs = []
+        for (index, face), why in zip(found, kept, strict=True):
+            readable, doubt = self.alignment.fits(face.landmarks), doubts(face, image.shape, self.detector.name)
+            jobs.append(FaceJob(face, f"{key}/{index}", psi, readable, self.hiding.fallback, doubt, why))
         return jobs, possible
 
     def auto_psi(self, faces: int) -> float:
@@ -382,10 +374,8 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
-    if possible:
-        places = (
-            "1 place may be a face and was" if len(possible) == 1 else f"{len(possible)} places may be faces and were"
-        )
+    if number := len(possible):
+        places = "1 place may be a face and was" if number == 1 else f"{number} places may be faces and were"
         note = f"{places} left as found (see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
 

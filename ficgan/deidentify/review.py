@@ -35,11 +35,11 @@ ENGINES_KEPT = 8
 
 
 class Find(Strict):
-    """A face of a photo as it was found; `score`: 0 for a box that a person drew where no face was."""
+    """A face of a photo as it was found."""
 
     box: Box
     landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
-    score: float = Field(ge=0, le=1)
+    score: float = Field(ge=0, le=1)  # 0 for a box that a person drew where no face was
 
     @property
     def face(self) -> Face:
