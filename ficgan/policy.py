@@ -19,21 +19,13 @@ INNER = 0.7
 
 @dataclass(frozen=True)
 class Attempt:
-    """One setting to try for a face.
+    """One setting to try for a face."""
 
-    Args:
-        layer: i; style layers 1..i keep the source's code (unless `band` is given).
-        band: first and last style layer that take the new code.
-        draw: number of the k-same draw; another one gives another face.
-        psi: least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing.
-        bare: whether a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by them.
-    """
-
-    layer: int
-    band: tuple[int, int] | None = None
-    draw: int = 0
-    psi: float = 0.0
-    bare: bool = False
+    layer: int  # i; style layers 1..i keep the source's code (unless `band` is given)
+    band: tuple[int, int] | None = None  # first and last style layer that take the new code
+    draw: int = 0  # number of the k-same draw; another one gives another face
+    psi: float = 0.0  # least diversity ψ: with the plain mean (0) all draws are one face
+    bare: bool = False  # a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by it
 
 
 @dataclass(frozen=True)

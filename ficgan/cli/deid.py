@@ -66,25 +66,19 @@ def make_engine(**settings: Any) -> Any:
     return Deidentifier.from_pretrained(**settings)
 
 
-# -- one run: what earlier runs left, what becomes of each file, and the counts ----------------------------------------
-
-
 @dataclass(eq=False)
 class DeidRun:
     """One call of the command: what earlier runs left, what becomes of each file, and the counts."""
 
-    report: Console  # progress and messages
+    report: Console
     manifest: RunManifest  # of the output folder
     sidecar: bool = True  # whether results have side-cars
     overwrite: bool = False  # whether results are made again
     skip_existing: bool = False  # whether finished ones are left, and are no failures
     recorded: Mapping[str, Any] = field(default_factory=dict)  # options as side-cars hold them
     credentials: Credentials | None = None  # sign results, which not every kind of file can hold
-    # By the names of `SUMMARY`; "unread" are faces that no recogniser has read again.
-    counts: Counter[str] = field(default_factory=Counter)
-    # What is no face and was covered, by name: finds in photos, tracks of films.
-    objects: Counter[str] = field(default_factory=Counter)
-    _unlisted: list[FileJob] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # `SUMMARY`; "unread" are faces that nobody read again
+    objects: Counter[str] = field(default_factory=Counter)  # covers of what is no face (of films, tracks), by name
     _photos_left: int = 0
     _warned_of_voices: bool = False
 
@@ -98,8 +92,6 @@ class DeidRun:
                 self.report.info(f"{number} skipped: {reason}.")
         if self.manifest.foreign:
             self.report.info("The file manifest.jsonl in the output folder is another program's; it stays as it is.")
-        if not self.counts["inputs"]:
-            self.report.info("Nothing to do: neither photo nor film among the inputs.")
         self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
         ready = [job for job in plan.jobs if self._is_ready(job)]
         self._photos_left = sum(not job.film for job in ready)
@@ -116,8 +108,10 @@ class DeidRun:
                 if why:
                     raise InputError(f"{job.name}: {job.output} {why}; use --overwrite to replace it")
                 self.counts["skipped"] += 1
-                if not self.manifest.tells_of(job.output):
-                    self._unlisted.append(job)
+                if not self.manifest.tells_of(job.output):  # a run was killed before it could write this line
+                    digest = (own_sidecar(job.output) or {}).get("input_sha256") if self.sidecar else None
+                    known = {"input_sha256": digest} if digest else {}
+                    self.manifest.add(job.output, input=job.name, seconds=None, **known, state="written", error=None)
                 return False
             self.check_free(job)
         except (InputError, OSError) as error:
@@ -138,9 +132,8 @@ class DeidRun:
 
     def check_free(self, job: FileJob) -> None:
         """An InputError where a file is in the way of a result."""
-        places = [job.output]
-        if self.sidecar and not (self.skip_existing and own_sidecar(job.output) is not None):
-            places.append(sidecar_path(job.output))
+        resumed = self.skip_existing and own_sidecar(job.output) is not None
+        places = [job.output, sidecar_path(job.output)] if self.sidecar and not resumed else [job.output]
         for place in () if self.overwrite else places:
             if place.is_symlink() or place.exists():
                 advice = "use --skip-existing to do the rest, --overwrite to replace it"
@@ -280,16 +273,6 @@ class DeidRun:
         if any(self.counts[name] for name in CHECKS):
             raise SystemExit(shared.EXIT_SOME_FAILED)
 
-    def list_finished(self) -> None:
-        """Lines for results of runs that were killed before they could write one."""
-        if any(isinstance(job.output, Path) for job in self._unlisted):
-            self.manifest.refresh()  # another run may have written them meanwhile
-        for job in self._unlisted:
-            if not self.manifest.tells_of(job.output):
-                digest = (own_sidecar(job.output) or {}).get("input_sha256") if self.sidecar else None
-                known = {"input_sha256": digest} if digest else {}
-                self.manifest.add(job.output, input=job.name, seconds=None, **known, state="written", error=None)
-
     def _summary(self) -> dict[str, Any]:
         """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""
         counts: dict[str, Any] = {name: self.counts[name] for name in SUMMARY}
@@ -304,9 +287,6 @@ def _remove_stale(output: Place) -> None:
     if own_sidecar(output) is not None:
         with suppress(OSError):
             sidecar_path(output).unlink()
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
 
 
 @click.command(context_settings=shared.HELP)
@@ -404,7 +384,6 @@ def deid(
                     else:
                         results = _here(run, ready, setup, threads)
                     run.take(results, len(ready))
-                run.list_finished()
 
             run.finish(work, started, **{"dry_run": True} if dry_run else {})
 

@@ -1,6 +1,4 @@
-"""The console scripts, `ficgan` with its commands and short names for four of them; and what all commands share:
-options, progress and messages on stderr, errors as one sentence, exit codes.
-"""
+"""The console scripts, and what all commands share: options, progress, messages, errors as one sentence, exit codes."""
 
 from __future__ import annotations
 
@@ -102,15 +100,14 @@ def sentence(error: BaseException) -> str:
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
-        yield
-        return
-
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up as after Ctrl-C
+    """SIGTERM means the same clean-up as Ctrl-C; Python allows handlers in the main thread only."""
+    main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+        if main:
+            signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -386,10 +383,7 @@ COMMANDS = {
 
 
 def _log_to_stderr() -> None:
-    """What the library logs under `ficgan` goes to stderr: warnings, of training also its progress.
-
-    The variable FICGAN_LOG (debug, info or warning) says how much.
-    """
+    """What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much."""
     level = os.environ.get("FICGAN_LOG", "").upper()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s" if level else "%(message)s")
     logging.getLogger("ficgan").setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
