@@ -1,6 +1,6 @@
 """Options of de-identification: each is declared once, as a field of a group, for the library and the commands alike.
 
-A field with a flag is also an option of the commands. Nothing heavy is imported, so that `--help` is quick.
+Nothing heavy is imported, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Option(NamedTuple):
     above: bool = False  # whether `low` itself is too small
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None  # reads a text; the message of its ValueError follows the text
+    check: Callable[[str], Any] | None = None  # the same, of what stays a text
     metavar: str | None = None
     many: bool = False  # whether it may be repeated
     shown: str = ""  # the default, where the value itself says little
@@ -101,26 +102,20 @@ def number(text: str) -> float:
         return math.nan
 
 
-def parse_pair(form: str, separator: str) -> Callable[[str], tuple[int, int]]:
-    """Reads two whole numbers from 1 on, such as 1280x720."""
-
-    def parse(text: str) -> tuple[int, int]:
-        found = re.fullmatch(rf"0*([1-9]\d*){separator}0*([1-9]\d*)", text.lower(), re.ASCII)
-        if found is None:
-            raise ValueError(f"is not of the form {form}, with numbers from 1 on")
-        return int(found[1]), int(found[2])
-
-    return parse
+def parse_size(text: str) -> tuple[int, int]:
+    """Width and height, such as 1280x720."""
+    found = re.fullmatch(r"0*([1-9]\d*)x0*([1-9]\d*)", text.lower(), re.ASCII)
+    if found is None:
+        raise ValueError("is not of the form WxH, with numbers from 1 on")
+    return int(found[1]), int(found[2])
 
 
 def parse_layer(text: str) -> int | str:
     """I, or FIRST-LAST."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    first, last = parse_pair("I or FIRST-LAST", "-")(text)
-    if first > last:
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text, re.ASCII)
+    if found is None or (found[2] and not 1 <= int(found[1]) <= int(found[2])):
         raise ValueError("must be I, or FIRST-LAST with 1 ≤ FIRST ≤ LAST")
-    return f"{first}-{last}"
+    return f"{int(found[1])}-{int(found[2])}" if found[2] else int(found[1])
 
 
 def parse_diversity(text: str) -> Diversity:
@@ -161,22 +156,13 @@ def parse_box(text: str) -> Box:
 
 def parse_cover_also(text: str) -> tuple[str, str, str]:
     """NAME=FILE or NAME=FILE:COVER, as name, file and cover."""
-    name, _, file = text.partition("=")
-    rest, colon, cover = file.rpartition(":")
-    if colon and rest and re.fullmatch("[a-z]+", cover):
-        if cover not in COVERS:
-            raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
-        file = rest
-    else:
-        cover = COVERS[0]
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name) or not file:
+    found = re.fullmatch(r"([a-z][a-z0-9_-]{0,39})=(.+?)(?::([a-z]+))?", text, re.DOTALL)
+    if found is None:
         raise ValueError("is not of the form NAME=FILE.onnx, with a name of small letters, such as plates=found.onnx")
+    name, file, cover = found[1], found[2], found[3] or COVERS[0]
+    if cover not in COVERS:
+        raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
     return name, file, cover
-
-
-def _checked_cover_also(text: str) -> str:
-    parse_cover_also(text)
-    return text
 
 
 def parse_time(text: str) -> float:
@@ -221,7 +207,6 @@ class Hiding:
     Args:
         mode: may also be an anonymiser.
         fallback: a cover that leaves the face recognisable is replaced by a plain one.
-        background: aligned faces, for the anonymisers that need them.
     """
 
     mode: str | Anonymizer = option(
@@ -337,7 +322,7 @@ class Finding:
         "Detect faces on a copy that fits this size, in px.",
         "--scale",
         metavar="WxH",
-        parse=parse_pair("WxH", "x"),
+        parse=parse_size,
         shown="several scales; in films at most 960 px",
     )
     thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
@@ -362,7 +347,7 @@ class Finding:
         "x0,y0,x1,y1,score,class. COVER: plain (if not given), black, blur, mosaic. May be repeated.",
         "--cover-also",
         metavar="NAME=FILE[:COVER]",
-        parse=_checked_cover_also,
+        check=parse_cover_also,
         many=True,
     )
 
@@ -376,8 +361,7 @@ class Checking:
     """How each new face is checked.
 
     Args:
-        recognizer: one or several, back ends or names for `get_recognizer`; None: none. The first also tells people
-            apart.
+        recognizer: one or several, back ends or names; None: none. The first also tells people apart.
         policy: verification, retries and coverage; None: the usual one.
     """
 
@@ -393,19 +377,15 @@ class Checking:
     @property
     def recognizers(self) -> tuple[Recognizer | str, ...]:
         """All of them."""
-        if self.recognizer is None:
-            return ()
-        several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
-        return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]
+        given = self.recognizer
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            return tuple(given)
+        return () if given is None else (given,)
 
 
 @dataclass(frozen=True)
 class Computing:
-    """The networks, and what computes them.
-
-    Args:
-        checkpoint: appearance model or network; one of your own needs its own bank.
-    """
+    """The networks, and what computes them; a checkpoint of your own needs its own bank."""
 
     device: str = option("cpu", "cpu, cuda, cuda:N or auto.", "--device", role="machine")
     precision: str = option("auto", "Of networks on crops.", "--precision", choices=PRECISIONS)
@@ -486,15 +466,7 @@ COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEnco
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups of a `Deidentifier`, by name, with single fields of them changed.
-
-    Args:
-        groups: `identity=`, `hiding=`, …; None: the usual one.
-        fields: of any group by name, also of `Policy`, such as k=3000 or verify=False.
-
-    Raises:
-        UsageError: no group has such a field.
-    """
+    """The groups of a `Deidentifier`, by name, with single fields of them, or of `Policy`, changed."""
     from ficgan.policy import Policy
 
     left, made = dict(fields), {}

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,21 +37,22 @@ LARGEST_FACE = 224
 # -- from fields to options of click -----------------------------------------------------------------------------------
 
 
-def _check_mode(text: str) -> str:
-    chosen_method(text)
+def _checked(text: str, check: Callable[[str], Any]) -> str:
+    check(text)
     return text
 
 
 def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     if name == "mode":
-        return Parsed(_check_mode)
+        return Parsed(lambda text: _checked(text, chosen_method))
+    if option.check is not None:
+        return Parsed(partial(_checked, check=option.check))
     if option.parse is not None:
         return Parsed(option.parse)
     if option.choices:
         return click.Choice(option.choices)
     if option.kind is int:
-        low, high = (None if limit is None else int(limit) for limit in (option.low, option.high))
-        return click.IntRange(low, high)
+        return click.IntRange(*(None if limit is None else int(limit) for limit in (option.low, option.high)))
     if option.kind is float:
         return Finite(option.low, option.high, min_open=option.above)
     return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING
@@ -77,23 +78,18 @@ def of_group(group: type, *names: str) -> tuple[Any, ...]:
     return tuple(made)
 
 
-# How a face is hidden.
+# How a face is hidden, and who takes its place.
 HIDE = of_group(declared.Hiding, "mode", "background")
 FALLBACK = of_group(declared.Hiding, "fallback")
-# Who takes a face's place.
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
-# How faces are found and linked.
+# What is found, what is covered besides faces, what becomes of doubtful finds, who stays.
 SEARCH = of_group(declared.Finding, "detector", "threshold", "scale", "thorough") + of_group(declared.Checking)
-# What is covered besides faces.
 OBJECTS = of_group(declared.Finding, "cover_also")
-# What becomes of finds that may be no faces.
 DOUBT = of_group(declared.Finding, "min_score", "strict")
-# Who stays as they are.
 PEOPLE = of_group(declared.Finding, "keep", "only", "boxes")
-# How photos are written.
+# How photos are written; the networks and the limits of the machine.
 PHOTOS_OUT = of_group(declared.Publishing, "require_face", "tag", "keep_metadata")
 TAG = of_group(declared.Publishing, "tag")
-# The networks and the limits of the machine.
 MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapixels")
 # How films are searched, followed, checked and written.
 VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
@@ -128,9 +124,8 @@ OPTIONS: Mapping[str, Option] = {
 def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
     """Divide the processors among the photos that are worked on at once. To be called before NumPy is loaded.
 
-    NumPy's own threads never help: its products are thin here, and OpenBLAS's threads wait in a busy loop, which took
-    two fifths of all processor time on two cores. An external mode runs a program of the user's, which finds the
-    environment as it was.
+    OpenBLAS's threads never help: its products are thin here, and they wait in a busy loop. An external mode runs a
+    program of the user's, which finds the environment as it was.
     """
     if mode.startswith("external"):
         return
@@ -280,14 +275,12 @@ def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
 def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
     """Photos of people by name; a folder stands for all photos in it."""
     names: list[str] = []
-    for path in paths:
-        if not Path(path).is_dir():
-            names.append(path)
-            continue
-        inside = [str(file) for file in sorted(Path(path).iterdir()) if file.suffix.lower() in READABLE_SUFFIXES]
-        if not inside:
+    for path in map(Path, paths):
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        photos = [file for file in inside if file.suffix.lower() in READABLE_SUFFIXES] if path.is_dir() else [path]
+        if not photos:
             raise UsageError(f"{flag} {path}: the folder holds no photo")
-        names += inside
+        names += map(str, photos)
     return dict(zip(names, _photos(names, flag, given), strict=True))
 
 
@@ -324,6 +317,5 @@ def read_background(path: str) -> Faces:
         images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
     except FicganError as error:
         raise UsageError(f"--background {Path(path).name}: {error}") from error
-    people = np.arange(len(images)) if people is None else people
-    shown = people >= 0
-    return Faces(images[shown], tuple(np.array(data.names)[shown].tolist()), people=people[shown].astype(np.int64))
+    people = np.arange(len(images)) if people is None else people.astype(np.int64)
+    return Faces(images, tuple(data.names), people=people).take(np.flatnonzero(people >= 0))
