@@ -34,20 +34,14 @@ def _of_set(given: dict[str, Any]) -> dict[str, Any]:
 @click.group("attack", context_settings=shared.HELP)
 @click.version_option(__version__, prog_name="ficgan-attack")
 def attack() -> None:
-    """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.
-
-    Nothing comes trained. What may be attacked, and why: docs/ethics.md.
-    """
+    """Train attackers on one's own anonymisation, try them, judge them; what may be attacked: docs/ethics.md."""
 
 
 @attack.command("list")
 @click.argument("what", type=click.Choice(["attackers", "configs"]), default="attackers")
 @handle_errors
 def list_attackers(what: str) -> None:
-    """List what there is, a line each: name, tab, title.
-
-    WHAT: attackers, or configs for `ficgan attack train`.
-    """
+    """List attackers, or configs for `ficgan attack train`, a line each: name, tab, title."""
     for name, title in attackers() if what == "attackers" else configurations("attack"):
         click.echo(f"{name}\t{title}")
 

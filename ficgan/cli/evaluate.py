@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
 from ficgan.errors import FicganError, UsageError
 from ficgan.files import atomic_write
@@ -140,10 +141,7 @@ def run(
 @shared.output("[default: beside it]", required=False)
 @handle_errors
 def report(results: Path, out: Path | None) -> None:
-    """Make the report of a finished evaluation: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
-
-    RESULTS: results.json of a run, or its folder.
-    """
+    """Make the report (page, plots, tables) of RESULTS: results.json of a finished evaluation, or its folder."""
     from ficgan.lab.results import Results
 
     file = results / "results.json" if results.is_dir() else results
@@ -259,14 +257,25 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     return _finish(results, out, tables, lambda: experiment.draw_figure_14(found, rated, out / "figures"))
 
 
+def _ablation(text: str) -> tuple[str, str, str]:
+    found = re.fullmatch(r"\s*([^=]*\S)\s*=(.+):([^:]+)", text)
+    if found is None:
+        raise ValueError("is not of the form NAME=CHECKPOINT:BANK")
+    return found[1], found[2], found[3]
+
+
 @paper.command()
 @shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, opts.CHECKPOINT, opts.BANK, shared.LAYERS)
-@many("--ablation", "A model without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK")
+@many(
+    "--ablation",
+    "A model without one of the parts, for Table 2",
+    "ablations",
+    metavar="NAME=CHECKPOINT:BANK",
+    type=Parsed(_ablation),
+)
 @shared.SET
 @shared.reporting("setting")
-def ficgan(
-    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Console, **protocol: Any
-) -> Summary:
+def ficgan(out: Path, overrides: tuple[str, ...], report: Console, **protocol: Any) -> Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
@@ -275,8 +284,7 @@ def ficgan(
     from ficgan.config import check
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 
-    given = {name: value for name, value in protocol.items() if value is not None}
-    given |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    given = {**{name: value for name, value in protocol.items() if value is not None}, **_numbers(overrides)}
     run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
@@ -337,14 +345,6 @@ def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
     from ficgan.config import override
 
     return override({}, overrides, example="seed=1")
-
-
-def _ablation(text: str) -> tuple[str, str, str]:
-    name, _, files = text.partition("=")
-    checkpoint, _, bank = files.rpartition(":")
-    if not (name.strip() and checkpoint and bank):
-        raise UsageError(f"the ablation {text!r} is not of the form NAME=CHECKPOINT:BANK")
-    return name.strip(), checkpoint, bank
 
 
 def _finish(

@@ -28,8 +28,8 @@ def annotate() -> None:
 def detect(images: Path, out: Path, detector: str, report: Console, **given: Any) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
-    Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
-    named, get no record, and make the exit code 3.
+    Boxes are in pixels of the upright image, in records like the released ImageNet annotations. Damaged images make the
+    exit code 3.
     """
     from ficgan.faces import get_detector
     from ficgan.lab.annotation import detect_set
@@ -159,6 +159,8 @@ def make(out: Path, consent: Path | None, preset: str | None, detector: str, rep
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
     text = _text(consent) if consent else CONSENT
+    if not text:
+        raise InputError(f"{consent} is empty; write what participants agree to")
     given["labels"] = None if labels is None else str(labels)
     source = SetConfig(name=data.absolute().stem, path=str(data), size=size, **given)
     finder = None if given["aligned"] else get_detector(detector)
@@ -216,9 +218,6 @@ def score_survey(
 
 def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig").strip()
+        return path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as text ({error}); save it as UTF-8") from error
-    if not text:
-        raise InputError(f"{path} is empty; write what participants agree to")
-    return text

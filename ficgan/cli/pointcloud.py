@@ -15,6 +15,7 @@ from ficgan.cli import main as shared
 from ficgan.cli._files import make_folder, mirrored, with_name
 from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write, file_digest, write_file
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
@@ -34,10 +35,7 @@ _WRITE = (_OUT, shared.OVERWRITE, shared.SKIP_EXISTING)
 
 @click.group("pointcloud")
 def pointcloud() -> None:
-    """Anonymise faces in 3D scans, draw them, and measure what was achieved.
-
-    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB) and tables (XYZ, TXT, CSV).
-    """
+    """Anonymise, draw and measure faces in 3D scans (PLY, OBJ, STL, OFF, GLB; tables XYZ, TXT, CSV)."""
 
 
 @pointcloud.command("list")
@@ -84,7 +82,6 @@ def anonymise(
     head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
-    from ficgan.files import file_digest
     from ficgan.pointcloud import anonymise_scan, cautions, prepare
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
@@ -94,7 +91,7 @@ def anonymise(
     face = None
     if target is not None:
         try:
-            face = prepare(canonical(_read(target, unit, report), _marks(used["target landmarks"])), points).inner
+            face = prepare(canonical(_read(target, unit, report)[0], _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
     made = _method(method, strength, settings, seed, face)
@@ -102,8 +99,7 @@ def anonymise(
     request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
 
     def work(task: ScanTask) -> dict[str, Any]:
-        notes: list[str] = []
-        cloud = _read(task.source, unit, report, notes)
+        cloud, notes = _read(task.source, unit, report)
         files = {"source": task.source, "landmarks": task.landmarks, **used}
         digests = {name: file_digest(file) for name, file in files.items() if file is not None}
         done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
@@ -126,20 +122,16 @@ def anonymise(
 @shared.options(_READ)
 @shared.reporting("scan")
 def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> tuple[Summary, bool]:
-    """Draw scans: PNG pictures of 389×515 pixels, without a display.
-
-    INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
-    """
+    """Draw scans, or folders of them: PNG pictures of 389×515 px. Without colours they are lit from their shape."""
     from PIL import Image
 
-    from ficgan.files import atomic_write
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.geometry import project as draw
 
     tasks = _plan(inputs, ".png", **given)
 
     def work(task: ScanTask) -> dict[str, Any]:
-        cloud = _read(task.source, unit, report)
+        cloud = _read(task.source, unit, report)[0]
         placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
@@ -191,11 +183,7 @@ def evaluate(
 @shared.OVERWRITE
 @handle_errors
 def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
-    """Write a made head, to try the other commands on: nobody's face. The seed says who it is.
-
-    Its landmarks, five points, lie beside it in NAME.landmarks.txt.
-    """
-    from ficgan.files import atomic_write
+    """Write a made head, nobody's face, to try the other commands on; its landmarks lie in NAME.landmarks.txt."""
     from ficgan.pointcloud.cloud import write_cloud
     from ficgan.pointcloud.face import made_head
 
@@ -203,12 +191,9 @@ def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
     shared.refuse_existing(out, marks, overwrite=overwrite)
     head = made_head(seed, points=points)
     write_cloud(out, head.cloud, overwrite=overwrite)
-    with atomic_write(marks, overwrite=overwrite) as file:
-        file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())
+    text = "".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks)
+    write_file(marks, text.encode(), overwrite=overwrite)
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
-
-
-# -- which scan becomes which file ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -233,13 +218,10 @@ def _plan(
     recorded: bool = False,
     also_read: Iterable[Path | None] = (),
 ) -> list[ScanTask]:
-    """Which scan becomes which file; conflicts are found before any work.
+    """Which scan becomes which file with this ending; conflicts are found before any work.
 
-    Args:
-        ending: of the results.
-        out: a folder, which mirrors the trees; or a file for one scan, when its name has this ending.
-        recorded: results have a record beside them.
-        also_read: further files that must not be replaced.
+    `out` is a folder, which mirrors the trees, or a file for one scan. Results that are `recorded` have a record beside
+    them. `also_read` are further files that must not be replaced.
     """
     from ficgan.pointcloud.cloud import READERS
     from ficgan.pointcloud.face import LANDMARK_ENDINGS, landmark_file_beside
@@ -277,10 +259,7 @@ def _plan(
 def _over_all(
     tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console
 ) -> tuple[dict[str, Any], bool]:
-    """A summary of what `work` returned of each task, and whether the exit code is 3.
-
-    A scan that cannot be used is reported, and the others go on.
-    """
+    """A summary of what `work` returned, and whether the exit code is 3. A scan that cannot be used stops no other."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
@@ -303,15 +282,15 @@ def _over_all(
     return {**summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
 
 
-def _read(file: Path, unit: str, report: Console, notes: list[str] | None = None) -> Cloud:
-    """A scan; what could not be kept of it is printed, and added to `notes`."""
+def _read(file: Path, unit: str, report: Console) -> tuple[Cloud, list[str]]:
+    """A scan, and what could not be kept of it, which is printed, too."""
     from ficgan.pointcloud.cloud import read_cloud
 
-    notes = [] if notes is None else notes
+    notes: list[str] = []
     cloud = read_cloud(file, unit=unit, notes=notes)
     for note in notes:
         report.info(f"{file}: {note}.")
-    return cloud
+    return cloud, notes
 
 
 def _marks(landmarks: Path | None) -> FaceLandmarks | None:
@@ -342,9 +321,6 @@ def _method(
     return made if target is None else made.with_target(target)
 
 
-# -- the record beside a result ---------------------------------------------------------------------------------------
-
-
 def _record_file(output: Path) -> Path:
     return output.with_name(output.name + ".json")
 
@@ -360,14 +336,12 @@ def _record_beside(scan: Path) -> dict[str, Any] | None:
 
 def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
     """A scan and the account of it: both are written, or none."""
-    from ficgan.files import atomic_write
     from ficgan.pointcloud.cloud import write_cloud
 
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
     write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
     try:
-        with atomic_write(_record_file(task.output), overwrite=overwrite) as file:
-            file.write(text.encode() + b"\n")
+        write_file(_record_file(task.output), text.encode() + b"\n", overwrite=overwrite)
     except BaseException:
         task.output.unlink(missing_ok=True)
         raise

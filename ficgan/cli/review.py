@@ -116,10 +116,8 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
     """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
 
     Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
-    folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while, and
-    overwriting would not help on solid-state disks and copy-on-write file systems. Keep projects on an encrypted disk.
-
-    Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
+    folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while. Keep
+    projects on an encrypted disk. Exit code 3: something was left or refused.
     """
     from ficgan.anonymizers.external import TEMPORARY_PREFIX
     from ficgan.folders import Removal, remove_folder
@@ -128,23 +126,20 @@ def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Con
         raise UsageError("name a folder, or give --temporary")
     if temporary:
         folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
-    done: list[Removal] = []
-    failed = 0
-    for folder in dict.fromkeys(folders):
+    verb, done, wanted = "would remove" if dry_run else "removed", list[Removal](), dict.fromkeys(folders)
+    for folder in wanted:
         try:
             removal = remove_folder(folder, dry_run=dry_run)
         except InputError as error:
-            failed += 1
             report.error(str(error))
             continue
         done.append(removal)
         for left in removal.left:
             report.error(f"{left}: was not made by ficgan or cannot be removed; left, with its folder")
-        verb = "would remove" if dry_run else "removed"
         report.info(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
-    rest = [str(path) for removal in done for path in removal.left]
+    failed, rest = len(wanted) - len(done), [str(path) for removal in done for path in removal.left]
     gone = 0 if dry_run else sum(not removal.left for removal in done)
-    summary = {"folders": len(done) + failed, "removed": gone, "failed": failed, "left": rest, "dry_run": dry_run}
+    summary = {"folders": len(wanted), "removed": gone, "failed": failed, "left": rest, "dry_run": dry_run}
     summary |= {"files": sum(removal.files for removal in done), "bytes": sum(removal.bytes for removal in done)}
     return summary, bool(rest or failed)
 
@@ -185,13 +180,9 @@ def report(
         "at_risk": len(faces),
         "unsafe": sum(face.why in GRAVE for face in faces),
         "changed": sum(bool(record.problem) for record in found.records),
-        "unrecorded": len(found.unrecorded),
-        "undone": len(found.undone),
-        "damaged": len(found.damaged),
-        "fit": line.fit,
-        "sha256": found.digest,
     }
-    return summary, line.fit == "no"
+    summary |= {name: len(getattr(found, name)) for name in ("unrecorded", "undone", "damaged")}
+    return {**summary, "fit": line.fit, "sha256": found.digest}, line.fit == "no"
 
 
 def _still_signed(folder: Path, signed: str, report: Console) -> tuple[Summary, bool]:
@@ -227,8 +218,7 @@ def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Consol
     from ficgan.video.project import PROJECT_FILE, Project
 
     shared.refuse_existing(out, overwrite=overwrite)
-    pictures: list[Picture] = []
-    left_out: list[str] = []
+    pictures, left_out = list[Picture](), list[str]()
     for folder in folders:
         if (folder / PROJECT_FILE).is_file():
             pictures += of_project(Project.load(folder))
