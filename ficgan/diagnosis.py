@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,37 +46,17 @@ class DoctorFinding:
     required: bool = False  # replacing faces in a photo needs it
 
 
-@dataclass
-class Diagnosis:
-    """All findings, by section."""
-
-    sections: dict[str, list[DoctorFinding]] = field(default_factory=dict)
-
-    @property
-    def blockers(self) -> list[DoctorFinding]:
-        """What keeps `ficgan-deid` from running."""
-        return [found for section in self.sections.values() for found in section if found.required and not found.ok]
-
-    @property
-    def ok(self) -> bool:
-        return not self.blockers
-
-    def to_dict(self) -> dict[str, Any]:
-        sections = {name: [asdict(found) for found in section] for name, section in self.sections.items()}
-        return {"ok": self.ok, "blockers": [found.name for found in self.blockers], "sections": sections}
-
-
-def diagnose() -> Diagnosis:
-    """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
-    diagnosis = Diagnosis()
+def diagnose() -> dict[str, list[DoctorFinding]]:
+    """The findings of every probe, by section. Nothing is downloaded, and a failing probe becomes a finding."""
+    sections: dict[str, list[DoctorFinding]] = {}
     for probe in (_versions, _libraries, _devices, _detectors, _recognizers, _pretrained):
         name = probe.__name__.removeprefix("_")
-        findings = diagnosis.sections.setdefault(name, [])
+        findings = sections.setdefault(name, [])
         try:
             findings.extend(probe())
         except Exception as error:
             findings.append(DoctorFinding(name, False, _reason(error), required=name != "devices"))
-    return diagnosis
+    return sections
 
 
 def import_remedy(error: ImportError) -> str:

@@ -441,20 +441,22 @@ def doctor(as_json: bool) -> None:
 
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
-        diagnosis = diagnose()
+        sections = diagnose()
+    blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]
     if as_json:
-        click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False))
+        tree = {title: [vars(found) for found in findings] for title, findings in sections.items()}
+        tree = {"ok": not blockers, "blockers": blockers, "sections": tree}
+        click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
     else:
-        for title, findings in diagnosis.sections.items():
+        for title, findings in sections.items():
             click.echo(title)
             for found in findings:
                 mark = "ok" if found.ok else "MISSING" if found.required else "optional"
                 advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
                 click.echo(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
-        names = ", ".join(found.name for found in diagnosis.blockers)
-        can = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
-        click.echo(f"ficgan deid {can}.")
-    if not diagnosis.ok:
+        cannot = f"cannot run here until this is repaired: {', '.join(blockers)}"
+        click.echo(f"ficgan deid {cannot if blockers else 'can run here, on photos and on films'}.")
+    if blockers:
         raise SystemExit(EXIT_FAILED)
 
 
