@@ -8,7 +8,6 @@ the one its first corner lies in to the one its last corner lies in.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -63,15 +62,6 @@ _TOUCH = 0.71
 def variant() -> Any:
     """The parameter that chooses between the text of the Fantômas paper and its program."""
     return param("as_described", "the paper's text or its program", choices=("as_described", "as_released"))
-
-
-def rgb(text: str) -> tuple[int, int, int]:
-    """A colour from its name in `COLOURS` or from "#rrggbb"; UsageError where it is neither."""
-    if text in COLOURS:
-        return COLOURS[text]
-    if not re.fullmatch(r"#[0-9a-fA-F]{6}", text):
-        raise UsageError(f"the colour is {text!r}; give one of {', '.join(COLOURS)}, or #rrggbb")
-    return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)
 
 
 @ANONYMIZERS.add
@@ -131,11 +121,10 @@ class GaussianNoise(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class GaussianBlur(PerImage):
-    """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8 (OpenCV's rule).
+    """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule (Fantômas, §6.1.1).
 
     as_described takes K in pixels, as Revelio does (§2.1, appendix C), and allows other deviations and widths of
     columns. as_released takes K for 100 px of the crop's width w, 2⌊w·K/200⌋ + 1, and equals OpenCV's blur to the byte.
-    Fantômas, §6.1.1.
     """
 
     variant: str = variant()
@@ -170,18 +159,14 @@ class GaussianBlur(PerImage):
     def axes(self) -> tuple[tuple[int, float], tuple[int, float]]:
         """Width and deviation along rows, then along columns, pixels; as_described."""
         across = self.kernel, self.sigma or sigma_of(self.kernel)
-        if self.kernel_y is None:
-            return across, (self.kernel, self.sigma_y or across[1])
-        return across, (self.kernel_y, self.sigma_y or sigma_of(self.kernel_y))
+        along = across if self.kernel_y is None else (self.kernel_y, sigma_of(self.kernel_y))
+        return across, (along[0], self.sigma_y or along[1])
 
 
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class BoxBlur(PerImage):
-    """The mean of a square around every pixel; at the border the image is mirrored.
-
-    Source: Revelio, defences (OpenCV's box blur of 31 px).
-    """
+    """The mean of a square around every pixel; at the border the image is mirrored (Revelio, defences, 31 px)."""
 
     kernel: int = param(31, "side of the square, pixels; odd", low=3, high=1001)
 
@@ -232,17 +217,13 @@ class Pixelation(PerImage):
 class Solid(PerImage):
     """One colour everywhere: nothing is left, the end of every scale."""
 
-    colour: str = param("black", f"{', '.join(COLOURS)}, or #rrggbb")
+    colour: str = param("black", "of all pixels", choices=tuple(COLOURS))
 
     name = "solid"
     traits = Traits("Solid mask", "basic", "the trivial method")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rgb(self.colour)
-
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        return np.full_like(image, rgb(self.colour))
+        return np.full_like(image, COLOURS[self.colour])
 
 
 def _check_odd(name: str, kernel: int) -> None:
@@ -260,8 +241,6 @@ def obfuscate_blur(
     image: Images, boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
 ) -> Images:
     """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
-
-    Only the rectangle that the blurred mask reaches is computed; farther away the photo stays bit-identical.
 
     Args:
         boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; empty ones are passed over.
@@ -314,7 +293,7 @@ def _feathered(
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
     """A photo [H,W,3] uint8 RGB with its boxes [M,4], not enlarged, in one colour (Yang et al., §4, appendix C)."""
-    image, fill = check_image(image), rgb(colour)
+    image, fill = check_image(image), COLOURS[colour]
     out = image.copy()
     for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
         out[y0:y1, x0:x1] = fill
@@ -367,15 +346,15 @@ class ObfuscationOverlay(PerImage):
 
 def _checked(boxes: ArrayLike) -> Boxes:
     array = np.asarray(boxes, np.float64)
-    array = array.reshape(0, 4) if not array.size else array
+    array = array if array.size else array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4 or not np.isfinite(array).all():
         raise InputError(f"face boxes must be [M,4] finite numbers x0, y0, x1, y1, not of shape {list(array.shape)}")
     return array[(array[:, 2:] > array[:, :2]).all(1)]
 
 
 def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    starts, ends = boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0
-    return np.logical_and(starts.all(axis=1), ends.all(axis=1), dtype=np.bool_)
+    inside = np.hstack([boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0])
+    return np.asarray(inside.all(axis=1))
 
 
 def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.int64]:

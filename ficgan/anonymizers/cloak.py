@@ -38,8 +38,7 @@ class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 
     The loss, a mean over the extractors, is weight·max(DSSIM − budget, 0) − gain, DSSIM = (1 − SSIM)/2; pixels are
-    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖², as in the program released with Fantômas, so
-    that extractors weigh alike. A cloak over the budget in whole grey levels is weakened until it fits.
+    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖², as in the program released with Fantômas.
     """
 
     verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")

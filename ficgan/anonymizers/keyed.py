@@ -1,7 +1,6 @@
 """Keyed methods: permutations of blocks or pixels, and k-RTIO's overlays, whose blocks are permuted by a key.
 
-The key gives the image back; pairs reveal a permutation. All images of a size share one permutation, a single cycle, so
-that nothing stays in place.
+All images of a size share one permutation, a single cycle, so that nothing stays in place. Pairs reveal it.
 """
 
 from __future__ import annotations
@@ -129,8 +128,9 @@ class KRtio(Anonymizer):
     """
 
     variant: str = variant()
-    alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
-    block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
+    # None becomes the variant's
+    alpha: float = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
+    block: int = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
     k: int = param(3, "overlays under one face", low=1)
     key: str = param("", "secret text; empty: made from the seed", secret=True)
     seed: int = 0  # of the draws as released, and of the key where none is given
@@ -164,12 +164,12 @@ class KRtio(Anonymizer):
     def __call__(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
         for image, new, name in zip(faces.images, out, faces.names, strict=True):
-            mixed = self._alpha * image + (1 - self._alpha) * self._cover(name, len(image))
+            mixed = self.alpha * image + (1 - self.alpha) * self._cover(name, len(image))
             new[:] = np.rint(mixed) if self.variant == "as_described" else mixed
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops from anonymised ones under their names, with the same key and overlays; not as_released.
+        """The source crops from anonymised ones under their names, with the same key and overlays.
 
         They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless.
         """
@@ -177,17 +177,11 @@ class KRtio(Anonymizer):
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)
         for image, new, name in zip(faces.images, out, faces.names, strict=True):
-            new[:] = nearest_grey((image - (1 - self._alpha) * self._cover(name, len(image))) / self._alpha)
+            new[:] = nearest_grey((image - (1 - self.alpha) * self._cover(name, len(image))) / self.alpha)
         return out
-
-    @property
-    def _alpha(self) -> float:
-        assert self.alpha is not None
-        return self.alpha
 
     def _cover(self, name: str, size: int) -> NDArray[np.float64]:
         """The mean [S,S,3] of the k permuted overlays of an image."""
-        assert self.block is not None
         overlays = self.needed(self.overlays)
         described = self.variant == "as_described"
         rng = generator((self.key or f"seed {self.seed}") if described else self.seed, self.name, name)
