@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -455,7 +456,7 @@ def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int)
     work = setup()
 
     def on_film(job: FileJob) -> NewFile:
-        return work(job, lambda done, total, stage: run.report.frames(done, total, job.name, stage))
+        return work(job, partial(run.report, film=job.name))
 
     for film, group in groupby(jobs, lambda job: job.film):
         with closing(

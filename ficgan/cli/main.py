@@ -132,7 +132,7 @@ _OFTEN, _SELDOM = 0.5, 60.0
 
 
 class Console:
-    """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
+    """Reports how far a command is; call it as `progress(done, total, stage)`.
 
     Args:
         mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
@@ -144,7 +144,7 @@ class Console:
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
         self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
         self._bar: tqdm[Any] | None = None
-        self._film, self._spoken = "", time.monotonic()
+        self._label, self._spoken = "", time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -153,32 +153,26 @@ class Console:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, done: int, total: int | None, stage: str = "") -> None:
-        """Step `done` of `total` is reached; `stage` says what was worked on."""
-        self._film = ""
+    def __call__(self, done: int, total: int | None, stage: str = "", *, film: str = "") -> None:
+        """Step `done` of `total` (None: unknown) is reached, or that frame of a film; `stage` says what is worked on."""
+        of, label = f"{done}" if total is None else f"{done} of {total}", f"{film}: {stage}" if film else stage
+        text = printable(f"{label}, frame {of}" if film else f"{of} done, {stage}".rstrip(", "))
         if self._mode == "jsonl":
-            self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
+            unit, at_once = "frame" if film else self._unit, not film or done == total or label != self._label
+            if self._is_due(_OFTEN, at_once=at_once):
+                self._say_json({"done": done, "total": total, "unit": unit, "stage": label})
+        elif self._watched() and film:
+            self._move(label=text)
         elif self._watched():
             self._move(done, total)
-        elif self._is_due(_SELDOM) and done != total:
-            click.echo(printable(f"{_of(done, total)} done{f', {stage}' if stage else ''}"), err=True)
+        elif done != total and self._is_due(_SELDOM):
+            click.echo(text, err=True)
+        self._label = label
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
         if self._watched():
             self._move(0, total)
-
-    def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
-        """Frame `done` of a film's `total` (None: nobody knows) is reached."""
-        label = f"{name}: {stage}"
-        if self._mode == "jsonl":
-            if self._is_due(_OFTEN, at_once=label != self._film or done == total):
-                self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
-        elif self._watched():
-            self._move(label=printable(f"{label}, frame {_of(done, total)}"))
-        elif self._is_due(_SELDOM):
-            click.echo(printable(f"{label}, frame {_of(done, total)}"), err=True)
-        self._film = label
 
     def info(self, message: str) -> None:
         if not self._quiet:
@@ -219,10 +213,6 @@ class Console:
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False), err=True)
-
-
-def _of(done: int, total: int | None) -> str:
-    return f"{done}" if total is None else f"{done} of {total}"
 
 
 # -- options ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def analyse(film: str, out: Path, overwrite: bool, report: Console, **given: Any
             start=given["start"],
             end=given["end"],
             overwrite=overwrite,
-            progress=lambda done, total, stage: report.frames(done, total, film, stage),
+            progress=partial(report, film=film),
         )
     if warning := opts.caution(given["mode"]):
         report.info(f"Warning: {warning}")
@@ -102,7 +103,7 @@ def render(project: str, film: str, out: Path, decisions: str | None, overwrite:
 
         def work() -> None:
             run.check_free(job)
-            run.write(job, setup()(job, lambda done, total, stage: report.frames(done, total, film, stage)))
+            run.write(job, setup()(job, partial(report, film=film)))
 
         run.finish(work, started)
 
