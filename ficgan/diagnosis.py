@@ -23,6 +23,7 @@ EXTRAS = {
     "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
+    "serve": ("starlette", "uvicorn"),
 }
 # opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"

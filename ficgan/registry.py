@@ -100,8 +100,6 @@ class Registry(Generic[C]):
             key = key.replace("-", "_")
             if key not in fields:
                 raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(fields))}")
-            if key in values:
-                raise UsageError(f"{name}: {key} is given twice; give it once")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
         for key in sorted(needed - values.keys()):
             raise UsageError(f"{name} needs {key}; give it")

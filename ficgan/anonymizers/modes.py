@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -90,25 +92,17 @@ def mode_type(modes: Iterable[str]) -> np.dtype[np.str_]:
     return np.dtype(f"<U{max(map(len, [*HIDING, *modes]))}")
 
 
+@dataclass(eq=False)
 class Methods:
-    """Anonymisers ready for use on photos and films.
+    """Anonymisers ready for use on photos and films."""
 
-    Args:
-        seed: of all that is drawn; None: a random one.
-        trusted: modes that the user gave; others, from files, may not run programs.
-        given: anonymisers made by the caller, by mode.
-    """
+    background: Faces | None = None
+    given_seed: int | None = None  # of all that is drawn; None: a random one
+    trusted: Set[str] = frozenset()  # modes that the user gave; others, from files, may not run programs
+    given: Mapping[str, Anonymizer] = field(default_factory=dict)  # made by the caller, by mode
 
-    def __init__(
-        self,
-        background: Faces | None = None,
-        seed: int | None = None,
-        trusted: Iterable[str] = (),
-        given: Mapping[str, Anonymizer] | None = None,
-    ) -> None:
-        self.background, self.seeded = background, seed is not None
-        self.seed = secrets.randbits(128) if seed is None else seed
-        self.trusted, self._given = frozenset(trusted), dict(given or {})
+    def __post_init__(self) -> None:
+        self.seed = secrets.randbits(128) if self.given_seed is None else self.given_seed
         self._ready: dict[str, Anonymizer] = {}
 
     def __call__(self, mode: str) -> Anonymizer:
@@ -119,8 +113,8 @@ class Methods:
 
     def trusting(self, mode: str) -> Methods:
         """The same, of the same seed, for a mode that the user gave as well."""
-        more = Methods(self.background, self.seed, self.trusted | {mode}, self._given)
-        more.seeded = self.seeded
+        more = copy(self)
+        more.trusted, more._ready = self.trusted | {mode}, {}
         return more
 
     def name(self, *key: object) -> str:
@@ -131,11 +125,11 @@ class Methods:
     def identity(self) -> list[Any]:
         """All that results depend on but a random seed: jobs with the same may go on from one another."""
         background = None if self.background is None else content_key(self.background.images)
-        return [self.seed if self.seeded else None, background, sorted(map(repr, self._given.values()))]
+        return [self.given_seed, background, sorted(map(repr, self.given.values()))]
 
     def accounts(self, modes: Iterable[str]) -> dict[str, Any]:
         """JSON-ready: the methods of modes, and the background where one of them has it; empty for our own modes."""
-        methods = [self(mode) for mode in sorted(modes) if mode in self._given or mode not in HIDING]
+        methods = [self(mode) for mode in sorted(modes) if mode in self.given or mode not in HIDING]
         account: dict[str, Any] = {"methods": [_account(method) for method in methods]} if methods else {}
         if self.background is not None and any(method.traits.needs & {"background", "overlays"} for method in methods):
             digest = hashlib.sha256(np.ascontiguousarray(self.background.images).tobytes()).hexdigest()
@@ -143,7 +137,7 @@ class Methods:
         return account
 
     def _made(self, mode: str) -> Anonymizer:
-        method = self._given.get(mode) or method_of(mode)
+        method = self.given.get(mode) or method_of(mode)
         if method is None:
             raise UsageError(f"mode {mode} is one of our own, and no anonymiser")
         _check_usable(method)

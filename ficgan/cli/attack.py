@@ -13,7 +13,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.evaluate import attackers, configurations, write_pages
+from ficgan.cli.evaluate import catalogue, write_pages
 from ficgan.cli.main import Console, Summary, count, handle_errors, many
 from ficgan.errors import UsageError
 
@@ -42,7 +42,7 @@ def attack() -> None:
 @handle_errors
 def list_attackers(what: str) -> None:
     """List attackers, or configs for `ficgan attack train`, a line each: name, tab, title."""
-    for name, title in attackers() if what == "attackers" else configurations("attack"):
+    for name, title in catalogue(what, "attack"):
         click.echo(f"{name}\t{title}")
 
 
@@ -136,7 +136,7 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     resolve_device(given["device"])
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
-    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    files = write_pages(results, out) if pages else []
     reversals = []
     for trial in results.trials:
         about = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}

@@ -15,66 +15,48 @@ from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.files import atomic_write
 
-# Names, each with a line.
-Catalogue = Iterator[tuple[str, str]]
 
+def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
+    """What there is of anonymizers, scenarios, metrics, attackers or configs (of a `kind`): names, each with a line."""
+    if what == "anonymizers":
+        from ficgan import lab  # noqa: F401 (knows all anonymisers)
+        from ficgan.anonymizers import ANONYMIZERS
 
-def anonymizers() -> Catalogue:
-    from ficgan import lab  # noqa: F401 (knows all anonymisers)
-    from ficgan.anonymizers import ANONYMIZERS
+        for name in ANONYMIZERS:
+            cls = ANONYMIZERS[name]
+            traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
+            marks = [str(traits.family)] + ["keyed"] * traits.keyed + ["stochastic"] * traits.stochastic
+            marks += [f"needs {needs}"] if needs else []
+            public = [field for field, limits in cls.parameters() if not limits["secret"]]
+            defaults = ", ".join(f"{field.name}={field.default}" for field in public)
+            yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+    elif what == "attackers":
+        from ficgan.lab.attacks import REVERSERS, Learned
 
-    for name in ANONYMIZERS:
-        cls = ANONYMIZERS[name]
-        traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
-        marks = [str(traits.family)] + ["keyed"] * traits.keyed + ["stochastic"] * traits.stochastic
-        marks += [f"needs {needs}"] if needs else []
-        public = [field for field, limits in cls.parameters() if not limits["secret"]]
-        defaults = ", ".join(f"{field.name}={field.default}" for field in public)
-        yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+        for name in REVERSERS:
+            reverser = REVERSERS[name].traits
+            against, knows = (", ".join(sorted(words)) for words in (reverser.against, reverser.knowledge))
+            trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
+            yield name, f"{reverser.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
+    elif what == "scenarios":
+        from ficgan.lab.matrix_config import SCENARIOS
 
+        for scenario in SCENARIOS.values():
+            yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
+    elif what == "metrics":
+        from ficgan.lab.metrics import METRICS
 
-def attackers() -> Catalogue:
-    from ficgan.lab.attacks import REVERSERS, Learned
+        for group, some in METRICS.items():
+            for metric in some.values():
+                yield metric.name, f"{metric.title} ({group}; {metric.better} is better)"
+    else:
+        from ficgan import configs
 
-    for name in REVERSERS:
-        traits = REVERSERS[name].traits
-        against, knows = (", ".join(sorted(words)) for words in (traits.against, traits.knowledge))
-        trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
-        yield name, f"{traits.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
-
-
-def scenarios() -> Catalogue:
-    from ficgan.lab.matrix_config import SCENARIOS
-
-    for scenario in SCENARIOS.values():
-        yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
-
-
-def metrics() -> Catalogue:
-    from ficgan.lab.metrics import METRICS
-
-    for kind, some in METRICS.items():
-        for metric in some.values():
-            yield metric.name, f"{metric.title} ({kind}; {metric.better} is better)"
-
-
-def configurations(kind: str = "eval") -> Catalogue:
-    from ficgan import configs
-
-    for name in configs.names(kind):
-        yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
-
-
-CATALOGUES: dict[str, Callable[[], Catalogue]] = {
-    "anonymizers": anonymizers,
-    "scenarios": scenarios,
-    "metrics": metrics,
-    "attackers": attackers,
-    "configs": configurations,
-}
+        for name in configs.names(kind):
+            yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
 
 
 @click.group("eval", context_settings=shared.HELP)
@@ -84,11 +66,11 @@ def evaluate() -> None:
 
 
 @evaluate.command("list")
-@click.argument("what", type=click.Choice(list(CATALOGUES)))
+@click.argument("what", type=click.Choice(["anonymizers", "scenarios", "metrics", "attackers", "configs"]))
 @handle_errors
 def list_(what: str) -> None:
     """List what there is, a line each: name, tab, title."""
-    for name, title in CATALOGUES[what]():
+    for name, title in catalogue(what):
         click.echo(f"{name}\t{title}")
 
 
@@ -127,7 +109,7 @@ def run(
         tasks = len(matrix.sets) * (len(matrix.methods) + 1)
         return {"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}
     results = run_matrix(matrix, out, jobs=jobs, progress=report)
-    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    files = write_pages(results, out) if pages else []
     nothing = results.methods_without_a_figure()
     for label, why in nothing.items():
         report.error(f"{label} has no figure at all: {why}")
@@ -145,9 +127,7 @@ def report(results: Path, out: Path | None) -> None:
     from ficgan.lab.results import Results
 
     file = results / "results.json" if results.is_dir() else results
-    folder = out or file.parent
-    written = write_pages(Results.read(file), folder)
-    click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
+    click.echo(json.dumps({"report": write_pages(Results.read(file), out or file.parent)}))
 
 
 @evaluate.command()
@@ -185,14 +165,11 @@ def sheet(
     return {"sheet": str(out), "width": image.width, "height": image.height}
 
 
-def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
-    """The report of results, see `ficgan.lab.report.write_report`."""
-    try:
-        from ficgan.lab.report import write_report
-    except ImportError as error:
-        raise FicganError(f"the report needs {error.name}: pip install 'ficgan[eval]'") from error
-    written: list[Path] = write_report(results, out, **more)
-    return written
+def write_pages(results: Any, out: Path) -> list[str]:
+    """The report of results, see `ficgan.lab.report.write_report`; its files as names in `out`."""
+    from ficgan.lab.report import write_report
+
+    return [str(path.relative_to(out)) for path in write_report(results, out)]
 
 
 # -- papers -----------------------------------------------------------------------------------------------------------
@@ -355,13 +332,13 @@ def _finish(
     *,
     page: Callable[[], list[Path]] | None = None,
 ) -> Summary:
+    from ficgan.lab.report import write_report
     from ficgan.lab.results import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     write_json(out / "paper.json", tree)
-    written = page() if page is not None else write_pages(results, out, published=tables)
-    written += draw()
+    written = [*(page() if page is not None else write_report(results, out, published=tables)), *draw()]
     return {
         "paper": "paper.json",
         "results": "results.json",

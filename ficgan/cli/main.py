@@ -154,7 +154,7 @@ class Console:
             self._bar.close()
 
     def __call__(self, done: int, total: int | None, stage: str = "", *, film: str = "") -> None:
-        """Step `done` of `total` (None: unknown) is reached, or that frame of a film; `stage` says what is worked on."""
+        """Step `done` of `total` (None: unknown) is reached, or that frame of a film; `stage`: what is worked on."""
         of, label = f"{done}" if total is None else f"{done} of {total}", f"{film}: {stage}" if film else stage
         text = printable(f"{label}, frame {of}" if film else f"{of} done, {stage}".rstrip(", "))
         if self._mode == "jsonl":

@@ -18,7 +18,7 @@ from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
 from ficgan.cli._files import make_folder
 from ficgan.cli.main import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.workers import Limits, Workers
 
 TOKEN = "FICGAN_TOKEN"
@@ -53,12 +53,10 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
-    try:
-        import uvicorn
+    import uvicorn
 
-        from ficgan import service
-    except ImportError as error:
-        raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
+    from ficgan import service
+
     limits = service.ServiceLimits(bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"])
     photo = {name: given[name] for name in ("tag", "require_face")}
     engine = partial(_deid.make_engine, **settings, **opts.loaded(given))
@@ -124,11 +122,6 @@ def ui(
 
     Prints the address of the page, which holds a secret token, and runs until Ctrl-C.
     """
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     opts.share_processors()
     from ficgan.ui import Review
     from ficgan.ui.server import make_app, serve

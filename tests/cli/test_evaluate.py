@@ -233,7 +233,7 @@ def test_what_cannot_guess_says_why(words: tuple[str, ...], said: str, faces: Pa
 def test_the_evaluation_tests_people_it_never_saw(
     trained: tuple[Path, str, str], faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ficgan.cli.attack.write_pages", lambda results, out: [out / "report.html"])
+    monkeypatch.setattr("ficgan.cli.attack.write_pages", lambda results, out: ["report.html"])
     out, weights = tmp_path / "out", trained[0] / "attacker.safetensors"
     words = ("evaluate", weights, "--data", faces, "--labels", faces / "labels.csv", "-o", out, "--resamples", "50")
     code, said, err = call(*words)
