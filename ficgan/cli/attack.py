@@ -58,8 +58,7 @@ def attack_train(
     """Train an attacker on pairs of clear faces and anonymised ones.
 
     CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
-    anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
-    was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
+    anonymizer.kernel=9. OUT/manifest.json says who was learnt from, and who was left for tests.
     """
     from ficgan.lab.matrix_config import load_attack, parameter_count
 
@@ -97,8 +96,7 @@ def attack_run(
     """Guess the clear faces behind anonymised ones.
 
     ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
-    INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them. Prints one line of JSON
-    when done.
+    INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them.
     """
     from ficgan.images import READABLE_SUFFIXES
     from ficgan.lab.attacking import attacker_of, guess_all
@@ -127,8 +125,7 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
-    face for everybody. The people whom the training kept out of its set are tested. If one of them is a person whom
-    the attacker learnt from, the command refuses. Prints one line of JSON when done.
+    face for everybody. The people whom the training kept out of its set are tested.
     """
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker

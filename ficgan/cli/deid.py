@@ -336,8 +336,7 @@ def deid(
     and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), or an
     address such as rtsp://… A face that the detector does not find stays as it is.
 
-    Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
-    130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet, 130 interrupted.
     """
     started = time.monotonic()
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
@@ -504,17 +503,13 @@ class _Actor:
 
 
 def _by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
-    """Results of `count` actors of a Ray cluster (see `ficgan.workers.ray_cluster`), as they come.
-
-    A file whose actor dies fails; the actor starts anew.
-    """
+    """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew."""
     from ficgan.workers import in_threads, ray_cluster
 
     with ray_cluster(address, count) as ray:
-        kind = ray.remote(num_cpus=1, max_restarts=-1)(_Actor)
+        kind, free = ray.remote(num_cpus=1, max_restarts=-1)(_Actor), queue.SimpleQueue[Any]()
         actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
         ray.get([actor.ready.remote() for actor in actors])
-        free = queue.SimpleQueue[Any]()
         for actor in actors:
             free.put(actor)
 

@@ -87,7 +87,6 @@ def run(
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
-    Prints one line of JSON when done.
     """
     from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
@@ -305,9 +304,8 @@ def obfuscation(
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 2 to 9, Figures 2 to 5: on ImageNet in the paper, any scenes with face boxes will do.
-    The default is the paper's protocol: fifteen networks, three variants, three seeds; each of the 135 trainings took
-    the authors 1 to 7 days. obfuscation-pretrained is Table 8, obfuscation-small for a CPU. Other numbers by --set,
-    such as epochs=10 or networks=[resnet18].
+    The default is the paper's protocol, 135 trainings of 1 to 7 days; obfuscation-pretrained is Table 8,
+    obfuscation-small for a CPU. Other numbers by --set, such as epochs=10 or networks=[resnet18].
     """
     from ficgan.lab.study import run_obfuscation, write_study
     from ficgan.lab.study.scenes import StudyConfig

@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 
 # Of `ficgan` and the commands with names of their own: help answers to -h as well.
 HELP = {"help_option_names": ["-h", "--help"]}
-EXIT_FAILED = 1
-EXIT_SOME_FAILED = 3
-
+EXIT_FAILED, EXIT_SOME_FAILED = 1, 3
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-# What a command prints at its end, as one line of JSON.
-Summary = dict[str, Any]
+Summary = dict[str, Any]  # What a command prints at its end, as one line of JSON
 
 # -- errors and exit codes --------------------------------------------------------------------------------------------
 
@@ -68,8 +65,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             advice = " ".join(str(error).split())  # how to go on; Ctrl-C itself has no text
             _fail(f"Interrupted: {advice}" if advice else "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            # Python flushes stdout at exit, and would complain about the closed pipe once more.
-            with suppress(OSError, ValueError, AttributeError):
+            with suppress(OSError, ValueError, AttributeError):  # at exit Python would complain about it once more
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(EXIT_FAILED) from None
         except Exception as error:
@@ -223,9 +219,7 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
+        return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number", param, ctx)
 
 
 class Parsed(click.ParamType):
@@ -292,9 +286,7 @@ SEED = count("--seed", 0, "Seed of everything random.", low=0)
 JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
 OTHER_JUDGES = many("--judge", "dlib, insightface, shape or onnx:PATH  [default: CONFIG's, if any]", "judges")
 JOBS = count("--jobs", min(8, cpus()), "Processes.")
-CLUSTER = named(
-    "--cluster", "Work with --jobs workers of a Ray cluster: ray://HOST:PORT, or local for one of this machine."
-)
+CLUSTER = named("--cluster", "Work with --jobs workers of a Ray cluster: ray://HOST:PORT, or local for one here.")
 RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
 PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
 SKIP_EXISTING = flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
@@ -311,8 +303,7 @@ def options(*added: Any) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         for group in reversed(added):
-            for option in reversed(group if isinstance(group, tuple) else (group,)):
-                command = option(command)
+            command = options(*group)(command) if isinstance(group, tuple) else group(command)
         return command
 
     return add
@@ -323,10 +314,9 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 
 
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Add --progress and --quiet, and give the command `report`, a `Console`, in their place.
+    """Add --progress and --quiet, and give the command `report`, a `Console`, in their place; errors as `handle_errors`.
 
-    The command returns its summary, or (summary, whether something failed): it is printed with its seconds when the
-    bar is closed, and a failure makes the exit code 3. Errors are handled as `handle_errors` does.
+    The command returns its summary, which is printed, or (summary, whether something failed: exit code 3).
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., None]:
@@ -423,10 +413,7 @@ deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "e
 @flag("--json", "Print the findings as JSON.", "as_json")
 @handle_errors
 def doctor(as_json: bool) -> None:
-    """Show versions, devices, detectors, recognisers and the embedded model, and what to do about what is missing.
-
-    Exit code 0 when `ficgan deid` can run here, else 1. Downloads nothing.
-    """
+    """Show what is installed and what to do about what is missing; exit code 0 when `ficgan deid` can run here."""
     from ficgan.diagnosis import diagnose
 
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import

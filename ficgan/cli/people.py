@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -130,14 +130,16 @@ def survey() -> None:
 @shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
 @many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
 @many("--reversed", "Show them reversed: pixelation:size=8@ridge", "reversals", metavar="METHOD@ATTACKER")
-@named("--config", "Show all methods of a configuration of Fantômas, such as fantomas, under its labels.", "preset")
+@named("--config", "Show all methods of a configuration, such as fantomas, too.", "preset", default="")
 @named("--kind", "What is asked.", default="same person", type=click.Choice(["same person", "likert"]))
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @count("--photos", 10, "Photos that are rated (likert), each under every condition.", low=2)
-@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
+@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=click.File(encoding="utf-8-sig"))
 @shared.options(opts.DETECTOR, shared.SEED)
 @shared.reporting("condition")
-def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Console, **given: Any) -> Summary:
+def make(
+    out: Path, consent: TextIO | None, preset: str | None, detector: str, report: Console, **given: Any
+) -> Summary:
     """Draw pairs (or photos to be rated), make their pictures, and write the page.
 
     Kinds: "same person" is Fantômas's appendix D; "likert" its section 8, agreement with three statements: the picture
@@ -158,27 +160,22 @@ def make(out: Path, consent: Path | None, preset: str | None, detector: str, rep
     conditions = conditions_of(methods, given.pop("reversals"))
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
-    text = _text(consent) if consent else CONSENT
+    text = consent.read().strip() if consent else CONSENT
     if not text:
-        raise InputError(f"{consent} is empty; write what participants agree to")
+        raise InputError("the file of --consent is empty; write what participants agree to")
     given["labels"] = None if labels is None else str(labels)
     source = SetConfig(name=data.absolute().stem, path=str(data), size=size, **given)
     finder = None if given["aligned"] else get_detector(detector)
     made = make_survey(source, conditions, detector=finder, progress=report, **drawn)
     write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]
-    return {
-        "page": str(out / "page.html"),
-        "key": str(out / "key.json"),
-        "conditions": [condition.label for condition in conditions],
-        "questions": asked(made.key),
-        "people": len({picture.person for picture in made.key.pictures.values()}),
-        "notes": notes,
-    }
+    people = len({picture.person for picture in made.key.pictures.values()})
+    summary = {"page": str(out / "page.html"), "key": str(out / "key.json"), "questions": asked(made.key)}
+    return {**summary, "conditions": [condition.label for condition in conditions], "people": people, "notes": notes}
 
 
 @survey.command("score")
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="OUT", type=shared.FOLDER)
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Write all figures, JSON; of ratings a plot beside it, too.", kind=shared.NEW_FILE, required=False)
 @shared.options(shared.OTHER_JUDGES, shared.RESAMPLES)
@@ -214,10 +211,3 @@ def score_survey(
         click.echo(f"Error: {reason}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text ({error}); save it as UTF-8") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from ficgan.cli._files import make_folder, mirrored, with_name
 from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.files import atomic_write, file_digest, write_file
+from ficgan.records import sidecar_path
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
@@ -110,8 +112,9 @@ def anonymise(
         return done.record
 
     summary, failed = _over_all(tasks, work, report)
-    for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
-        report.info(f"{caution}.")
+    if any("points" in result for result in summary["results"]):
+        for caution in cautions(made):
+            report.info(f"{caution}.")
     return {"method": method, "strength": strength, **summary}, failed
 
 
@@ -243,7 +246,7 @@ def _plan(
     tasks = []
     for source, place in files:
         output = out if single else out / place.with_suffix(ending)
-        written = [output, _record_file(output)] if recorded else [output]
+        written = [output, sidecar_path(output)] if recorded else [output]
         for file in written:
             if (first := origin.setdefault(file.resolve(), source)) != source:
                 raise UsageError(f"{first} and {source} would both become {file}; use two commands")
@@ -265,7 +268,7 @@ def _over_all(
         report(number, len(tasks), str(task.source))
         about = {"input": str(task.source), "output": str(task.output)}
         if task.there:
-            before = _record_beside(task.output) or {}
+            before = _record_beside(task.output)
             done.append({**about, "skipped": True, **{key: before.get(key) for key in COUNTED}})
             continue
         try:
@@ -321,17 +324,13 @@ def _method(
     return made if target is None else made.with_target(target)
 
 
-def _record_file(output: Path) -> Path:
-    return output.with_name(output.name + ".json")
-
-
-def _record_beside(scan: Path) -> dict[str, Any] | None:
-    """The record of ours beside a scan, which then is a result; or None."""
-    try:
-        record = json.loads(_record_file(scan).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and record.get("tool") == TOOL else None
+def _record_beside(scan: Path) -> dict[str, Any]:
+    """The record of ours beside a scan, which then is a result; or an empty one."""
+    with suppress(OSError, ValueError, RecursionError):
+        record = json.loads(sidecar_path(scan).read_bytes())
+        if isinstance(record, dict) and record.get("tool") == TOOL:
+            return record
+    return {}
 
 
 def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
@@ -341,7 +340,7 @@ def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, over
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
     write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
     try:
-        write_file(_record_file(task.output), text.encode() + b"\n", overwrite=overwrite)
+        write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=overwrite)
     except BaseException:
         task.output.unlink(missing_ok=True)
         raise

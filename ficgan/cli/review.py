@@ -36,8 +36,8 @@ from ficgan.records import RunManifest, read_folder
 def analyse(film: str, out: Path, overwrite: bool, report: Console, **given: Any) -> Summary:
     """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
 
-    OUT gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge` removes
-    it. Edit project.json, then `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
+    OUT holds source faces and is private; `ficgan purge` removes it. Edit its project.json, then
+    `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
     """
     opts.share_processors()
     if Path(film).is_file():
@@ -48,26 +48,15 @@ def analyse(film: str, out: Path, overwrite: bool, report: Console, **given: Any
     with contextlib.redirect_stdout(sys.stderr):
         # Nothing is generated yet, whatever the mode.
         engine: Any = _deid.make_engine(**opts.engine_settings(given, mode="solid", verify=True))
-        project = engine.analyse_video(
-            film,
-            out,
-            **opts.film_options(given, keep, only),
-            start=given["start"],
-            end=given["end"],
-            overwrite=overwrite,
-            progress=partial(report, film=film),
-        )
+        film_options = {**opts.film_options(given, keep, only), "start": given["start"], "end": given["end"]}
+        film_options |= {"overwrite": overwrite, "progress": partial(report, film=film)}
+        project = engine.analyse_video(film, out, **film_options)
     if warning := opts.caution(given["mode"]):
         report.info(f"Warning: {warning}")
     report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
-    return {
-        "project": str(out),
-        "frames": len(project.pts),
-        "tracks": len(project.tracks),
-        "people": len({track.person for track in project.tracks if track.person}),
-        "cuts": len(project.cuts),
-        "exemptions": len(project.decider().exemptions(project.tracks)),
-    }
+    counts = {"frames": len(project.pts), "tracks": len(project.tracks), "cuts": len(project.cuts)}
+    counts["people"] = len({track.person for track in project.tracks if track.person})
+    return {"project": str(out), **counts, "exemptions": len(project.decider().exemptions(project.tracks))}
 
 
 @click.command()
@@ -156,9 +145,8 @@ def report(
 ) -> tuple[Summary, bool]:
     """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
 
-    It shows counts, the method in plain words, every file and what was left in it, inputs without a result, faces to
-    look at with pictures of the results, and limits. It ends with one line: fit to sign, or what stands against it. The
-    exit code is 3 where something does. With --signed it is 3 where something changed.
+    It shows counts, every file and what was left in it, and faces to look at. Exit code 3: something stands against
+    signing it; with --signed, something changed.
     """
     from ficgan.records.report import page
     from ficgan.records.risks import GRAVE, at_risk, verdict

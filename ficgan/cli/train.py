@@ -15,11 +15,10 @@ import click
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
-from ficgan.errors import FicganError, UsageError, stop_asked
+from ficgan.errors import UsageError, stop_asked
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
-    from ficgan.identity import IdentityBank
     from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
 
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
@@ -43,8 +42,8 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
-    A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
-    face are counted and skipped. Damaged ones are named, and make the exit code 3.
+    A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Exit code 3: some
+    photo is damaged.
     """
     from ficgan.data.align import AlignReport, align_photos, find_photos
     from ficgan.faces import get_detector
@@ -133,9 +132,9 @@ def train_verifier(
     loss = _train_on(trainer, out / _STATE, save_every, report)
     accuracy = trainer.measure()
     trainer.save_verifier(out / _NETWORK, accuracy)
-    people, images = int(trainer.train_people.max()) + 1, len(trainer.train_rows)
     trained = {"verifier": str(out / _NETWORK), "steps": trainer.step, "trained_now": trainer.step - first}
-    return {**trained, "loss": loss, "people": people, "images": images, "held_out": asdict(accuracy)}
+    learnt = {"loss": loss, "people": int(trainer.train_people.max()) + 1, "images": len(trainer.train_rows)}
+    return {**trained, **learnt, "held_out": asdict(accuracy)}
 
 
 def _training(changes: tuple[str, ...]) -> VerifierTraining:
@@ -208,8 +207,7 @@ def fit_appearance(
 ) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
-    Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
-    are, so that a new face can keep both.
+    The labels say which people are men or women and how old they are, so that a new face can keep both.
     """
     from ficgan.arrays import ModelInfo
     from ficgan.data import check_alignment, check_size, open_faces
@@ -231,11 +229,9 @@ def fit_appearance(
     if fine is not None:
         model, record["lenders"] = lend(model, fine, mesh)
         record["detail_fingerprint"] = fine.fingerprint
-    info = ModelInfo(
-        {"kind": "canonical"},
-        {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]},
-        {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)},
-    )
+    about = {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]}
+    training = {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)}
+    info = ModelInfo({"kind": "canonical"}, about, training)
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: Summary = {"model": str(out), **record}
     if bank is not None:
@@ -292,10 +288,7 @@ def show(file: Path | None) -> None:
     from ficgan import pretrained
     from ficgan.identity import IdentityBank
 
-    try:
-        loaded: IdentityBank = IdentityBank.load(file if file is not None else pretrained.path("bank"))
-    except (FileNotFoundError, KeyError):
-        raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
+    loaded = IdentityBank.load(file or pretrained.path("bank"))
     shown = {"people": len(loaded), "digest": loaded.digest}
     shown |= {"attributes": loaded.counts, "provenance": loaded.provenance}
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
