@@ -314,7 +314,7 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 
 
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Add --progress and --quiet, and give the command `report`, a `Console`, in their place; errors as `handle_errors`.
+    """Add --progress and --quiet, and give the command `report`, a `Console`; errors as `handle_errors`.
 
     The command returns its summary, which is printed, or (summary, whether something failed: exit code 3).
     """

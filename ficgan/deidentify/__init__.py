@@ -229,17 +229,13 @@ class Deidentifier:
 
         Args:
             image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or a photo's file: its
-                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed. Colour
-                profiles of images and files are heeded.
+                path, its bytes, or an open one. It is not changed. Colour profiles are heeded.
             key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
             layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
 
         Returns:
             The new image, an array with the channels, depth and colour space of the one given, and what was done.
-
-        Raises:
-            InputError: no such image.
         """
         keys = None if key is None else [key]
         return self.batch([image], keys=keys, layer=layer, channel_order=channel_order)[0]
@@ -268,13 +264,13 @@ class Deidentifier:
         if self.mode == "ficgan":
             self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
-        for image, (jobs, possible) in zip(pixels, found, strict=True):
-            results.append(self.photos.finish(image, jobs, layer, self.photos.objects_in(image)))
-            name_possible(results[-1], possible)
-        for photo, result in zip(photos, results, strict=True):
+        for photo, image, (jobs, possible) in zip(photos, pixels, found, strict=True):
+            result = self.photos.finish(image, jobs, layer, self.photos.objects_in(image))
+            name_possible(result, possible)
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
                 result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
+            results.append(result)
         return results
 
     def aligned(
@@ -302,11 +298,10 @@ class Deidentifier:
                 return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
             return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
 
-        out = [
-            self.photos.settle(source, [job], layer, partial(whole, source))[0]
-            for source, job in zip(crops, jobs, strict=True)
-        ]
-        return np.stack(out) if out else np.empty_like(crops), [job.result for job in jobs]
+        out = np.empty_like(crops)
+        for new, source, job in zip(out, crops, jobs, strict=True):
+            new[:] = self.photos.settle(source, [job], layer, partial(whole, source))[0]
+        return out, [job.result for job in jobs]
 
     def exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
@@ -490,9 +485,7 @@ def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: s
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
     """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
 
-    Args:
-        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
-        recognizer: name for `get_recognizer`, such as "onnx:PATH" or "insightface".
+    `header` is the checkpoint's, whose training record holds V's sha256; None: no network was trained.
     """
     trainer = None if header is None else header.training.get("verifier_sha256")
     kind, _, path = recognizer.partition(":")
@@ -507,6 +500,5 @@ def _keys_of(images: Sequence[Image] | NDArray[np.uint8], keys: Sequence[str] | 
     if keys is None:
         return [content_key(image) for image in images]
     if isinstance(keys, str) or len(keys) != len(images):
-        given = "one text" if isinstance(keys, str) else f"{len(keys)} keys"
-        raise UsageError(f"there are {len(images)} images and {given}; give a list with a key for each image")
+        raise UsageError(f"there are {len(images)} images, and keys are {keys!r}; give a list with a key for each")
     return keys

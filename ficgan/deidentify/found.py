@@ -36,11 +36,11 @@ def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
 
 
 class NewIdentity(NamedTuple):
-    """How a new face was drawn: z_id [D] of the face it was chosen for, its `read_kinds` that was kept, attempt."""
+    """How a new face was drawn."""
 
-    code: NDArray[np.float32]
-    kind: NDArray[np.float32] | None
-    step: int
+    code: NDArray[np.float32]  # z_id [D] of the face it was chosen for
+    kind: NDArray[np.float32] | None  # its `read_kinds` that was kept
+    step: int  # index of the policy's attempt
 
 
 def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
@@ -119,14 +119,10 @@ _ANEW = "known from an earlier photo; the gate still knew it behind that new fac
 
 
 class Linked:
-    """The people whom the photos of a job have shown, and how the new face of each was drawn.
+    """The people whom the photos of a job have shown, and how the new face of each was drawn; all of it in memory.
 
     People are found as in films, by average linkage of embeddings; two faces of one photo are two people. The first
-    photo of a person settles the new face. All of it stays in memory. The order of the photos counts.
-
-    Args:
-        recognizer: tells people apart.
-        gate: checks new faces; where it is the recogniser itself, its readings are used.
+    photo of a person settles the new face. Where the `gate` is the recogniser itself, its readings are used.
     """
 
     def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
@@ -219,9 +215,8 @@ class Exemptions:
     ) -> str | None:
         if reading is None or self.recognizer is None or not np.isfinite(reading).all():
             return None
-        apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
-        nearest = min(apart, key=lambda name: apart[name])
-        return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
+        apart, nearest = min((self.recognizer.distance(reading, known), name) for name, known in people.items())
+        return nearest if apart < factor * self.recognizer.match_threshold else None
 
 
 # -- what is no face and is covered, too -------------------------------------------------------------------------------

@@ -80,11 +80,10 @@ class ReviewedFace(Find):
 
 
 class Retouch:
-    """The faces of one photo. Drawing them again costs a fraction of the first time.
+    """The faces of one photo, uint8 [H,W,3] RGB. Drawing them again costs a fraction of the first time.
 
     Args:
         engine: of mode ficgan; finds and reads the faces.
-        image: uint8 [H,W,3] RGB.
         key: names the photo in the keyed draw; None: a hash of the pixels.
         people: how people who are in several photos were drawn, by `ReviewedFace.identity`; new ones are added.
     """
