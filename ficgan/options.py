@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from ficgan.device import PRECISIONS
 from ficgan.errors import UsageError, hint
@@ -219,11 +219,7 @@ class Hiding:
     fallback: str = option("plain", "What covers a face that cannot be generated.", "--fallback", choices=COVERS)
     mask_scale: float = option(1.0, "Size of the replaced region, in face crops.", "--mask-scale", low=0, above=True)
     background: Faces | None = option(
-        None,
-        "Other people's aligned faces, for modes that need them: folder (one a person, or labels in it), zip or tar.",
-        "--background",
-        metavar="FACES",
-        role="file",
+        None, "Other people's aligned faces, for modes that need them.", "--background", metavar="FACES", role="file"
     )
 
     def __post_init__(self) -> None:
@@ -319,11 +315,11 @@ class Finding:
     )
     scale: float | tuple[int, int] | None = option(
         None,
-        "Detect faces on a copy that fits this size, in px.",
+        "Search a copy that fits this, px.",
         "--scale",
         metavar="WxH",
         parse=parse_size,
-        shown="several scales; in films at most 960 px",
+        shown="several; films: 960",
     )
     thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
     min_score: float | None = option(
@@ -366,11 +362,7 @@ class Checking:
     """
 
     recognizer: Recognizer | str | Sequence[Recognizer | str] | None = option(
-        ("auto",),
-        "Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none of "
-        "them takes it for its source.",
-        "--recognizer",
-        many=True,
+        ("auto",), "Checks the result: auto, dlib, insightface or onnx:PATH; repeatable.", "--recognizer", many=True
     )
     policy: Policy | None = None
 
@@ -419,16 +411,16 @@ class FilmSearch:
     pad: float = option(0.4, "Films: cover a face this long before and after.", "--pad", metavar="SECONDS", low=0)
     link: Link = option(
         "file",
-        "One new face for a person in a file, in all files of this run (one by one), or for each track of a film.",
+        "One new face for a person in a file, in all of the run, or in a track.",
         "--link",
-        choices=("none", "file", "job"),
+        choices=get_args(Link),
     )
     verify: Verify = option(
         "sampled",
         "Re-read each new face; one that matches its source is retried, then covered. Another detector looks through "
         "finished films: all frames, or one a second.",
         "--verify",
-        choices=("full", "sampled", "off"),
+        choices=get_args(Verify),
     )
 
 

@@ -59,13 +59,9 @@ def mirrored(
     for given in inputs:
         inside = {given: Path(given.name)}
         if given.is_dir():
-            inside = {file: file.relative_to(given) for file in sorted(given.rglob("*")) if file.is_file()}
-            inside = {
-                file: place
-                for file, place in inside.items()
-                if file.suffix.lower() in suffixes and not file.name.endswith(but)
-                if not any(part.startswith(".") for part in place.parts)
-            }
+            every = [file for file in sorted(given.rglob("*")) if file.suffix.lower() in suffixes and file.is_file()]
+            inside = {file: file.relative_to(given) for file in every if not file.name.endswith(but)}
+            inside = {file: place for file, place in inside.items() if "/." not in f"/{place.as_posix()}"}
         if not inside or not given.exists():
             raise UsageError(f"{given} {'holds no ' + what if given.exists() else 'does not exist'}; name a {what}")
         for file, place in inside.items():
@@ -370,16 +366,10 @@ class FileSetup:
             if self.recorded is not None:
                 known = {} if digest is None else {"input_sha256": digest}
                 record = film_record(result, output, job.place, self.recorded, **known)
-        counts = {
-            "faces": result.tracks,
-            "masked": result.masked_people,
-            "frames": result.frames,
-            "no_face": int(not result.tracks),
-            "damaged": int(bool(result.damage)),
-            "unread": result.tracks if result.reidentified is None else 0,
-            "reidentified": result.reidentified or 0,
-            "review": len(result.review),
-        }
+        counts = {"faces": result.tracks, "masked": result.masked_people, "frames": result.frames}
+        counts |= {"no_face": int(not result.tracks), "damaged": int(bool(result.damage)), "review": len(result.review)}
+        counts["reidentified"] = result.reidentified or 0
+        counts["unread"] = result.tracks if result.reidentified is None else 0
         notes = [VOICES] * bool(result.has_audio) + [with_name(job.name, note) for note in result.notes]
         objects = {name: found["tracks"] for name, found in result.objects.items()}
         return NewFile(None, digest, record, counts, notes, list(_problems(job, result)), objects)

@@ -159,21 +159,16 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 def typed(group: type, *, but: tuple[str, ...] = ()) -> list[str]:
     """The flags of a group that stand on the command line."""
-    context = click.get_current_context()
-    return [
-        option.flags[-1]
-        for field, option in options_of(group)
-        if field.name not in but and context.get_parameter_source(field.name) is ParameterSource.COMMANDLINE
-    ]
+    source = click.get_current_context().get_parameter_source
+    given = {field.name: option.flags[-1] for field, option in options_of(group) if field.name not in but}
+    return [flag for name, flag in given.items() if source(name) is ParameterSource.COMMANDLINE]
 
 
 def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options as a side-car holds them: no seed, no key, no name and no folder of this machine."""
-    return {
-        f"{name}_photos" if OPTIONS[name].role == "photos" else name: _shareable(name, value)
-        for name, value in given.items()
-        if name in OPTIONS and OPTIONS[name].role != "run"
-    }
+    shown = {name: value for name, value in given.items() if name in OPTIONS and OPTIONS[name].role != "run"}
+    photos = {name for name in shown if OPTIONS[name].role == "photos"}
+    return {f"{name}_photos" if name in photos else name: _shareable(name, value) for name, value in shown.items()}
 
 
 def _shareable(name: str, value: Any) -> Any:
@@ -193,11 +188,8 @@ def _shareable(name: str, value: Any) -> Any:
 
 def digest(given: Mapping[str, Any], **more: Any) -> str:
     """What tells runs apart whose results differ; without the seed and a method's key, which a hash would betray."""
-    values = {
-        name: _shareable(name, value) if name == "mode" else value
-        for name, value in given.items()
-        if name in OPTIONS and OPTIONS[name].role in ("recorded", "file", "photos")
-    }
+    decisive = [name for name in given if name in OPTIONS and OPTIONS[name].role in ("recorded", "file", "photos")]
+    values = {name: _shareable(name, given[name]) if name == "mode" else given[name] for name in decisive}
     return hashlib.sha256(json.dumps({**values, **more}, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 

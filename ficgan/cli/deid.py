@@ -53,10 +53,8 @@ PATIENCE = 2.0
 # A file, and its result or the error that it raised.
 Done = tuple[FileJob, NewFile | BaseException]
 # Counts that a run ends with; those above 0 that make the exit code 3.
-SUMMARY = (
-    *("inputs", "written", "failed", "faces", "masked", "uncovered"),
-    *("reidentified", "skipped", "no_face", "frames", "damaged", "review"),
-)
+SUMMARY = ("inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face")
+SUMMARY += ("frames", "damaged", "review")
 CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 
@@ -434,15 +432,9 @@ def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mappin
     if plan.films:
         film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
     photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
-    return FileSetup(
-        make_engine,
-        {**settings, **opts.loaded(given)},
-        photo={"max_pixels": opts.max_pixels(given), **photo},
-        film=film,
-        recorded=run.recorded if run.sidecar else None,
-        decisions=decided,
-        credentials=run.credentials,
-    )
+    photo["max_pixels"], recorded = opts.max_pixels(given), run.recorded if run.sidecar else None
+    engine = {**settings, **opts.loaded(given)}
+    return FileSetup(make_engine, engine, photo, film, None, recorded, decided, run.credentials)
 
 
 # -- who works --------------------------------------------------------------------------------------------------------

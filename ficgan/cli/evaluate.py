@@ -174,17 +174,8 @@ def write_pages(results: Any, out: Path) -> list[str]:
 # -- papers -----------------------------------------------------------------------------------------------------------
 
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
-_FACES = (
-    shared.DATA,
-    shared.LAYOUT,
-    shared.LABELS,
-    shared.ALIGNED,
-    shared.SIZE,
-    opts.DETECTOR,
-    shared.RESAMPLES,
-    _OUT,
-    shared.JUDGES,
-)
+_FACES = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
+_FACES += (opts.DETECTOR, shared.RESAMPLES, _OUT, shared.JUDGES)
 
 
 @click.group()
@@ -313,7 +304,7 @@ def obfuscation(
     places = {key: str(place) for key, place in given.items() if place is not None}
     config = StudyConfig.read(source, overrides, **places)
     run = run_obfuscation(config, out, report, jobs=jobs, cluster=cluster)
-    return _finish(run.results, out, run.tables, page=lambda: write_study(run, out))
+    return _finish(run.results, out, run.tables, lambda: write_study(run, out), page=False)
 
 
 def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
@@ -323,26 +314,18 @@ def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _finish(
-    results: Any,
-    out: Path,
-    tables: list[dict[str, Any]],
-    draw: Callable[[], list[Path]] = list,
-    *,
-    page: Callable[[], list[Path]] | None = None,
+    results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]], *, page: bool = True
 ) -> Summary:
+    """Write results and tables, the page unless `draw` makes that, too, and the drawings."""
     from ficgan.lab.report import write_report
     from ficgan.lab.results import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     write_json(out / "paper.json", tree)
-    written = [*(page() if page is not None else write_report(results, out, published=tables)), *draw()]
-    return {
-        "paper": "paper.json",
-        "results": "results.json",
-        "report": [str(path.relative_to(out)) for path in written],
-        "tables": [table["title"] for table in tables],
-    }
+    written = [*(write_report(results, out, published=tables) if page else ()), *draw()]
+    files = {"paper": "paper.json", "results": "results.json", "report": [str(p.relative_to(out)) for p in written]}
+    return {**files, "tables": [table["title"] for table in tables]}
 
 
 for group in (annotate, paper, survey):
@@ -378,10 +361,5 @@ def measure(photos: Path | None, out: Path | None, report: Console, **given: Any
         keys = ("set", "setting", "row", "judge", "value", "low", "high")
         lines = [{key: line[key] for key in keys} for line in (row.to_dict() for row in sheet.lines)]
         return {"checkpoint": facts["checkpoint"], "settings": facts["settings"], "lines": lines}
-    return {
-        "bars": [path.name for path in sheet.write(out)],
-        "checkpoint": facts["checkpoint"],
-        "verdicts": sheet.verdicts,
-        "missed": sheet.missed,
-        "seconds": facts["seconds"],
-    }
+    known = {"checkpoint": facts["checkpoint"], "verdicts": sheet.verdicts, "missed": sheet.missed}
+    return {"bars": [path.name for path in sheet.write(out)], **known, "seconds": facts["seconds"]}

@@ -162,14 +162,10 @@ def report(
     faces, line = at_risk(found.records), verdict(found)
     report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
     report.info(line.line)
-    summary: dict[str, Any] = {
-        "report": str(place),
-        "records": len(found.records),
-        "faces": sum(len(record.faces) for record in found.records),
-        "at_risk": len(faces),
-        "unsafe": sum(face.why in GRAVE for face in faces),
-        "changed": sum(bool(record.problem) for record in found.records),
-    }
+    summary: dict[str, Any] = {"report": str(place), "records": len(found.records), "at_risk": len(faces)}
+    summary["faces"] = sum(len(record.faces) for record in found.records)
+    summary["unsafe"] = sum(face.why in GRAVE for face in faces)
+    summary["changed"] = sum(bool(record.problem) for record in found.records)
     summary |= {name: len(getattr(found, name)) for name in ("unrecorded", "undone", "damaged")}
     return {**summary, "fit": line.fit, "sha256": found.digest}, line.fit == "no"
 
