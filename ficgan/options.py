@@ -314,12 +314,7 @@ class Finding:
         None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
     )
     scale: float | tuple[int, int] | None = option(
-        None,
-        "Search a copy that fits this, px.",
-        "--scale",
-        metavar="WxH",
-        parse=parse_size,
-        shown="several; films: 960",
+        None, "Search a copy of this size, px.", "--scale", metavar="WxH", parse=parse_size, shown="several; films: 960"
     )
     thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
     min_score: float | None = option(
@@ -411,7 +406,7 @@ class FilmSearch:
     pad: float = option(0.4, "Films: cover a face this long before and after.", "--pad", metavar="SECONDS", low=0)
     link: Link = option(
         "file",
-        "One new face for a person in a file, in all of the run, or in a track.",
+        "One new face for a person in a file, in all of the run, or per track.",
         "--link",
         choices=get_args(Link),
     )
