@@ -101,8 +101,7 @@ def stop_asked() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-# Told how far a long work is: what is done, how much there is in all (None: unknown), and what is being done. What it
-# raises ends the work.
+# Told what is done of a long work, how much there is (None: unknown), and what is being done. What it raises ends it.
 Progress = Callable[[int, int | None, str], None]
 
 

@@ -107,11 +107,7 @@ class Registry(Generic[C]):
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
-    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters. A value may hold anything but commas.
-
-    Raises:
-        UsageError: not of that form, or a parameter twice; the message shows no value, for one may be a key.
-    """
+    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters. Messages show no value, for one may be a key."""
     name, _, rest = text.partition(":")
     name = name.strip()
     if not name:
@@ -161,6 +157,6 @@ def _shown(value: Any, secret: bool) -> str:
 
 
 def _span(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "a finite number" if low is high else f"at least {low}" if high is None else f"at most {high}"
-    return f"from {low} to {high}"
+    if low is None and high is None:
+        return "a finite number"
+    return f"at least {low}" if high is None else f"from {low} to {high}"

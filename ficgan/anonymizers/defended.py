@@ -108,10 +108,7 @@ class BoxInstead(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class RandomDefence(Defence):
-    """Another defence with other parameters for every image (Revelio, §6; the ranges are ours).
-
-    It is secret only with `Defended.key`: without a key, the seed and the image's name determine the draw.
-    """
+    """Another defence for every image (Revelio, §6; the ranges are ours); secret only with `Defended.key`."""
 
     name = "random"
     title = "a random defence"
@@ -136,7 +133,7 @@ class RandomDefence(Defence):
 class Defended(Anonymizer):
     """An anonymiser, then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg` (Revelio, §6).
 
-    Semicolons part several parameters. Traits are the method's, but no key undoes it.
+    Traits are the method's, but no key undoes it.
     """
 
     method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009

@@ -8,15 +8,16 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.arrays import resize
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import alone_in
 from ficgan.registry import Parametrised, param
 
@@ -86,8 +87,8 @@ class Program(Parametrised):
         ):
             Path(work, MARKER).write_bytes(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
             source, target = Path(work, "input"), Path(work, "output")
-            source.mkdir(mode=0o700)
-            target.mkdir(mode=0o700)
+            source.mkdir()
+            target.mkdir()
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
                 Image.fromarray(image).save(source / file, format="PNG", compress_level=1)
@@ -98,13 +99,12 @@ class Program(Parametrised):
 
     def _wait_for(self, arguments: list[str], said: Path) -> None:
         with said.open("wb") as sink:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": sink}
             try:
-                process = subprocess.Popen(
-                    arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, start_new_session=True
-                )
+                process = subprocess.Popen(arguments, **streams, start_new_session=True)
             except OSError as error:
-                reason = error.strerror or type(error).__name__
-                raise UsageError(f"{self.name}: {arguments[0]!r} cannot be run ({reason}); mend the path") from error
+                why = f"{arguments[0]!r} cannot be run ({reason(error)}); mend the path"
+                raise UsageError(f"{self.name}: {why}") from error
             try:
                 status = process.wait(self.timeout)
             except BaseException as error:  # an interrupt too; not yet waited for, so its number is still its own
@@ -117,8 +117,8 @@ class Program(Parametrised):
                 raise FicganError(f"{self.name}: {took}; raise the timeout") from error
         if status:
             lines = said.read_bytes()[-65536:].decode("utf-8", "replace").strip().split("\n")
-            reason = lines[-1].strip()[:300] or "it gave no reason"
-            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {reason}")
+            why = lines[-1].strip()[:300] or "it gave no reason"
+            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {why}")
 
     def _gather(self, faces: Faces) -> list[Path]:
         folder = Path(self.folder).expanduser()
@@ -133,7 +133,7 @@ class Program(Parametrised):
         return list(found.values())
 
     def _need(self, files: Mapping[str, Path], begin: str) -> None:
-        missing: Sequence[str] = [name for name, file in files.items() if not file.is_file()]
+        missing = [name for name, file in files.items() if not file.is_file()]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise InputError(f"{self.name}: {begin} no image of {', '.join(missing[:3])}{more}; leave those faces out")
@@ -163,5 +163,4 @@ class External(Program, Anonymizer):
     traits = Traits("external program", "external", "the program's own")
 
     def __call__(self, faces: Faces) -> Images:
-        """See `Program.made_of`."""
         return self.made_of(faces)

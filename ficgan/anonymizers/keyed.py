@@ -90,14 +90,13 @@ def _block_sources(side: int, block: int, key: str) -> Index:
     order = generator("block-permutation", n, key).permutation(n * n)
     blocks = np.empty(n * n, np.int64)
     blocks[order] = np.roll(order, 1)  # one cycle through all blocks in the order drawn
-    return _kept(_permuted(np.arange(side * side).reshape(side, side), block, blocks).ravel())
+    return _permuted(np.arange(side * side, dtype=np.int32).reshape(side, side), block, blocks).ravel()
 
 
 @lru_cache(maxsize=16)
 def _path_sources(side: int, steps: int, key: str | None) -> Index:
     place = _path(side) if key is None else generator("pixel-relocation", side, key).permutation(side * side)
-    pixel_at = np.argsort(place)
-    return _kept(pixel_at[(place - steps) % (side * side)])
+    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
 
 
 def _path(side: int) -> NDArray[np.int64]:
@@ -105,12 +104,6 @@ def _path(side: int) -> NDArray[np.int64]:
     m = np.maximum(row, column)
     along = row + m - column
     return side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
-
-
-def _kept(sources: NDArray[np.integer]) -> Index:
-    out = sources.astype(np.int32)
-    out.setflags(write=False)
-    return out
 
 
 _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant

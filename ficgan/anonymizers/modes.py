@@ -40,9 +40,9 @@ def method_of(mode: str) -> Anonymizer | None:
         raise UsageError(f"mode {name} takes no parameters; {_INSTEAD.get(name, 'options such as --k')} does")
     if name not in ANONYMIZERS:
         raise UsageError(f"there is no mode {name!r}; {hint(name, [*HIDING, *ANONYMIZERS])}")
-    method = ANONYMIZERS.make(name, **given)
-    _check_usable(method)
-    return method
+    if name == "external" and given.get("folder"):
+        raise UsageError("external: images made before have names, and faces of a photo have none; give command")
+    return ANONYMIZERS.make(name, **given)
 
 
 def mode_of(method: Anonymizer) -> str:
@@ -140,7 +140,6 @@ class Methods:
         method = self.given.get(mode) or method_of(mode)
         if method is None:
             raise UsageError(f"mode {mode} is one of our own, and no anonymiser")
-        _check_usable(method)
         if method.traits.family == "external" and mode not in self.trusted:
             asked = "a project's file asks for a program to be run (mode external), which only an option may"
             raise InputError(f"{asked}; use ficgan-deid --mode external:command=… on the film")
@@ -158,16 +157,10 @@ class Methods:
 
 
 def _account(method: Anonymizer) -> dict[str, Any]:
-    settings = {
-        key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
-    }
+    given = method.settings().items()
+    settings = {key: without_folders(value) if isinstance(value, str) else value for key, value in given}
     traits = method.traits
     return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
-
-
-def _check_usable(method: Anonymizer) -> None:
-    if getattr(method, "folder", ""):
-        raise UsageError("external: images made before have names, and faces of a photo have none; give command")
 
 
 Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
