@@ -134,7 +134,11 @@ def survey() -> None:
 @named("--kind", "What is asked.", default="same person", type=click.Choice(["same person", "likert"]))
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @count("--photos", 10, "Photos that are rated (likert), each under every condition.", low=2)
-@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=click.File(encoding="utf-8-sig"))
+@path(
+    "--consent",
+    "Text that participants agree to.  [default: a placeholder]",
+    type=click.File(encoding="utf-8-sig", lazy=True),
+)
 @shared.options(opts.DETECTOR, shared.SEED)
 @shared.reporting("condition")
 def make(
