@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -134,16 +134,10 @@ def survey() -> None:
 @named("--kind", "What is asked.", default="same person", type=click.Choice(["same person", "likert"]))
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @count("--photos", 10, "Photos that are rated (likert), each under every condition.", low=2)
-@path(
-    "--consent",
-    "Text that participants agree to.  [default: a placeholder]",
-    type=click.File(encoding="utf-8-sig", lazy=True),
-)
+@path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
 @shared.options(opts.DETECTOR, shared.SEED)
 @shared.reporting("condition")
-def make(
-    out: Path, consent: TextIO | None, preset: str | None, detector: str, report: Console, **given: Any
-) -> Summary:
+def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Console, **given: Any) -> Summary:
     """Draw pairs (or photos to be rated), make their pictures, and write the page.
 
     Kinds: "same person" is Fantômas's appendix D; "likert" its section 8, agreement with three statements: the picture
@@ -164,9 +158,9 @@ def make(
     conditions = conditions_of(methods, given.pop("reversals"))
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
-    text = consent.read().strip() if consent else CONSENT
+    text = consent.read_text("utf-8-sig").strip() if consent else CONSENT
     if not text:
-        raise InputError("the file of --consent is empty; write what participants agree to")
+        raise InputError(f"{consent} is empty; write what participants agree to")
     given["labels"] = None if labels is None else str(labels)
     source = SetConfig(name=data.absolute().stem, path=str(data), size=size, **given)
     finder = None if given["aligned"] else get_detector(detector)
