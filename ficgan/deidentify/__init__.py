@@ -438,7 +438,7 @@ def load_face_model(
         _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
         network = None if network is None else replace(network, device=device)
-        shared = {"network": network, "mesh": mesh, "sha256": digest, "device": device}
+        shared: dict[str, Any] = {"network": network, "mesh": mesh, "sha256": digest, "device": device}
         return FrameModel(appearance, config, loaded, **shared, **controls), info, digest
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
