@@ -35,14 +35,11 @@ Verify = Literal["full", "sampled", "off"]
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-# Covers of one colour: nothing of the face is left to see.
-OPAQUE = ("plain", "black")
-# All that may be a fallback or cover a region; blur and mosaic have a soft edge.
-COVERS = (*OPAQUE, "blur", "mosaic")
+OPAQUE = ("plain", "black")  # Covers of one colour: nothing of the face is left to see
+COVERS = (*OPAQUE, "blur", "mosaic")  # All that may be a fallback or cover a region
 # The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
 HIDING = ("ficgan", *COVERS, "solid")
-# What the kind of a person consists of.
-KIND_PARTS = ("ethnicity", "gender", "age")
+KIND_PARTS = ("ethnicity", "gender", "age")  # What the kind of a person consists of
 MAX_MEGAPIXELS = 100.0
 T = TypeVar("T")
 

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.video import EncodeOptions, VideoSettings
 
-# Longest side at which frames are searched with --thorough: that of any film.
-WHOLE_FRAMES = 1 << 14
-# Side of the background's crops in memory, px; the papers' size.
-LARGEST_FACE = 224
+WHOLE_FRAMES = 1 << 14  # Longest side at which frames are searched with --thorough: that of any film
+LARGEST_FACE = 224  # Side of the background's crops in memory, px; the papers' size
 
 
 # -- from fields to options of click -----------------------------------------------------------------------------------
@@ -215,7 +213,7 @@ def _check_background(given: Mapping[str, Any]) -> None:
 
 def caution(mode: str) -> str | None:
     """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
-    if mode in ("ficgan", "plain", "black", "solid"):
+    if mode in ("ficgan", "plain", "black", "solid"):  # nothing is imported for these
         return None
     from ficgan.anonymizers.modes import caution
 

@@ -46,12 +46,9 @@ if TYPE_CHECKING:
     from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
-# Photos worked on at once where the user names no number: each holds what its networks need.
-MOST_THREADS = 4
-# Seconds that an interruption waits for the photos in work.
-PATIENCE = 2.0
-# A file, and its result or the error that it raised.
-Done = tuple[FileJob, NewFile | BaseException]
+MOST_THREADS = 4  # Photos worked on at once where the user names no number: each holds what its networks need
+PATIENCE = 2.0  # Seconds that an interruption waits for the photos in work
+Done = tuple[FileJob, NewFile | BaseException]  # A file, and its result or the error that it raised
 # Counts that a run ends with; those above 0 that make the exit code 3.
 SUMMARY = ("inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face")
 SUMMARY += ("frames", "damaged", "review")

@@ -19,7 +19,7 @@ from ficgan.errors import UsageError, stop_asked
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
-    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
+    from ficgan.verification.sphereface import VerifierTraining
 
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _DATA = path("--data", "Folder, zip or tar of aligned faces; repeatable.", multiple=True, required=True)
@@ -114,7 +114,7 @@ def train_verifier(
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
     The people come from --labels, or from one folder per person. OUT/verifier.safetensors is the network for
-    `verifier.spec=sphereface20:PATH`. The same command resumes; Ctrl-C saves and exits with 130.
+    `verifier.spec=sphereface20:PATH`. The same command resumes.
     """
     from ficgan.data import check_alignment, open_faces
     from ficgan.device import resolve_device
@@ -128,8 +128,15 @@ def train_verifier(
         trainer.load_state(out / _STATE)
         report.info(f"Resumed at step {trainer.step} of {config.steps}.")
     trainer.load_images()
-    first = trainer.step
-    loss = _train_on(trainer, out / _STATE, save_every, report)
+    first, loss = trainer.step, None
+    with stop_asked() as stop:
+        while trainer.step < config.steps and not stop.is_set():
+            loss = trainer.advance()
+            report(trainer.step, config.steps, f"loss {loss:.3f}")
+            if trainer.step % save_every == 0 or trainer.step == config.steps or stop.is_set():
+                trainer.save_state(out / _STATE)
+    if stop.is_set():
+        raise KeyboardInterrupt
     accuracy = trainer.measure()
     trainer.save_verifier(out / _NETWORK, accuracy)
     trained = {"verifier": str(out / _NETWORK), "steps": trainer.step, "trained_now": trainer.step - first}
@@ -152,20 +159,6 @@ def _training(changes: tuple[str, ...]) -> VerifierTraining:
     if "channels" in given:
         given.setdefault("dimensions", given["channels"][-1])
     return replace(usual, **given)
-
-
-def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Console) -> float | None:
-    loss, steps = None, trainer.config.steps
-    with stop_asked() as stop:
-        while trainer.step < steps and not stop.is_set():
-            loss = trainer.advance()
-            report(trainer.step, steps, f"loss {loss:.3f}")
-            if trainer.step % save_every == 0 or trainer.step == steps:
-                trainer.save_state(state)
-    if stop.is_set():
-        trainer.save_state(state)
-        raise KeyboardInterrupt
-    return loss
 
 
 @click.command("train-attributes")

@@ -54,8 +54,7 @@ class Deidentifier:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         identity, hiding, finding, checking: options; None: the usual ones.
         device: what computes: "cpu", "cuda", "cuda:N", "auto".
-        info: of the model's checkpoint, for the audit.
-        digests: sha256 of the checkpoint, for the audit.
+        info, digests: of the model's checkpoint (header, sha256), for the audit.
     """
 
     def __init__(
@@ -250,9 +249,7 @@ class Deidentifier:
     ) -> list[Result]:
         """De-identify several images, their faces encoded together; sizes may differ.
 
-        Args:
-            images, layer, channel_order: as of `__call__`.
-            keys: one for each image, see `__call__`.
+        Arguments as of `__call__`, with a key for each image.
         """
         if channel_order not in get_args(ChannelOrder):
             raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
@@ -347,10 +344,9 @@ class Deidentifier:
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, camera (`camera:0`) or stream (address).
+        """Redact a film, animation, camera (`camera:0`) or stream (address) into a new file.
 
         Args:
-            output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             options: of `ficgan.video.film.process_film`: rules, encode, start, end, overwrite, progress.
         """
@@ -404,17 +400,12 @@ def load_face_model(
     precision: str = "auto",
     **controls: Any,
 ) -> tuple[FaceModel, ModelInfo, str]:
-    """The embedded default model, or the given files, ready for use.
+    """The embedded default model, or the given files; with what its header says, and the sha256 of its file.
 
     Args:
-        checkpoint: appearance model or network; None: the embedded one.
-        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-        device: what computes: "cpu", "cuda", "cuda:N", "auto".
-        precision: see `Computing`.
+        checkpoint: appearance model or network; None: the embedded one. Another one needs its own bank.
+        device, precision: see `Computing`.
         controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
-
-    Returns:
-        The model, what its header says, and the sha256 of its file.
 
     Raises:
         FicganError: missing or damaged files, or a bank of another model.
