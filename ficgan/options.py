@@ -443,10 +443,8 @@ class FilmEncoding:
     )
 
 
-# What a `Deidentifier` is made of.
-GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
-# All that commands offer.
-COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEncoding)
+GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)  # What a `Deidentifier` is made of
+COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEncoding)  # All that commands offer
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth.
-CORE = 0.3
+CORE = 0.3  # Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth
 # How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a
 # turned head lies on its outline, and detectors misplace it by more than that.
 NEAR = 0.06
-# The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box.
-INNER = 0.7
+INNER = 0.7  # The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,9 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "blue": (0, 0, 255),
 }
 
-# Length and height of the bar over the eyes in eye distances: from temple to temple, brows included.
-_BAR = (2.0, 0.8)
-# Rows of 224 that the released program blackens, the end excluded.
-_BAND = (15, 156)
-# Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies.
-_TOUCH = 0.71
+_BAR = (2.0, 0.8)  # Length and height of the bar over the eyes in eye distances: from temple to temple, brows included
+_BAND = (15, 156)  # Rows of 224 that the released program blackens, the end excluded
+_TOUCH = 0.71  # Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies
 
 
 def variant() -> Any:

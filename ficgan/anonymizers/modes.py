@@ -21,8 +21,7 @@ from ficgan.files import content_key
 from ficgan.options import HIDING, without_folders
 from ficgan.registry import parse_spec
 
-# What does the same as a mode of our own, with parameters.
-_INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
+_INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}  # What does the same as a mode of our own, with parameters
 
 
 def check_mode(mode: str) -> str:
@@ -165,8 +164,7 @@ def _account(method: Anonymizer) -> dict[str, Any]:
 
 Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
 
-# Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square.
-_MARGIN = 1.3
+_MARGIN = 1.3  # Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square
 # In films sides are powers of this: random numbers of a crop change with its size, and must not do so often.
 _STEP = 2**0.25
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from ficgan.pointcloud.face import FaceLandmarks
 
 TOOL = "ficgan pointcloud"
-# What a result may be said to be; both are counted, and make the exit code 3.
-COUNTED = ("doubtful", "hardly_changed")
+COUNTED = ("doubtful", "hardly_changed")  # What a result may be said to be; both are counted, and make the exit code 3
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 _READ = (
     named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),

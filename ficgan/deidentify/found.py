@@ -221,8 +221,7 @@ class Exemptions:
 
 # -- what is no face and is covered, too -------------------------------------------------------------------------------
 
-# The finds of each detector in a photo.
-FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
+FoundObjects = Mapping[ObjectDetector, Sequence[Face]]  # The finds of each detector in a photo
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.float32]
 
-# What the record states of a cover, where that is not its name.
-_ACTIONS = {"blur": "blurred"}
+_ACTIONS = {"blur": "blurred"}  # What the record states of a cover, where that is not its name
 
 
 @dataclass(eq=False)

@@ -28,10 +28,8 @@ from ficgan.policy import Result
 from ficgan.video.decisions import Drawing
 
 SCHEMA = "ficgan-photo-decisions/1"
-# What may happen to a face of a photo.
-CHOICES = (*HIDING, "keep")
-# Engines with controls of single faces that are kept.
-ENGINES_KEPT = 8
+CHOICES = (*HIDING, "keep")  # What may happen to a face of a photo
+ENGINES_KEPT = 8  # Engines with controls of single faces that are kept
 
 
 class Find(Strict):
