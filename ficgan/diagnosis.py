@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,8 +80,7 @@ def _versions() -> Iterator[DoctorFinding]:
     import ficgan
 
     yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
-    recent = sys.version_info >= (3, 11)
-    yield DoctorFinding("python", recent, platform.python_version(), "use Python 3.11 or newer", True)
+    yield DoctorFinding("python", True, platform.python_version(), required=True)
     yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
 
 

@@ -199,12 +199,7 @@ def check_cover(name: str) -> str:
 
 @dataclass(frozen=True)
 class Hiding:
-    """What hides a face.
-
-    Args:
-        mode: may also be an anonymiser.
-        fallback: a cover that leaves the face recognisable is replaced by a plain one.
-    """
+    """What hides a face; `mode` may also be an anonymiser. A fallback under which it is recognised becomes plain."""
 
     mode: str | Anonymizer = option(
         "ficgan",
@@ -229,9 +224,7 @@ class Identity:
     """Who takes a face's place.
 
     Args:
-        layer: up to L − 1.
         band: "first-last": put the k-same code into just these style layers, in place of `layer`.
-        seed: None: a random one that is not kept.
         exemplar: uint8 [H,W,3] RGB with one face, given by the user.
         alpha: w_d = w_m + α·(w_t − w_m) for the exemplar's code w_t.
         swap: put the exemplar's own code in place of w_m, as α = 1 does.
@@ -298,8 +291,7 @@ class Finding:
     """Which faces are found, and which of them stay.
 
     Args:
-        detector: may also be a back end. Its faces may have None for landmarks, or some that are not finite: they get a
-            cover in place of a new face.
+        detector: may also be a back end. Faces without finite landmarks get a cover in place of a new face.
         scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
         cover_also: texts as of the command, or detectors of one's own.
         keep, only: photos uint8 [H,W,3] RGB by name.
@@ -346,17 +338,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checking:
-    """How each new face is checked.
-
-    Args:
-        recognizer: one or several, back ends or names; None: none. The first also tells people apart.
-        policy: verification, retries and coverage; None: the usual one.
-    """
+    """How each new face is checked, by back ends or names, the first of which also tells people apart."""
 
     recognizer: Recognizer | str | Sequence[Recognizer | str] | None = option(
         ("auto",), "Checks the result: auto, dlib, insightface or onnx:PATH; repeatable.", "--recognizer", many=True
     )
-    policy: Policy | None = None
+    policy: Policy | None = None  # verification, retries and coverage; None: the usual one
 
     @property
     def recognizers(self) -> tuple[Recognizer | str, ...]:

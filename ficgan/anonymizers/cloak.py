@@ -1,6 +1,6 @@
 """Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
 
-It poisons those recognisers and gives no anonymity: people, and other recognisers, still know the face.
+It gives no anonymity: people, and other recognisers, still know the face.
 """
 
 from __future__ import annotations
@@ -172,12 +172,10 @@ class VerifierView:
         unit = np.array([[2 / side, 0, 1 / side - 1], [0, 2 / side, 1 / side - 1], [0, 0, 1]])
         own = np.vstack([verifier.aligned.theta.cpu().double().numpy(), [0, 0, 1]])
         template = Alignment().points(side)
-        theta = [
-            (unit @ np.linalg.inv(np.vstack([similarity(marks, template), [0, 0, 1]])) @ np.linalg.inv(unit) @ own)[:2]
-            for marks in faces.landmarks
-        ]
+        placed = np.stack([np.vstack([similarity(marks, template), [0, 0, 1]]) for marks in faces.landmarks])
+        theta = (unit @ np.linalg.inv(placed) @ np.linalg.inv(unit) @ own)[:, :2]
         self._verifier = verifier
-        self._theta = torch.from_numpy(np.stack(theta)).float().to(verifier.aligned.theta.device)
+        self._theta = torch.from_numpy(theta).float().to(verifier.aligned.theta.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Features [B,D] of crops [B,3,S,S] in grey levels; InputError where one is not finite."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -158,8 +158,8 @@ class Defended(Anonymizer):
 
     def __call__(self, faces: Faces) -> Images:
         method, defence = cast(Anonymizer, self.method), cast(Defence, self.defence)
-        if self.seed and method.traits.stochastic and any(field.name == "seed" for field in fields(method)):
-            method = replace(method, seed=method.seed + self.seed)  # type: ignore[attr-defined,call-arg]
+        if self.seed and method.traits.stochastic and hasattr(method, "seed"):
+            method = replace(method, seed=method.seed + self.seed)  # type: ignore[call-arg]
         hidden = method(faces)
         pairs = zip(hidden, faces.images, faces.names, strict=True)
         made = [defence.apply(image, clear, self._rng(name)) for image, clear, name in pairs]
@@ -190,9 +190,8 @@ class Defended(Anonymizer):
 def spec_of(made: Parametrised) -> str:
     """The text that asks for something with parameters inside another text: no defaults, no secrets."""
     default = {field.name: field.default for field, _ in made.parameters()}
-    given = {key: value for key, value in made.settings().items() if value != default.get(key)}
-    parts = ";".join(f"{key}={value}" for key, value in given.items())
-    return ":".join(filter(None, [made.name, parts]))
+    parts = [f"{key}={value}" for key, value in made.settings().items() if value != default.get(key)]
+    return ":".join(filter(None, [made.name, ";".join(parts)]))
 
 
 def _made(given: str | P, registry: Registry[P]) -> P:

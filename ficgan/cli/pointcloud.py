@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -198,8 +197,7 @@ def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
 
 
-@dataclass(frozen=True)
-class ScanTask:
+class ScanTask(NamedTuple):
     """One scan and the file it becomes."""
 
     source: Path
