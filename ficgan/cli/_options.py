@@ -50,7 +50,8 @@ def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     if option.choices:
         return click.Choice(option.choices)
     if option.kind is int:
-        return click.IntRange(*(None if limit is None else int(limit) for limit in (option.low, option.high)))
+        low, high = (None if limit is None else int(limit) for limit in (option.low, option.high))
+        return click.IntRange(low, high)
     if option.kind is float:
         return Finite(option.low, option.high, min_open=option.above)
     return click.Path(exists=name == "background") if option.role in ("file", "photos") else click.STRING

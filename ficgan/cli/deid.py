@@ -50,8 +50,10 @@ MOST_THREADS = 4  # Photos worked on at once where the user names no number: eac
 PATIENCE = 2.0  # Seconds that an interruption waits for the photos in work
 Done = tuple[FileJob, NewFile | BaseException]  # A file, and its result or the error that it raised
 # Counts that a run ends with; those above 0 that make the exit code 3.
-SUMMARY = ("inputs", "written", "failed", "faces", "masked", "uncovered", "reidentified", "skipped", "no_face")
-SUMMARY += ("frames", "damaged", "review")
+SUMMARY = (
+    *("inputs", "written", "failed", "faces", "masked", "uncovered"),
+    *("reidentified", "skipped", "no_face", "frames", "damaged", "review"),
+)
 CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 

@@ -174,7 +174,7 @@ def write_pages(results: Any, out: Path) -> list[str]:
 # -- papers -----------------------------------------------------------------------------------------------------------
 
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
-_FACES = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
+_FACES: tuple[Any, ...] = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
 _FACES += (opts.DETECTOR, shared.RESAMPLES, _OUT, shared.JUDGES)
 
 

@@ -421,8 +421,8 @@ def doctor(as_json: bool) -> None:
         sections = diagnose()
     blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]
     if as_json:
-        tree = {title: [vars(found) for found in findings] for title, findings in sections.items()}
-        tree = {"ok": not blockers, "blockers": blockers, "sections": tree}
+        shown = {title: [vars(found) for found in findings] for title, findings in sections.items()}
+        tree = {"ok": not blockers, "blockers": blockers, "sections": shown}
         click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
     else:
         for title, findings in sections.items():
