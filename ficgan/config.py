@@ -1,7 +1,6 @@
-"""Settings: in YAML, overridden by `dotted.key=value`; and every number of a model and of its training.
+"""Settings in YAML (in `configs/` or anywhere), overridden by `dotted.key=value`; all numbers of a model's training.
 
-A configuration is a YAML file in `configs/` (or anywhere) plus dotted overrides from the command line, such as
-`loss.positive=0`. Every problem is one sentence. An unknown key is an error that names the nearest known one.
+Every problem is one sentence. An unknown key is an error that names the nearest known one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ficgan.errors import FicganError, UsageError, hint
+from ficgan.errors import FicganError, UsageError, hint, reason
 
 Tree = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
@@ -37,7 +36,10 @@ def read_tree(source: str | Path, *, kind: str | None = None, prefix: str = "", 
     if place in names:
         text = configs.read(place, kind or "")
     elif kind is None or "/" in place or place.endswith((".yaml", ".yml")) or Path(source).is_file():
-        text = _text(Path(source))
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{place} cannot be read ({reason(error)}); name a YAML file") from None
     else:
         raise UsageError(f"there is no configuration named {place!r}, and no such file; {hint(place, names)}")
     try:
@@ -72,9 +74,8 @@ def override(
         try:
             given = yaml.safe_load(value)
         except _UNREADABLE as error:
-            raise UsageError(
-                f"override {key!r}: the value is not valid YAML ({_reason(error)}); close its brackets or quote it"
-            ) from None
+            why = f"the value is not valid YAML ({_reason(error)}); close its brackets or quote it"
+            raise UsageError(f"override {key!r}: {why}") from None
         tree = _with(tree, parts, given, 0, opened)
     return tree
 
@@ -97,14 +98,6 @@ def check(model: type[M], tree: Any, *, where: str, see: str = "", error: type[F
         raise error(f"{where}: {path} is missing; {f'see {see}' if see else 'add it'}")
     problem = first["msg"].removeprefix("Value error, ") + _given(first["type"], first["input"])
     raise error(f"{where}: {path}: {problem}" if path else f"{where}: {problem}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or "not UTF-8 text"
-        raise UsageError(f"{path} cannot be read ({reason}); name a YAML file") from None
 
 
 def _reason(error: Exception) -> str:
@@ -137,12 +130,12 @@ def _given(kind: str, value: Any) -> str:
 def _meant(model: type[BaseModel], place: Sequence[int | str], see: str) -> str:
     """What to write in place of an unknown key: one that looks alike, best with its section."""
     keys = list(_keys(model))
-    wrong, last = ".".join(str(part) for part in place if not str(part).isdigit()), str(place[-1])
-    if near := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
-        return f"did you mean {near[0]!r}?"
     by_last = {key.rpartition(".")[2]: key for key in reversed(keys)}
-    if near := difflib.get_close_matches(last, by_last, n=1):
-        return f"did you mean {by_last[near[0]]!r}?"
+    wrong = ".".join(str(part) for part in place if not str(part).isdigit())
+    near = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8)
+    near += [by_last[last] for last in difflib.get_close_matches(str(place[-1]), by_last, n=1)]
+    if near:
+        return f"did you mean {near[0]!r}?"
     return f"see {see}" if see else f"there are {', '.join(key for key in keys if '.' not in key)}"
 
 
@@ -205,22 +198,17 @@ class ModelConfig(_ConfigPart):
     resolution: int = 256
     id_dim: int = Field(512, ge=1, le=16384)
     w_dim: int = Field(512, ge=1, le=16384)
-    # Channels of z_non [B,C,4,4]; the paper has 512, a narrow code leaks less identity past the loss.
-    spatial_channels: int = Field(512, ge=1, le=16384)
-    # `learned-constant` is the paper's Table 2 "w/o spatial code".
-    spatial_code: Literal["encoded", "learned-constant"] = "encoded"
+    spatial_channels: int = Field(512, ge=1, le=16384)  # C of z_non [B,C,4,4]; few leak less identity past the loss
+    spatial_code: Literal["encoded", "learned-constant"] = "encoded"  # The latter: Table 2 "w/o spatial code"
     spatial_norm: bool = False  # Normalise z_non to unit RMS, so that its noise has a meaning
-    # σ of Gaussian noise on z_non while training: a bottleneck for what the spatial code may carry.
-    spatial_noise: float = Field(0.0, ge=0)
+    spatial_noise: float = Field(0.0, ge=0)  # σ of Gaussian noise on z_non while training: a bottleneck
     channel_base: int = 32768
     channel_max: int = 512
     mapping_layers: int = Field(8, ge=1, le=64)
     mapping_lr_multiplier: float = 0.01
     modulation: Literal["adain", "demodulate"] = "adain"
-    # Set: the network works in the canonical frame and adds to the linear model.
-    frame: FrameNetworkConfig | None = None
-    # Set: the network adds detail to textures of the frame; `resolution` is what they are doubled to.
-    detail: DetailConfig | None = None
+    frame: FrameNetworkConfig | None = None  # Set: works in the canonical frame and adds to the linear model
+    detail: DetailConfig | None = None  # Set: adds detail to textures, which are doubled to `resolution`
 
     @model_validator(mode="after")
     def _power_of_two(self) -> ModelConfig:
@@ -248,8 +236,7 @@ class DiscriminatorConfig(_ConfigPart):
 
     channel_base: int = 32768
     channel_max: int = 512
-    # Group size of the minibatch standard deviation layer, 0 to leave it out.
-    minibatch_std_group: int = Field(4, ge=0)
+    minibatch_std_group: int = Field(4, ge=0)  # Of the minibatch standard deviation layer; 0: there is none
     taps: tuple[int, ...] = ()  # Channels of V's feature maps that are judged, finest first; in the frame only
 
     def channels(self, resolution: int) -> int:
@@ -269,46 +256,35 @@ class LossConfig(_ConfigPart):
     negative_margin: float = 0.05  # Floor m of the hinge max(0, cos − max(m, cos(V(x_s), V(x_t))))
     verification_ramp_kimg: tuple[float, float] = (0.0, 0.0)  # λ2 grows linearly from 0 between these two
     adversarial: float = 0.05  # λ3
-    # No discriminator before; from here its weight ramps over `adversarial_ramp_kimg`.
-    adversarial_start_kimg: float = 0.0
-    adversarial_ramp_kimg: float = 0.0
+    adversarial_start_kimg: float = 0.0  # No discriminator before
+    adversarial_ramp_kimg: float = 0.0  # From there its weight grows to λ3 over so many
     adversarial_rec: float = 1.0
     adversarial_mix: float = 1.0
     perceptual: float = 0.0  # L1 between early feature maps of V for x and its reconstruction
-    # L1 between x_s and x_mix after averaging to `structure_size`²: keeps pose, light and surroundings.
-    structure: float = 0.0
+    structure: float = 0.0  # L1 between x_s and x_mix, averaged to `structure_size`²: keeps pose, light, surroundings
     structure_size: int = 8
-    # Squared error of expression and attributes as linear maps read them from the mix; in the frame only.
-    keep: float = 0.0
-    # Squared difference of a mix from the kind that it shall have (ethnic group, gender, age), as a linear map reads
-    # it from V; in the frame only.
+    # In the frame only, down to `manifold`, and `shape`:
+    keep: float = 0.0  # Squared error of expression and attributes as linear maps read them from the mix
+    # Squared difference of a mix from the kind that it shall have (ethnic group, gender, age), read from V by a
+    # linear map. `kind_gain`: how clearly a k-same draw shall show it; 1 is as clearly as the mean of such people.
     kind: float = 0.0
-    # How clearly a mix that takes a k-same draw shall show its kind there; 1 is as clearly as the mean of such
-    # people.
     kind_gain: float = Field(1.0, gt=0)
-    # Mean square of the mixes' difference in colour, not in luminance, from the linear model's; in the frame only.
-    colour: float = 0.0
+    colour: float = 0.0  # Mean square of the mixes' difference in colour, not in luminance, from the linear model's
     # Side of an image that shows all that V and D may change in a mix; finer detail follows from reconstruction
-    # alone. 0: they may change all. In the frame only.
+    # alone. 0: they may change all.
     coarse: int = Field(0, ge=0)
-    # Mean square by which E's part of the identity code differs from what V sees of the source; in the frame only.
-    code: float = 0.0
-    # Mean by which detail of a mix finer than `coarse` is stronger than its reconstruction's at the same place; in
-    # the frame only.
-    excess: float = 0.0
-    # Mean difference of the mixes' textures from the linear model's, but for what its own components can say; in the
-    # frame only.
+    code: float = 0.0  # Mean square by which E's part of the identity code differs from what V sees of the source
+    excess: float = 0.0  # Mean by which detail of a mix finer than `coarse` is stronger than its reconstruction's
+    # Mean difference of the mixes' textures from the linear model's, but for what its own components can say.
     anchor: float = 0.0
-    # Mean of what the network draws beside the face. Nobody sees it, but it takes up the range of the numbers that an
-    # exported network computes with. In the frame only.
+    # Mean of what is drawn beside the face: unseen, it takes up the range of an exported network's numbers.
     beside: float = 0.0
-    # Mean square by which what the mixes change in the linear model's own components is more than one standard
-    # deviation; in the frame only.
+    # Mean square by which the mixes change the linear model's components by more than one standard deviation.
     manifold: float = 0.0
-    # Mean difference of the logarithm of the local strength of detail from the photo's; `reconstruction` is of unsharp
-    # photos, over 2×2 pixels. For the detail network only, whose `structure` averages over 4×4 pixels.
+    # For the detail network only, whose `reconstruction` is of unsharp photos, over 2×2 pixels, and whose `structure`
+    # averages over 4×4: mean difference of the logarithm of the local strength of detail from the photo's.
     detail: float = 0.0
-    shape: float = 0.0  # Mean square of what the network adds to the shape, in standard deviations; in the frame only
+    shape: float = 0.0  # Mean square of what the network adds to the shape, in standard deviations
     r1_gamma: float = 10.0
     r1_interval: int = Field(16, ge=1)  # Lazy regularisation: R1 at every n-th discriminator step, weighted n times
 
@@ -319,8 +295,7 @@ class SwapConfig(_ConfigPart):
     # Share of the batch that is mixed towards a mean of codes (no L_pos), as inference does with w_m.
     mean_fraction: float = Field(0.0, ge=0, le=1)
     mean_of: tuple[int, int] = (4, 64)
-    # Share of the batch whose source code stays in layers 1..i for a random i.
-    crossover: float = Field(0.0, ge=0, le=1)
+    crossover: float = Field(0.0, ge=0, le=1)  # Share whose source code stays in layers 1..i for a random i
 
 
 class VerifierConfig(_ConfigPart):
@@ -328,8 +303,7 @@ class VerifierConfig(_ConfigPart):
 
     # `sphereface20:PATH`, `onnx:PATH`, or `untrained` (random weights, for tests of the software only).
     spec: str = "sphereface20:sphereface20.safetensors"
-    # Random geometry, blur, noise and colour before V, so that G does not learn to fool it with texture.
-    augment: bool = False
+    augment: bool = False  # Random geometry, blur, noise, colour before V, so that G does not fool it with texture
 
 
 class AlignmentConfig(_ConfigPart):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ EXTRAS = {
     "heif": ("pillow_heif",),
     "dlib": ("dlib", "face_recognition_models"),
     "insightface": ("insightface",),
+    "serve": ("starlette", "uvicorn"),
 }
 # opencv-python, which insightface asks for, needs libraries of a desktop; its headless build does not.
 OPENCV_REMEDY = "pip install --force-reinstall --no-deps opencv-python-headless"
@@ -36,49 +37,26 @@ EMBEDDED = ("model", "linear", "bank", "mesh", "gate", "detector", "check", "kin
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """The outcome of one probe: version, path or reason on one line, and what to do about it, in one clause.
-
-    `required`: replacing faces in a photo needs it.
-    """
+    """The outcome of one probe."""
 
     name: str
     ok: bool
-    detail: str
-    remedy: str = ""
-    required: bool = False
+    detail: str  # version, path or reason, on one line
+    remedy: str = ""  # what to do about it, one clause
+    required: bool = False  # replacing faces in a photo needs it
 
 
-@dataclass
-class Diagnosis:
-    """All findings, by section."""
-
-    sections: dict[str, list[DoctorFinding]] = field(default_factory=dict)
-
-    @property
-    def blockers(self) -> list[DoctorFinding]:
-        """What keeps `ficgan-deid` from running."""
-        return [found for section in self.sections.values() for found in section if found.required and not found.ok]
-
-    @property
-    def ok(self) -> bool:
-        return not self.blockers
-
-    def to_dict(self) -> dict[str, Any]:
-        sections = {name: [asdict(found) for found in section] for name, section in self.sections.items()}
-        return {"ok": self.ok, "blockers": [found.name for found in self.blockers], "sections": sections}
-
-
-def diagnose() -> Diagnosis:
-    """Run every probe. Nothing is downloaded, and a failing probe becomes a finding, never an exception."""
-    diagnosis = Diagnosis()
+def diagnose() -> dict[str, list[DoctorFinding]]:
+    """The findings of every probe, by section. Nothing is downloaded, and a failing probe becomes a finding."""
+    sections: dict[str, list[DoctorFinding]] = {}
     for probe in (_versions, _libraries, _devices, _detectors, _recognizers, _pretrained):
         name = probe.__name__.removeprefix("_")
-        findings = diagnosis.sections.setdefault(name, [])
+        findings = sections.setdefault(name, [])
         try:
             findings.extend(probe())
         except Exception as error:
             findings.append(DoctorFinding(name, False, _reason(error), required=name != "devices"))
-    return diagnosis
+    return sections
 
 
 def import_remedy(error: ImportError) -> str:
@@ -102,14 +80,13 @@ def _versions() -> Iterator[DoctorFinding]:
     import ficgan
 
     yield DoctorFinding("ficgan", True, f"{ficgan.__version__} in {Path(ficgan.__file__).parent}", required=True)
-    recent = sys.version_info >= (3, 11)
-    yield DoctorFinding("python", recent, platform.python_version(), "use Python 3.11 or newer", True)
+    yield DoctorFinding("python", True, platform.python_version(), required=True)
     yield DoctorFinding("system", True, f"{platform.system()} {platform.release()} {platform.machine()}")
 
 
-def _libraries() -> Iterator[DoctorFinding]:
-    for module in (*NEEDED, *OPTIONAL):
-        yield _library(DISTRIBUTIONS.get(module, module), module, module in NEEDED)
+def _libraries() -> list[DoctorFinding]:
+    every = (*NEEDED, *OPTIONAL)
+    return [_library(DISTRIBUTIONS.get(module, module), module, module in NEEDED) for module in every]
 
 
 def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
@@ -125,11 +102,10 @@ def _library(distribution: str, module: str, required: bool) -> DoctorFinding:
         graphics = module == "cv2" or any(library in str(error) for library in GRAPHICS_LIBRARIES)
         remedy = OPENCV_REMEDY if graphics else f"pip install --force-reinstall {distribution}"
         return DoctorFinding(distribution, False, f"installed but broken ({_reason(error)})", remedy, required)
-    try:
+    version = getattr(imported, "__version__", "version unknown")
+    with suppress(metadata.PackageNotFoundError):
         version = metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        version = str(getattr(imported, "__version__", "version unknown"))
-    return DoctorFinding(distribution, True, version, required=required)
+    return DoctorFinding(distribution, True, str(version), required=required)
 
 
 def _devices() -> Iterator[DoctorFinding]:
@@ -161,25 +137,25 @@ def _devices() -> Iterator[DoctorFinding]:
 def _detectors() -> Iterator[DoctorFinding]:
     from ficgan.faces import DETECTORS, get_detector
 
-    yield from _back_ends(get_detector, tuple(DETECTORS))
+    return _back_ends(get_detector, *DETECTORS)
 
 
 def _recognizers() -> Iterator[DoctorFinding]:
     from ficgan.faces import get_recognizer
 
-    yield from _back_ends(get_recognizer, ("dlib", "insightface"))
+    return _back_ends(get_recognizer, "dlib", "insightface")
 
 
-def _back_ends(get: Callable[[str], Any], names: tuple[str, ...]) -> Iterator[DoctorFinding]:
+def _back_ends(get: Callable[[str], Any], *names: str) -> Iterator[DoctorFinding]:
     for name in (*names, "auto"):
+        chosen = name == "auto"
         try:
             found = get(name)
         except Exception as error:
-            remedy = "reinstall ficgan" if name == "auto" else ""
-            yield DoctorFinding(name, False, _reason(error), remedy, name == "auto")
+            yield DoctorFinding(name, False, _reason(error), "reinstall ficgan" if chosen else "", chosen)
         else:
-            where = f"takes {found.name}" if name == "auto" else str(getattr(found, "path", "works"))
-            yield DoctorFinding(name, True, where, required=name == "auto")
+            where = f"takes {found.name}" if chosen else str(getattr(found, "path", "works"))
+            yield DoctorFinding(name, True, where, required=chosen)
 
 
 def _pretrained() -> Iterator[DoctorFinding]:

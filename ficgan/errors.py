@@ -1,7 +1,6 @@
 """What a user may meet: errors, each a sentence (what was wrong, where, what to do), progress, Ctrl-C and SIGTERM.
 
-A value that cannot work is a UsageError, an input that cannot be used an InputError. Docstrings name errors only where
-there is more to say.
+Docstrings name errors only where there is more to say.
 """
 
 from __future__ import annotations
@@ -53,14 +52,12 @@ def reason(error: BaseException) -> str:
 
 def memory_ran_out(error: BaseException) -> bool:
     """Whether an error, or one behind it, says that memory is short; each library says it its own way."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno == errno.ENOMEM):
-            return True
-        if not isinstance(seen, FicganError) and _NO_MEMORY.search(str(seen)):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if not isinstance(error, FicganError) and _NO_MEMORY.search(str(error)):
+        return True
+    behind = error.__cause__ or error.__context__
+    return behind is not None and memory_ran_out(behind)
 
 
 _NO_MEMORY = re.compile(
@@ -87,10 +84,7 @@ INTERRUPTED = 130  # exit code
 
 @contextmanager
 def stop_asked() -> Iterator[threading.Event]:
-    """An event that is set by SIGINT or SIGTERM; a second one raises KeyboardInterrupt at once.
-
-    In another thread than the main one nothing is changed, and the event is never set.
-    """
+    """An event that is set by SIGINT or SIGTERM in the main thread; a second one raises KeyboardInterrupt at once."""
     asked = threading.Event()
 
     def heard(number: int, frame: FrameType | None) -> None:
@@ -107,8 +101,7 @@ def stop_asked() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-# Told how far a long work is: what is done, how much there is in all (None: unknown), and what is being done. What it
-# raises ends the work.
+# Told what is done of a long work, how much there is (None: unknown), and what is being done. What it raises ends it.
 Progress = Callable[[int, int | None, str], None]
 
 

@@ -1,6 +1,6 @@
 """Options of de-identification: each is declared once, as a field of a group, for the library and the commands alike.
 
-A field with a flag is also an option of the commands. Nothing heavy is imported, so that `--help` is quick.
+Nothing heavy is imported, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 from ficgan.device import PRECISIONS
 from ficgan.errors import UsageError, hint
@@ -35,14 +35,11 @@ Verify = Literal["full", "sampled", "off"]
 # whether it was given, and part of the digest (file); recorded as a number (photos); recorded as whether it was given
 # (secret); neither (run).
 Role = Literal["recorded", "machine", "file", "photos", "secret", "run"]
-# Covers of one colour: nothing of the face is left to see.
-OPAQUE = ("plain", "black")
-# All that may be a fallback or cover a region; blur and mosaic have a soft edge.
-COVERS = (*OPAQUE, "blur", "mosaic")
+OPAQUE = ("plain", "black")  # Covers of one colour: nothing of the face is left to see
+COVERS = (*OPAQUE, "blur", "mosaic")  # All that may be a fallback or cover a region
 # The modes of our own; others are names of anonymisers, with parameters or without. solid is the same as black.
 HIDING = ("ficgan", *COVERS, "solid")
-# What the kind of a person consists of.
-KIND_PARTS = ("ethnicity", "gender", "age")
+KIND_PARTS = ("ethnicity", "gender", "age")  # What the kind of a person consists of
 MAX_MEGAPIXELS = 100.0
 T = TypeVar("T")
 
@@ -58,6 +55,7 @@ class Option(NamedTuple):
     above: bool = False  # whether `low` itself is too small
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None  # reads a text; the message of its ValueError follows the text
+    check: Callable[[str], Any] | None = None  # the same, of what stays a text
     metavar: str | None = None
     many: bool = False  # whether it may be repeated
     shown: str = ""  # the default, where the value itself says little
@@ -101,26 +99,20 @@ def number(text: str) -> float:
         return math.nan
 
 
-def parse_pair(form: str, separator: str) -> Callable[[str], tuple[int, int]]:
-    """Reads two whole numbers from 1 on, such as 1280x720."""
-
-    def parse(text: str) -> tuple[int, int]:
-        found = re.fullmatch(rf"0*([1-9]\d*){separator}0*([1-9]\d*)", text.lower(), re.ASCII)
-        if found is None:
-            raise ValueError(f"is not of the form {form}, with numbers from 1 on")
-        return int(found[1]), int(found[2])
-
-    return parse
+def parse_size(text: str) -> tuple[int, int]:
+    """Width and height, such as 1280x720."""
+    found = re.fullmatch(r"0*([1-9]\d*)x0*([1-9]\d*)", text.lower(), re.ASCII)
+    if found is None:
+        raise ValueError("is not of the form WxH, with numbers from 1 on")
+    return int(found[1]), int(found[2])
 
 
 def parse_layer(text: str) -> int | str:
     """I, or FIRST-LAST."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    first, last = parse_pair("I or FIRST-LAST", "-")(text)
-    if first > last:
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text, re.ASCII)
+    if found is None or (found[2] and not 1 <= int(found[1]) <= int(found[2])):
         raise ValueError("must be I, or FIRST-LAST with 1 ≤ FIRST ≤ LAST")
-    return f"{first}-{last}"
+    return f"{int(found[1])}-{int(found[2])}" if found[2] else int(found[1])
 
 
 def parse_diversity(text: str) -> Diversity:
@@ -161,22 +153,13 @@ def parse_box(text: str) -> Box:
 
 def parse_cover_also(text: str) -> tuple[str, str, str]:
     """NAME=FILE or NAME=FILE:COVER, as name, file and cover."""
-    name, _, file = text.partition("=")
-    rest, colon, cover = file.rpartition(":")
-    if colon and rest and re.fullmatch("[a-z]+", cover):
-        if cover not in COVERS:
-            raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
-        file = rest
-    else:
-        cover = COVERS[0]
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name) or not file:
+    found = re.fullmatch(r"([a-z][a-z0-9_-]{0,39})=(.+?)(?::([a-z]+))?", text, re.DOTALL)
+    if found is None:
         raise ValueError("is not of the form NAME=FILE.onnx, with a name of small letters, such as plates=found.onnx")
+    name, file, cover = found[1], found[2], found[3] or COVERS[0]
+    if cover not in COVERS:
+        raise ValueError(f"ends with a cover that there is not; use {', '.join(COVERS)}")
     return name, file, cover
-
-
-def _checked_cover_also(text: str) -> str:
-    parse_cover_also(text)
-    return text
 
 
 def parse_time(text: str) -> float:
@@ -216,13 +199,7 @@ def check_cover(name: str) -> str:
 
 @dataclass(frozen=True)
 class Hiding:
-    """What hides a face.
-
-    Args:
-        mode: may also be an anonymiser.
-        fallback: a cover that leaves the face recognisable is replaced by a plain one.
-        background: aligned faces, for the anonymisers that need them.
-    """
+    """What hides a face; `mode` may also be an anonymiser. A fallback under which it is recognised becomes plain."""
 
     mode: str | Anonymizer = option(
         "ficgan",
@@ -234,11 +211,7 @@ class Hiding:
     fallback: str = option("plain", "What covers a face that cannot be generated.", "--fallback", choices=COVERS)
     mask_scale: float = option(1.0, "Size of the replaced region, in face crops.", "--mask-scale", low=0, above=True)
     background: Faces | None = option(
-        None,
-        "Other people's aligned faces, for modes that need them: folder (one a person, or labels in it), zip or tar.",
-        "--background",
-        metavar="FACES",
-        role="file",
+        None, "Other people's aligned faces, for modes that need them.", "--background", metavar="FACES", role="file"
     )
 
     def __post_init__(self) -> None:
@@ -251,9 +224,7 @@ class Identity:
     """Who takes a face's place.
 
     Args:
-        layer: up to L − 1.
         band: "first-last": put the k-same code into just these style layers, in place of `layer`.
-        seed: None: a random one that is not kept.
         exemplar: uint8 [H,W,3] RGB with one face, given by the user.
         alpha: w_d = w_m + α·(w_t − w_m) for the exemplar's code w_t.
         swap: put the exemplar's own code in place of w_m, as α = 1 does.
@@ -320,8 +291,7 @@ class Finding:
     """Which faces are found, and which of them stay.
 
     Args:
-        detector: may also be a back end. Its faces may have None for landmarks, or some that are not finite: they get a
-            cover in place of a new face.
+        detector: may also be a back end. Faces without finite landmarks get a cover in place of a new face.
         scale: factor of the picture that is searched, or size that it is made to fit, see `get_detector`.
         cover_also: texts as of the command, or detectors of one's own.
         keep, only: photos uint8 [H,W,3] RGB by name.
@@ -333,12 +303,7 @@ class Finding:
         None, "Detection threshold, 0 to 1.", "-t", "--thresh", kind=float, low=0, high=1, shown="the detector's"
     )
     scale: float | tuple[int, int] | None = option(
-        None,
-        "Detect faces on a copy that fits this size, in px.",
-        "--scale",
-        metavar="WxH",
-        parse=parse_pair("WxH", "x"),
-        shown="several scales; in films at most 960 px",
+        None, "Search a copy of this size, px.", "--scale", metavar="WxH", parse=parse_size, shown="several; films: 960"
     )
     thorough: bool = option(False, "Always search at all scales; three times as long on portraits.", "--thorough")
     min_score: float | None = option(
@@ -362,7 +327,7 @@ class Finding:
         "x0,y0,x1,y1,score,class. COVER: plain (if not given), black, blur, mosaic. May be repeated.",
         "--cover-also",
         metavar="NAME=FILE[:COVER]",
-        parse=_checked_cover_also,
+        check=parse_cover_also,
         many=True,
     )
 
@@ -373,39 +338,25 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checking:
-    """How each new face is checked.
-
-    Args:
-        recognizer: one or several, back ends or names for `get_recognizer`; None: none. The first also tells people
-            apart.
-        policy: verification, retries and coverage; None: the usual one.
-    """
+    """How each new face is checked, by back ends or names, the first of which also tells people apart."""
 
     recognizer: Recognizer | str | Sequence[Recognizer | str] | None = option(
-        ("auto",),
-        "Checks the result: auto, dlib, insightface or onnx:PATH. May be repeated: a new face passes only if none of "
-        "them takes it for its source.",
-        "--recognizer",
-        many=True,
+        ("auto",), "Checks the result: auto, dlib, insightface or onnx:PATH; repeatable.", "--recognizer", many=True
     )
-    policy: Policy | None = None
+    policy: Policy | None = None  # verification, retries and coverage; None: the usual one
 
     @property
     def recognizers(self) -> tuple[Recognizer | str, ...]:
         """All of them."""
-        if self.recognizer is None:
-            return ()
-        several = isinstance(self.recognizer, Sequence) and not isinstance(self.recognizer, str)
-        return tuple(self.recognizer) if several else (self.recognizer,)  # type: ignore[arg-type, return-value]
+        given = self.recognizer
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            return tuple(given)
+        return () if given is None else (given,)
 
 
 @dataclass(frozen=True)
 class Computing:
-    """The networks, and what computes them.
-
-    Args:
-        checkpoint: appearance model or network; one of your own needs its own bank.
-    """
+    """The networks, and what computes them; a checkpoint of your own needs its own bank."""
 
     device: str = option("cpu", "cpu, cuda, cuda:N or auto.", "--device", role="machine")
     precision: str = option("auto", "Of networks on crops.", "--precision", choices=PRECISIONS)
@@ -439,16 +390,16 @@ class FilmSearch:
     pad: float = option(0.4, "Films: cover a face this long before and after.", "--pad", metavar="SECONDS", low=0)
     link: Link = option(
         "file",
-        "One new face for a person in a file, in all files of this run (one by one), or for each track of a film.",
+        "One new face for a person in a file, in all of the run, or per track.",
         "--link",
-        choices=("none", "file", "job"),
+        choices=get_args(Link),
     )
     verify: Verify = option(
         "sampled",
         "Re-read each new face; one that matches its source is retried, then covered. Another detector looks through "
         "finished films: all frames, or one a second.",
         "--verify",
-        choices=("full", "sampled", "off"),
+        choices=get_args(Verify),
     )
 
 
@@ -479,22 +430,12 @@ class FilmEncoding:
     )
 
 
-# What a `Deidentifier` is made of.
-GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)
-# All that commands offer.
-COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEncoding)
+GROUPS: tuple[type, ...] = (Identity, Hiding, Finding, Checking, Computing)  # What a `Deidentifier` is made of
+COMMAND: tuple[type, ...] = (*GROUPS, Publishing, FilmSearch, FilmPart, FilmEncoding)  # All that commands offer
 
 
 def grouped(groups: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups of a `Deidentifier`, by name, with single fields of them changed.
-
-    Args:
-        groups: `identity=`, `hiding=`, …; None: the usual one.
-        fields: of any group by name, also of `Policy`, such as k=3000 or verify=False.
-
-    Raises:
-        UsageError: no group has such a field.
-    """
+    """The groups of a `Deidentifier`, by name, with single fields of them, or of `Policy`, changed."""
     from ficgan.policy import Policy
 
     left, made = dict(fields), {}

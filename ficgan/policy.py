@@ -8,32 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth.
-CORE = 0.3
+CORE = 0.3  # Half-axes of the ellipse that must be hidden, as a share of the detector's box: eyes, nose and mouth
 # How far from a landmark the cover may end where a mesh was found, as a share of the box's width. The far eye of a
 # turned head lies on its outline, and detectors misplace it by more than that.
 NEAR = 0.06
-# The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box.
-INNER = 0.7
+INNER = 0.7  # The same as a share of a mesh's outline, which is the face itself and needs no allowance for a loose box
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One setting to try for a face.
+    """One setting to try for a face."""
 
-    Args:
-        layer: i; style layers 1..i keep the source's code (unless `band` is given).
-        band: first and last style layer that take the new code.
-        draw: number of the k-same draw; another one gives another face.
-        psi: least diversity ψ: with the plain mean (ψ = 0) all draws are one face, and another draw changes nothing.
-        bare: whether a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by them.
-    """
-
-    layer: int
-    band: tuple[int, int] | None = None
-    draw: int = 0
-    psi: float = 0.0
-    bare: bool = False
+    layer: int  # i; style layers 1..i keep the source's code (unless `band` is given)
+    band: tuple[int, int] | None = None  # first and last style layer that take the new code
+    draw: int = 0  # number of the k-same draw; another one gives another face
+    psi: float = 0.0  # least diversity ψ: with the plain mean (0) all draws are one face
+    bare: bool = False  # a fringe or a hat before the forehead is drawn over, too: a recogniser may know a face by it
 
 
 @dataclass(frozen=True)
@@ -88,10 +78,9 @@ def covered(
     inside = (points >= 0).all(1) & (points[:, 0] < width) & (points[:, 1] < height)
     x0, y0, x1, y1 = (float(value) for value in np.asarray(box))
     near = 0 if outline is None else round(NEAR * (x1 - x0))
-    if not all(
-        mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() >= least for x, y in points[inside]
-    ):
-        return False
+    for x, y in points[inside]:
+        if mask[max(y - near, 0) : y + near + 1, max(x - near, 0) : x + near + 1].max() < least:
+            return False
     if outline is not None and inside.any():  # the landmarks say that it is this face's
         inner = _weights_inside(mask, np.asarray(outline, np.float64))
         if inner.size and (inner >= least).mean() >= 0.95:

@@ -37,20 +37,19 @@ def param(
 class Parametrised:
     """A frozen dataclass whose `param` fields are checked when it is made."""
 
-    name: ClassVar[str]
-    """By which it is asked for; small letters and hyphens."""
+    name: ClassVar[str]  # by which it is asked for; small letters and hyphens
 
     def __post_init__(self) -> None:
         for field, limits in self.parameters():
-            value = getattr(self, field.name)
-            shown = _shown(value, limits["secret"])
+            value, low, high = getattr(self, field.name), limits["low"], limits["high"]
+            wrong = ""
             if isinstance(value, (int, float)) and not isinstance(value, bool):
-                low, high = limits["low"], limits["high"]
-                bad = value != value or value in (math.inf, -math.inf)
-                if bad or (low is not None and value < low) or (high is not None and value > high):
-                    raise UsageError(f"{self.name}: {field.name} is {shown}; give {_span(low, high)}")
+                least, most = (-math.inf if low is None else low), (math.inf if high is None else high)
+                wrong = "" if -math.inf < value < math.inf and least <= value <= most else f"give {_span(low, high)}"
             if limits["choices"] and value not in limits["choices"]:
-                raise UsageError(f"{self.name}: {field.name} is {shown}; use one of {', '.join(limits['choices'])}")
+                wrong = f"use one of {', '.join(limits['choices'])}"
+            if wrong:
+                raise UsageError(f"{self.name}: {field.name} is {_shown(value, limits['secret'])}; {wrong}")
 
     @classmethod
     def parameters(cls) -> list[tuple[dataclasses.Field[Any], Mapping[str, Any]]]:
@@ -63,15 +62,10 @@ class Parametrised:
 
 
 class Registry(Generic[C]):
-    """Classes by name.
-
-    Args:
-        what: what they are, in the singular, for messages.
-    """
+    """Classes by name; `what` they are, in the singular, is for messages."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
-        self._classes: dict[str, type[C]] = {}
+        self._what, self._classes = what, dict[str, type[C]]()
 
     def add(self, cls: type[C]) -> type[C]:
         """Class decorator; the class has a `name` that is not taken."""
@@ -95,35 +89,25 @@ class Registry(Generic[C]):
     def make(self, name: str, **given: Any) -> C:
         """An instance; texts are converted to the parameters' types."""
         cls = self[name]
-        hints = typing.get_type_hints(cls)
-        none = dataclasses.MISSING
+        hints, values = typing.get_type_hints(cls), dict[str, Any]()
+        every = {field.name: field for field in dataclasses.fields(cls) if field.init}
+        needed = {key for key, field in every.items() if field.default is field.default_factory is dataclasses.MISSING}
         # What a fitted instance carries is no parameter; the seed is, though it has no limits.
         fields = {
-            field.name: field
-            for field in dataclasses.fields(cls)
-            if field.init
-            and ("help" in field.metadata or field.name == "seed" or field.default is field.default_factory is none)
+            key: field for key, field in every.items() if "help" in field.metadata or key == "seed" or key in needed
         }
-        values: dict[str, Any] = {}
         for key, value in given.items():
             key = key.replace("-", "_")
             if key not in fields:
                 raise UsageError(f"{name} has no parameter {key!r}; {hint(key, sorted(fields))}")
-            if key in values:
-                raise UsageError(f"{name}: {key} is given twice; give it once")
             values[key] = _converted(name, key, value, hints[key], fields[key].metadata.get("secret", False))
-        for key, field in fields.items():
-            if key not in values and field.default is none and field.default_factory is none:
-                raise UsageError(f"{name} needs {key}; give it")
+        for key in sorted(needed - values.keys()):
+            raise UsageError(f"{name} needs {key}; give it")
         return cls(**values)
 
 
 def parse_spec(text: str) -> tuple[str, dict[str, str]]:
-    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters. A value may hold anything but commas.
-
-    Raises:
-        UsageError: not of that form, or a parameter twice; the message shows no value, for one may be a key.
-    """
+    """ "gaussian-blur:kernel=29,seed=1" → its name and parameters. Messages show no value, for one may be a key."""
     name, _, rest = text.partition(":")
     name = name.strip()
     if not name:
@@ -145,25 +129,24 @@ _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def _converted(name: str, key: str, value: Any, kind: Any, secret: bool) -> Any:
     """A text or number as the field's type has it; what is of no plain type (a model, an array) goes through."""
-    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    if value is None and types.NoneType in kinds:
-        return None
-    kinds = tuple(each for each in kinds if each is not types.NoneType)
-    if not any(each in _PLAIN for each in kinds):
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    plain = [each for each in kinds if each in _PLAIN]
+    if not plain or (value is None and types.NoneType in kinds):
         return value  # its choices are checked by the class
-    for each in kinds:
+    for each in plain:
         with suppress(TypeError, ValueError, KeyError, OverflowError):
-            return _read(value, each) if each in _PLAIN else value
-    raise UsageError(f"{name}: {key} is {_shown(value, secret)}, and must be {_PLAIN[kinds[0]]}")
+            return _read(value, each)
+    if set(kinds) - {*plain, types.NoneType}:
+        return value
+    raise UsageError(f"{name}: {key} is {_shown(value, secret)}, and must be {_PLAIN[plain[0]]}")
 
 
 def _read(value: Any, kind: type) -> Any:
     """A text, or a number of any library, as a plain type; ValueError and the like where it is not of that kind."""
     if isinstance(value, str):
         return _WORDS[value.lower()] if kind is bool else kind(value)
-    if kind is str or isinstance(value, bool) != (kind is bool) or not isinstance(value, numbers.Real):
-        raise ValueError
-    if kind is int and value % 1:
+    number = isinstance(value, numbers.Real) and isinstance(value, bool) == (kind is bool)
+    if kind is str or not number or (kind is int and value % 1):
         raise ValueError
     return kind(value)
 
@@ -174,6 +157,6 @@ def _shown(value: Any, secret: bool) -> str:
 
 
 def _span(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "a finite number" if low is high else f"at least {low}" if high is None else f"at most {high}"
-    return f"from {low} to {high}"
+    if low is None and high is None:
+        return "a finite number"
+    return f"at least {low}" if high is None else f"from {low} to {high}"

@@ -14,7 +14,8 @@ from clips import frames_of, make_clip
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from ficgan.cli.deid import analyse, deid, render, report
+from ficgan.cli.deid import deid
+from ficgan.cli.review import analyse, render, report
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import UsageError
 from ficgan.faces.covers import ObjectDetector

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ficgan.faces.crops import Alignment
 from ficgan.registry import Parametrised, Registry
 
 Images = NDArray[np.uint8]  # [N,S,S,3] RGB
+T = TypeVar("T")
 Family = Literal[
     "basic", "adversarial", "overlay", "differential privacy", "k-anonymity", "synthesis", "obfuscation", "external"
 ]
@@ -23,7 +24,7 @@ Need = Literal["background", "model", "verifier", "overlays"]
 
 @dataclass(frozen=True)
 class Faces:
-    """Face crops that lie together in memory; InputError where shapes or kinds do not fit together.
+    """Face crops in memory; InputError where shapes or kinds do not fit together.
 
     Args:
         images: [N,S,S,3] uint8 RGB.
@@ -64,26 +65,24 @@ class Faces:
 
 @dataclass(frozen=True)
 class Traits:
-    """Declared facts of an anonymiser, for tables and attackers: `strength` names the parameter that rules how much is
-    hidden; with `keyed` the holder of the key can `invert`; `domain` "scene" works on whole photos with boxes; `needs`
-    must be given before the first image.
-    """
+    """Declared facts of an anonymiser, for tables and attackers."""
 
     title: str
     family: Family
     source: str
-    strength: str | None = None
-    keyed: bool = False
+    strength: str | None = None  # the parameter that rules how much is hidden
+    keyed: bool = False  # whether the holder of the key can `invert`
     stochastic: bool = False
-    domain: Literal["face", "scene"] = "face"
-    needs: frozenset[Need] = frozenset()
+    domain: Literal["face", "scene"] = "face"  # "scene": works on whole photos with boxes
+    needs: Set[Need] = frozenset()  # what must be given before the first image
 
 
 @dataclass(frozen=True)
 class Anonymizer(Parametrised):
-    """Face crops in, as many anonymised crops of the same size out; the input is not changed. A subclass is a frozen
-    dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and `__call__`; keyed ones have
-    `invert`, those that need a background `fit`.
+    """Face crops in, as many anonymised crops of the same size out; the input is not changed.
+
+    A subclass is a frozen dataclass with `name`, `traits`, parameters made with `ficgan.registry.param`, and
+    `__call__`; keyed ones have `invert`, those that need a background `fit`.
     """
 
     traits: ClassVar[Traits]
@@ -96,6 +95,12 @@ class Anonymizer(Parametrised):
     def declare(self, **changes: Any) -> None:
         """Change traits of this object, where they depend on its parameters."""
         object.__setattr__(self, "traits", replace(self.traits, **changes))
+
+    def needed(self, background: T | None) -> T:
+        """What was made of the background; UsageError where there was none."""
+        if background is None:
+            raise UsageError(f"{self.name} needs a background set of other people's faces; call fit first")
+        return background
 
     def __call__(self, faces: Faces) -> Images:
         """Anonymised crops [N,S,S,3] uint8 RGB, in the order given."""

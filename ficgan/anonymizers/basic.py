@@ -8,9 +8,8 @@ the one its first corner lies in to the one its last corner lies in.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,26 +51,14 @@ COLOURS: dict[str, tuple[int, int, int]] = {
     "blue": (0, 0, 255),
 }
 
-# Length and height of the bar over the eyes in eye distances: from temple to temple, brows included.
-_BAR = (2.0, 0.8)
-# Rows of 224 that the released program blackens, the end excluded.
-_BAND = (15, 156)
-# Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies.
-_TOUCH = 0.71
+_BAR = (2.0, 0.8)  # Length and height of the bar over the eyes in eye distances: from temple to temple, brows included
+_BAND = (15, 156)  # Rows of 224 that the released program blackens, the end excluded
+_TOUCH = 0.71  # Half a pixel's diagonal: a bar at least this thick on either side covers a pixel wherever it lies
 
 
 def variant() -> Any:
     """The parameter that chooses between the text of the Fantômas paper and its program."""
     return param("as_described", "the paper's text or its program", choices=("as_described", "as_released"))
-
-
-def rgb(text: str) -> tuple[int, int, int]:
-    """A colour from its name in `COLOURS` or from "#rrggbb"; UsageError where it is neither."""
-    if text in COLOURS:
-        return COLOURS[text]
-    if not re.fullmatch(r"#[0-9a-fA-F]{6}", text):
-        raise UsageError(f"the colour is {text!r}; give one of {', '.join(COLOURS)}, or #rrggbb")
-    return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)
 
 
 @ANONYMIZERS.add
@@ -82,8 +69,8 @@ class EyeMask(PerImage):
     variant: str = variant()
     scale: float = param(1.0, "size of the bar, 1 the usual one", low=0.1, high=5.0)
 
-    name: ClassVar[str] = "eye-mask"
-    traits: ClassVar[Traits] = Traits("Eye mask", "basic", "Fantômas, §6.1.1", strength="scale")
+    name = "eye-mask"
+    traits = Traits("Eye mask", "basic", "Fantômas, §6.1.1", strength="scale")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """InputError where, as_described, the eyes are no two points or their bar misses the crop."""
@@ -93,7 +80,7 @@ class EyeMask(PerImage):
             return out
         left, right = landmarks[:2].astype(np.float64)
         distance = float(np.hypot(*(right - left)))
-        if not (np.isfinite(distance) and distance > 0):
+        if not 0 < distance < math.inf:
             raise InputError("eye-mask: the landmarks of the eyes are no two points; find the face's landmarks again")
         (x0, y0), (ux, uy) = (left + right) / 2, (right - left) / distance
         y, x = np.ogrid[: len(image), : len(image)]
@@ -118,8 +105,8 @@ class GaussianNoise(PerImage):
     variant: str = variant()
     sigma: float = param(200.0, "standard deviation, grey levels", low=1.0, high=10000.0)
 
-    name: ClassVar[str] = "gaussian-noise"
-    traits: ClassVar[Traits] = Traits("Gaussian noise", "basic", "Fantômas, §6.1.1", strength="sigma", stochastic=True)
+    name = "gaussian-noise"
+    traits = Traits("Gaussian noise", "basic", "Fantômas, §6.1.1", strength="sigma", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         noise = rng.standard_normal(image.shape, np.float32) * np.float32(self.sigma)
@@ -131,11 +118,10 @@ class GaussianNoise(PerImage):
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class GaussianBlur(PerImage):
-    """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8 (OpenCV's rule).
+    """Gaussian blur of kernel K with deviation 0.3·((K − 1)/2 − 1) + 0.8, OpenCV's rule (Fantômas, §6.1.1).
 
     as_described takes K in pixels, as Revelio does (§2.1, appendix C), and allows other deviations and widths of
     columns. as_released takes K for 100 px of the crop's width w, 2⌊w·K/200⌋ + 1, and equals OpenCV's blur to the byte.
-    Fantômas, §6.1.1.
     """
 
     variant: str = variant()
@@ -144,8 +130,8 @@ class GaussianBlur(PerImage):
     kernel_y: int | None = param(None, "height of the kernel where it is no square, pixels", low=1, high=1001)
     sigma_y: float | None = param(None, "deviation along columns, pixels", low=0.1, high=1000)
 
-    name: ClassVar[str] = "gaussian-blur"
-    traits: ClassVar[Traits] = Traits("Gaussian blur", "basic", "Fantômas, §6.1.1", strength="kernel")
+    name = "gaussian-blur"
+    traits = Traits("Gaussian blur", "basic", "Fantômas, §6.1.1", strength="kernel")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,23 +156,19 @@ class GaussianBlur(PerImage):
     def axes(self) -> tuple[tuple[int, float], tuple[int, float]]:
         """Width and deviation along rows, then along columns, pixels; as_described."""
         across = self.kernel, self.sigma or sigma_of(self.kernel)
-        if self.kernel_y is None:
-            return across, (self.kernel, self.sigma_y or across[1])
-        return across, (self.kernel_y, self.sigma_y or sigma_of(self.kernel_y))
+        along = across if self.kernel_y is None else (self.kernel_y, sigma_of(self.kernel_y))
+        return across, (along[0], self.sigma_y or along[1])
 
 
 @ANONYMIZERS.add
 @dataclass(frozen=True)
 class BoxBlur(PerImage):
-    """The mean of a square around every pixel; at the border the image is mirrored.
-
-    Source: Revelio, defences (OpenCV's box blur of 31 px).
-    """
+    """The mean of a square around every pixel; at the border the image is mirrored (Revelio, defences, 31 px)."""
 
     kernel: int = param(31, "side of the square, pixels; odd", low=3, high=1001)
 
-    name: ClassVar[str] = "box-blur"
-    traits: ClassVar[Traits] = Traits("Box blur", "basic", "Revelio, defences", strength="kernel")
+    name = "box-blur"
+    traits = Traits("Box blur", "basic", "Revelio, defences", strength="kernel")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,8 +188,8 @@ class Pixelation(PerImage):
     variant: str = variant()
     size: int = param(16, "pixels that remain on either axis", low=1, high=4096)
 
-    name: ClassVar[str] = "pixelation"
-    traits: ClassVar[Traits] = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size")
+    name = "pixelation"
+    traits = Traits("Pixelation", "basic", "Fantômas, §6.1.1", strength="size")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         """UsageError where the crop has no more pixels than should remain, so that nothing would be hidden."""
@@ -232,17 +214,13 @@ class Pixelation(PerImage):
 class Solid(PerImage):
     """One colour everywhere: nothing is left, the end of every scale."""
 
-    colour: str = param("black", f"{', '.join(COLOURS)}, or #rrggbb")
+    colour: str = param("black", "of all pixels", choices=tuple(COLOURS))
 
-    name: ClassVar[str] = "solid"
-    traits: ClassVar[Traits] = Traits("Solid mask", "basic", "the trivial method")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rgb(self.colour)
+    name = "solid"
+    traits = Traits("Solid mask", "basic", "the trivial method")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        return np.full_like(image, rgb(self.colour))
+        return np.full_like(image, COLOURS[self.colour])
 
 
 def _check_odd(name: str, kernel: int) -> None:
@@ -261,37 +239,33 @@ def obfuscate_blur(
 ) -> Images:
     """A photo [H,W,3] uint8 RGB with its faces blurred by PIL and feathered (Yang et al., appendix B, eqs. 1–5).
 
-    Only the rectangle that the blurred mask reaches is computed; farther away the photo stays bit-identical.
-
     Args:
         boxes: [M,4] x0, y0, x1, y1 in pixels; they may reach beyond the photo; empty ones are passed over.
         variant: what d is of a box: "paper" its diagonal, "released" its longer side.
         radius: of the blur, as a fraction of the largest d; the paper has 0.1.
     """
+    return blurred_and_weight(image, boxes, variant, radius)[0]
+
+
+def blurred_and_weight(
+    image: Images, boxes: ArrayLike, variant: Literal["paper", "released"], radius: float
+) -> tuple[Images, NDArray[np.float32]]:
+    """`obfuscate_blur`, and its feathered mask [H,W]: the share of the blurred photo in each pixel, 0 to 1."""
     image = check_image(image)
-    out = image.copy()
+    out, weight = image.copy(), np.zeros(image.shape[:2], np.float32)
     if found := _feathered(image.shape[:2], boxes, variant, radius):
         part, mask, sigma = found
-        weight = mask[..., None].astype(np.uint16)
+        weight[part] = np.divide(mask, 255, dtype=np.float32)
+        share = mask[..., None].astype(np.uint16)
         blurred = _gaussian(image[part], sigma)  # eq. 4
-        out[part] = (weight * blurred + (255 - weight) * image[part] + 127) // 255  # eq. 5
-    return out
-
-
-def blur_weight(
-    shape: tuple[int, int], boxes: ArrayLike, variant: Literal["paper", "released"] = "paper", radius: float = 0.1
-) -> NDArray[np.float32]:
-    """The feathered mask of `obfuscate_blur` [H,W], 0 to 1: the share of the blurred photo in each pixel."""
-    weight = np.zeros(shape, np.float32)
-    if found := _feathered(shape, boxes, variant, radius):
-        weight[found[0]] = np.divide(found[1], 255, dtype=np.float32)
-    return weight
+        out[part] = (share * blurred + (255 - share) * image[part] + 127) // 255  # eq. 5
+    return out, weight
 
 
 def _feathered(
     shape: tuple[int, ...], boxes: ArrayLike, variant: str, radius: float
 ) -> tuple[tuple[slice, slice], NDArray[np.uint8], float] | None:
-    """The part of a photo that holds all that changes and what its blur needs, its feathered mask (eq. 3), and σ."""
+    """The part of a photo that changes, with what its blur needs, its feathered mask (eq. 3), and σ; None: nothing."""
     boxes = _checked(boxes)
     sides = boxes[:, 2:] - boxes[:, :2]
     sizes = np.hypot(*sides.T) if variant == "paper" else sides.max(1, initial=0.0)
@@ -316,7 +290,7 @@ def _feathered(
 
 def obfuscate_overlay(image: Images, boxes: ArrayLike, colour: str = "mean") -> Images:
     """A photo [H,W,3] uint8 RGB with its boxes [M,4], not enlarged, in one colour (Yang et al., §4, appendix C)."""
-    image, fill = check_image(image), rgb(colour)
+    image, fill = check_image(image), COLOURS[colour]
     out = image.copy()
     for x0, y0, x1, y1 in _covered_pixels(_checked(boxes), image.shape[:2]):
         out[y0:y1, x0:x1] = fill
@@ -344,8 +318,8 @@ class ObfuscationBlur(PerImage):
     )
     radius: float = param(0.1, "radius of the blur as a fraction of d", low=0.01, high=1.0)
 
-    name: ClassVar[str] = "obfuscation-blur"
-    traits: ClassVar[Traits] = Traits(
+    name = "obfuscation-blur"
+    traits = Traits(
         "Obfuscation blur", "obfuscation", "Face obfuscation in ImageNet, app. B", strength="radius", domain="scene"
     )
 
@@ -360,10 +334,8 @@ class ObfuscationOverlay(PerImage):
 
     colour: str = param("mean", "of the overlay", choices=("mean", "red", "green", "blue"))
 
-    name: ClassVar[str] = "obfuscation-overlay"
-    traits: ClassVar[Traits] = Traits(
-        "Obfuscation overlay", "obfuscation", "Face obfuscation in ImageNet, §4 and app. C", domain="scene"
-    )
+    name = "obfuscation-overlay"
+    traits = Traits("Obfuscation overlay", "obfuscation", "Face obfuscation in ImageNet, §4 and app. C", domain="scene")
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         return obfuscate_overlay(image, face_box(landmarks)[None], self.colour)
@@ -371,15 +343,15 @@ class ObfuscationOverlay(PerImage):
 
 def _checked(boxes: ArrayLike) -> Boxes:
     array = np.asarray(boxes, np.float64)
-    array = array.reshape(0, 4) if not array.size else array
+    array = array if array.size else array.reshape(0, 4)
     if array.ndim != 2 or array.shape[1] != 4 or not np.isfinite(array).all():
         raise InputError(f"face boxes must be [M,4] finite numbers x0, y0, x1, y1, not of shape {list(array.shape)}")
     return array[(array[:, 2:] > array[:, :2]).all(1)]
 
 
 def _meets(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    starts, ends = boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0
-    return np.logical_and(starts.all(axis=1), ends.all(axis=1), dtype=np.bool_)
+    inside = np.hstack([boxes[:, :2] < (shape[1], shape[0]), boxes[:, 2:] > 0])
+    return np.asarray(inside.all(axis=1))
 
 
 def _covered_pixels(boxes: Boxes, shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Fawkes: a cloak that people hardly see and that moves a face in the feature space of given recognisers.
 
-It poisons those recognisers and gives no anonymity: people, and other recognisers, still know the face.
+It gives no anonymity: people, and other recognisers, still know the face.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,8 +38,7 @@ class Fawkes(Anonymizer):
     """Perturbation of least visibility and largest effect on recognisers, found by gradient descent for every face.
 
     The loss, a mean over the extractors, is weight·max(DSSIM − budget, 0) − gain, DSSIM = (1 − SSIM)/2; pixels are
-    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖², as in the program released with Fantômas, so
-    that extractors weigh alike. A cloak over the budget in whole grey levels is weakened until it fits.
+    (tanh(atanh(x) + cloak) + 1)/2. The gain is ‖Δfeature‖²/‖feature‖², as in the program released with Fantômas.
     """
 
     verifier: str = param("", "recognisers to be misled, onnx:PATH or sphereface20:PATH, several joined by +")
@@ -49,13 +48,13 @@ class Fawkes(Anonymizer):
     size: int = param(112, "largest side of the cloak, pixels; larger crops have it enlarged", low=8)
     device: str = param("auto", "auto, cpu, cuda or cuda:N")
 
-    name: ClassVar[str] = "fawkes"
-    traits: ClassVar[Traits] = Traits(
+    name = "fawkes"
+    traits = Traits(
         "Fawkes-style cloak",
         "adversarial",
         "Shan et al. 2020, section 4; mode high, as released with Fantômas, section 6.1.2",
         strength="budget",
-        needs=frozenset({"verifier"}),
+        needs={"verifier"},
     )
 
     def __call__(self, faces: Faces) -> Images:
@@ -133,10 +132,8 @@ def _gain(features: list[Tensor], own: list[Tensor]) -> Tensor:
     """[B]: mean over the extractors of the squared way from the own feature, in units of ‖feature‖²."""
     import torch
 
-    ways = [
-        (now - before).square().sum(1) / before.square().sum(1).clamp_min(1e-12)
-        for now, before in zip(features, own, strict=True)
-    ]
+    pairs = zip(features, own, strict=True)
+    ways = [(now - old).square().sum(1) / old.square().sum(1).clamp_min(1e-12) for now, old in pairs]
     return torch.stack(ways).mean(0)
 
 
@@ -175,12 +172,10 @@ class VerifierView:
         unit = np.array([[2 / side, 0, 1 / side - 1], [0, 2 / side, 1 / side - 1], [0, 0, 1]])
         own = np.vstack([verifier.aligned.theta.cpu().double().numpy(), [0, 0, 1]])
         template = Alignment().points(side)
-        theta = [
-            (unit @ np.linalg.inv(np.vstack([similarity(marks, template), [0, 0, 1]])) @ np.linalg.inv(unit) @ own)[:2]
-            for marks in faces.landmarks
-        ]
+        placed = np.stack([np.vstack([similarity(marks, template), [0, 0, 1]]) for marks in faces.landmarks])
+        theta = (unit @ np.linalg.inv(placed) @ np.linalg.inv(unit) @ own)[:, :2]
         self._verifier = verifier
-        self._theta = torch.from_numpy(np.stack(theta)).float().to(verifier.aligned.theta.device)
+        self._theta = torch.from_numpy(theta).float().to(verifier.aligned.theta.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Features [B,D] of crops [B,3,S,S] in grey levels; InputError where one is not finite."""
@@ -201,7 +196,7 @@ class VerifierView:
 
 
 def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
-    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side; kept until files change.
+    """The verifiers of a text such as "onnx:PATH+sphereface20:PATH" for crops of a side.
 
     A path alone is of the kind that its suffix names.
     """
@@ -212,13 +207,11 @@ def load_verifiers(text: str, side: int, device: str) -> list[Verifier]:
         if kind is None:
             raise UsageError(f"fawkes: verifier {spec!r} is of no known kind; give onnx:PATH or sphereface20:PATH")
         specs.append(kind + spec)
-    paths = [spec.partition(":")[2] for spec in specs]
-    changed = [os.stat(path).st_mtime_ns if os.path.exists(path) else 0 for path in paths]
-    return [_read(spec, side, device, when) for spec, when in zip(specs, changed, strict=True)]
+    return [_read(spec, side, device) for spec in specs]
 
 
 @functools.lru_cache(maxsize=4)
-def _read(spec: str, side: int, device: str, changed: int) -> Verifier:
+def _read(spec: str, side: int, device: str) -> Verifier:
     import torch
 
     from ficgan.verification.sphereface import load_verifier

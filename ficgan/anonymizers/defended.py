@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ class Defence(Parametrised):
     """A step after the anonymiser's, one image at a time."""
 
     title: ClassVar[str]
-    stochastic: ClassVar[bool] = False
+    stochastic = False
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         """The published image, from the anonymiser's and the clear one, [S,S,3] uint8; all is drawn from `rng`."""
@@ -40,8 +40,8 @@ class Rotation(Defence):
 
     angle: float = param(180.0, "degrees, against the clock", low=-360, high=360)
 
-    name: ClassVar[str] = "rotation"
-    title: ClassVar[str] = "rotated"
+    name = "rotation"
+    title = "rotated"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         if self.angle % 90 == 0:
@@ -60,9 +60,9 @@ class Noise(Defence):
 
     sigma: float = param(0.1, "standard deviation as a share of full scale", low=0.001, high=10.0)
 
-    name: ClassVar[str] = "noise"
-    title: ClassVar[str] = "noise added"
-    stochastic: ClassVar[bool] = True
+    name = "noise"
+    title = "noise added"
+    stochastic = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         noise = rng.standard_normal(hidden.shape, np.float32) * np.float32(255 * self.sigma)
@@ -76,8 +76,8 @@ class Jpeg(Defence):
 
     quality: int = param(75, "Pillow's quality", low=1, high=100)
 
-    name: ClassVar[str] = "jpeg"
-    title: ClassVar[str] = "JPEG"
+    name = "jpeg"
+    title = "JPEG"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         from PIL import Image
@@ -95,8 +95,8 @@ class BoxInstead(Defence):
     kernel: int = param(31, "side of the square in a crop of 256 px", low=3, high=1001)
     after: bool = param(False, "blur the anonymiser's image, not the clear one")
 
-    name: ClassVar[str] = "box"
-    title: ClassVar[str] = "box blur"
+    name = "box"
+    title = "box blur"
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         import cv2
@@ -108,14 +108,11 @@ class BoxInstead(Defence):
 @DEFENCES.add
 @dataclass(frozen=True)
 class RandomDefence(Defence):
-    """Another defence with other parameters for every image (Revelio, §6; the ranges are ours).
+    """Another defence for every image (Revelio, §6; the ranges are ours); secret only with `Defended.key`."""
 
-    It is secret only with `Defended.key`: without a key, the seed and the image's name determine the draw.
-    """
-
-    name: ClassVar[str] = "random"
-    title: ClassVar[str] = "a random defence"
-    stochastic: ClassVar[bool] = True
+    name = "random"
+    title = "a random defence"
+    stochastic = True
 
     def apply(self, hidden: Images, clear: Images, rng: np.random.Generator) -> Images:
         return self.drawn(rng).apply(hidden, clear, rng)
@@ -136,7 +133,7 @@ class RandomDefence(Defence):
 class Defended(Anonymizer):
     """An anonymiser, then a defence: `defended:method=gaussian-blur:kernel=37,defence=jpeg` (Revelio, §6).
 
-    Semicolons part several parameters. Traits are the method's, but no key undoes it.
+    Traits are the method's, but no key undoes it.
     """
 
     method: str | Anonymizer = param("gaussian-blur:kernel=37", "an anonymiser; parameters parted by ;")  # noqa: RUF009
@@ -144,18 +141,15 @@ class Defended(Anonymizer):
     key: str = param("", "secret of what the defence draws; empty: made from the seed", secret=True)
     seed: int = 0  # of the defence's random numbers; added to the method's own
 
-    name: ClassVar[str] = "defended"
-    traits: ClassVar[Traits] = Traits("Defended blur", "basic", "Revelio, §6")
+    name = "defended"
+    traits = Traits("Defended blur", "basic", "Revelio, §6")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        method = _made(self.method, ANONYMIZERS)
-        defence = _made(self.defence, DEFENCES)
-        stochastic = method.traits.stochastic or defence.stochastic
-        title = f"{method.traits.title}, {defence.title}"
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "defence", defence)
-        object.__setattr__(self, "traits", method.traits)
+        method, defence = _made(self.method, ANONYMIZERS), _made(self.defence, DEFENCES)
+        for name, value in {"method": method, "defence": defence, "traits": method.traits}.items():
+            object.__setattr__(self, name, value)
+        title, stochastic = f"{method.traits.title}, {defence.title}", method.traits.stochastic or defence.stochastic
         self.declare(title=title, strength=None, keyed=False, stochastic=stochastic)
 
     @property
@@ -164,22 +158,21 @@ class Defended(Anonymizer):
 
     def __call__(self, faces: Faces) -> Images:
         method, defence = cast(Anonymizer, self.method), cast(Defence, self.defence)
-        if self.seed and method.traits.stochastic and any(field.name == "seed" for field in fields(method)):
-            method = replace(method, seed=method.seed + self.seed)  # type: ignore[attr-defined,call-arg]
+        if self.seed and method.traits.stochastic and hasattr(method, "seed"):
+            method = replace(method, seed=method.seed + self.seed)  # type: ignore[call-arg]
         hidden = method(faces)
-        out = np.empty_like(hidden)
-        for index, name in enumerate(faces.names):
-            out[index] = defence.apply(hidden[index], faces.images[index], self._rng(name))
-        return out
+        pairs = zip(hidden, faces.images, faces.names, strict=True)
+        made = [defence.apply(image, clear, self._rng(name)) for image, clear, name in pairs]
+        return np.stack(made) if made else hidden
 
     def upright(self, images: Images, names: Sequence[str]) -> Images:
         """Images [N,S,S,3] of these names turned back by what they were turned: as whoever looks at them holds them."""
-        out = np.empty_like(images)
-        for index, name in enumerate(names):
+        out = images.copy()
+        for image, name in zip(out, names, strict=True):
             rng = self._rng(name)
             defence = self.defence.drawn(rng) if isinstance(self.defence, RandomDefence) else self.defence
-            back = replace(defence, angle=-defence.angle) if isinstance(defence, Rotation) else None
-            out[index] = images[index] if back is None else back.apply(images[index], images[index], rng)
+            if isinstance(defence, Rotation):
+                image[:] = replace(defence, angle=-defence.angle).apply(image, image, rng)
         return out
 
     def _rng(self, name: str) -> np.random.Generator:
@@ -197,9 +190,8 @@ class Defended(Anonymizer):
 def spec_of(made: Parametrised) -> str:
     """The text that asks for something with parameters inside another text: no defaults, no secrets."""
     default = {field.name: field.default for field, _ in made.parameters()}
-    given = {key: value for key, value in made.settings().items() if value != default.get(key)}
-    parts = ";".join(f"{key}={value}" for key, value in given.items())
-    return ":".join(filter(None, [made.name, parts]))
+    parts = [f"{key}={value}" for key, value in made.settings().items() if value != default.get(key)]
+    return ":".join(filter(None, [made.name, ";".join(parts)]))
 
 
 def _made(given: str | P, registry: Registry[P]) -> P:

@@ -7,7 +7,7 @@ of people differ in nearly all pixels, so nothing is promised of identities.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,8 @@ class DPPix(PerImage):
     m: int = param(16, "pixels in which neighbouring images differ", low=1)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-pix"
-    traits: ClassVar[Traits] = Traits(
-        "DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True
-    )
+    name = "dp-pix"
+    traits = Traits("DP-Pix", "differential privacy", "Fan 2018; Fantômas §6.1.4", strength="eps", stochastic=True)
 
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
         size = image.shape[0]
@@ -47,11 +45,9 @@ class DPPix(PerImage):
         areas = (sides[:, None] * sides)[..., None]
         spread = areas if self.variant == "as_described" else self.block**2
         noisy = sums / areas + rng.laplace(0.0, 255 * self.m / (spread * self.eps), sums.shape)
-        levels = noisy.clip(0, 255)
-        if self.variant == "as_described":
-            levels = np.rint(levels)
+        levels = nearest_grey(noisy) if self.variant == "as_described" else noisy.clip(0, 255).astype(np.uint8)
         cell = np.arange(size) // self.block
-        return levels.astype(np.uint8)[cell[:, None], cell]
+        return levels[cell[:, None], cell]
 
 
 @ANONYMIZERS.add
@@ -59,27 +55,21 @@ class DPPix(PerImage):
 class DPSnow(PerImage):
     """An exact fraction of the pixels becomes grey (127); the fraction kept is the δ of (0, δ)-differential privacy.
 
-    `as_described` (Fantômas, §6.1.4): `delta` is the fraction replaced; `as_released`: the fraction kept. John et al.,
-    Let It Snow, ETRA 2020.
+    John et al., Let It Snow, ETRA 2020.
     """
 
     delta: float = param(0.5, "fraction of pixels replaced (as_described) or kept (as_released)", low=0.0, high=1.0)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-snow"
-    traits: ClassVar[Traits] = Traits(
+    name = "dp-snow"
+    traits = Traits(
         "DP-Snow", "differential privacy", "John et al. 2020; Fantômas §6.1.4", strength="delta", stochastic=True
     )
 
-    def replaced(self, size: int) -> int:
-        """Number of pixels that become grey in a crop of `size` pixels."""
-        total = size * size
-        return round(self.delta * total) if self.variant == "as_described" else int((1 - self.delta) * total)
-
     def apply(self, image: Images, landmarks: NDArray[np.float32], rng: np.random.Generator) -> Images:
-        out = image.copy()
-        total = image.shape[0] ** 2
-        out.reshape(total, 3)[rng.choice(total, self.replaced(image.shape[0]), replace=False, shuffle=False)] = _GREY
+        out, total = image.copy(), len(image) ** 2
+        replaced = round(self.delta * total) if self.variant == "as_described" else int((1 - self.delta) * total)
+        out.reshape(total, 3)[rng.choice(total, replaced, replace=False, shuffle=False)] = _GREY
         return out
 
 
@@ -107,8 +97,8 @@ class DPSamp(PerImage):
     threshold: float = param(30.0, "L1 distance to the centre within which a pixel counts, grey levels", low=0)
     variant: str = variant()
 
-    name: ClassVar[str] = "dp-samp"
-    traits: ClassVar[Traits] = Traits(
+    name = "dp-samp"
+    traits = Traits(
         "DP-Samp", "differential privacy", "Reilly and Fan 2021; Fantômas §6.1.4", strength="eps", stochastic=True
     )
 
@@ -156,8 +146,8 @@ def colour_clusters(
     from sklearn.cluster import KMeans
 
     colours, weights, where = _distinct(pixels, 0)
-    k = min(k, len(colours))
     coarse, mass, _ = _distinct(pixels, _COARSE)
+    k = min(k, len(colours))
     if len(coarse) < k:
         coarse, mass = colours, weights
     best = KMeans(k, n_init=_RESTARTS, random_state=int(rng.integers(2**31))).fit(coarse, sample_weight=mass)
@@ -196,7 +186,7 @@ def _interpolated(
 def _nearest(values: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[Any]:
     from scipy.ndimage import distance_transform_edt
 
-    if known.all() or not known.any():
+    if not known.any():
         return values
     rows, columns = distance_transform_edt(~known, return_distances=False, return_indices=True)
     return values[rows, columns]

@@ -8,16 +8,16 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits
 from ficgan.arrays import resize
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import FicganError, InputError, UsageError, reason
 from ficgan.files import alone_in
 from ficgan.registry import Parametrised, param
 
@@ -33,15 +33,14 @@ class Program(Parametrised):
     """Images made from face crops by a program in one run, or taken from a folder.
 
     With `command`, crops are written as 000000.png, … into a private folder, the program is run without a shell, and
-    must write PNG files of the same names into another one; a program that runs out of time is ended with its children.
-    With `folder`, each face takes the image of its name.
+    must write PNG files of the same names into another one. With `folder`, each face takes the image of its name.
     """
 
     command: str = param("", "the program and its arguments, {input} and {output} for the folders")
     folder: str = param("", "images made before, by the names of the faces")
     timeout: float = param(3600.0, "seconds a run may take", low=0.001)
 
-    any_side: ClassVar[bool] = False  # whether its images may be squares of another side
+    any_side = False  # whether its images may be squares of another side
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,19 +52,17 @@ class Program(Parametrised):
     def made_of(self, faces: Faces) -> Images:
         """Images of the faces by the program, or from the folder: [N,S,S,3] uint8 RGB."""
         if not (self.command or self.folder):
-            raise UsageError(
-                f"{self.name} needs a program or its images; give command='X {{input}} {{output}}' or folder"
-            )
+            raise UsageError(f"{self.name} needs a program or its images; give command='X {{input}} …' or folder")
         out, side = np.empty_like(faces.images), faces.images.shape[1]
         if len(faces):
             with self._run(faces) if self.command else contextlib.nullcontext(self._gather(faces)) as files:
-                for index, (file, name) in enumerate(zip(files, faces.names, strict=True)):
+                for new, file, name in zip(out, files, faces.names, strict=True):
                     pixels = read_pixels(file, name)
                     height, width = pixels.shape[:2]
                     if height != width or not (self.any_side or width == side):
                         size = f"{width}×{height}, not {side}×{side}"
                         raise InputError(f"external: {file.name} for {name} is {size}; give crops of that size")
-                    out[index] = resize(pixels, side)
+                    new[:] = resize(pixels, side)
         return out
 
     def _arguments(self, folders: Mapping[str, str]) -> list[str]:
@@ -90,13 +87,11 @@ class Program(Parametrised):
         ):
             Path(work, MARKER).write_bytes(b'{"schema": "ficgan-external/1", "remove": "ficgan purge"}\n')
             source, target = Path(work, "input"), Path(work, "output")
-            source.mkdir(mode=0o700)
-            target.mkdir(mode=0o700)
+            source.mkdir()
+            target.mkdir()
             files = [f"{index:06d}.png" for index in range(len(faces))]
             for image, file in zip(faces.images, files, strict=True):
-                descriptor = os.open(source / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # a source face
-                with os.fdopen(descriptor, "wb") as sink:
-                    Image.fromarray(image).save(sink, format="PNG", compress_level=1)
+                Image.fromarray(image).save(source / file, format="PNG", compress_level=1)
             self._wait_for(self._arguments({"input": str(source), "output": str(target)}), Path(work, "program.log"))
             made = [target / file for file in files]
             self._need(dict(zip(faces.names, made, strict=True)), "the program wrote")
@@ -104,13 +99,12 @@ class Program(Parametrised):
 
     def _wait_for(self, arguments: list[str], said: Path) -> None:
         with said.open("wb") as sink:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": sink}
             try:
-                process = subprocess.Popen(
-                    arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=sink, start_new_session=True
-                )
+                process = subprocess.Popen(arguments, **streams, start_new_session=True)
             except OSError as error:
-                reason = error.strerror or type(error).__name__
-                raise UsageError(f"{self.name}: {arguments[0]!r} cannot be run ({reason}); mend the path") from error
+                why = f"{arguments[0]!r} cannot be run ({reason(error)}); mend the path"
+                raise UsageError(f"{self.name}: {why}") from error
             try:
                 status = process.wait(self.timeout)
             except BaseException as error:  # an interrupt too; not yet waited for, so its number is still its own
@@ -119,13 +113,12 @@ class Program(Parametrised):
                 process.wait()
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                raise FicganError(
-                    f"{self.name}: {arguments[0]!r} took more than {self.timeout:g} s and was ended; raise the timeout"
-                ) from error
+                took = f"{arguments[0]!r} took more than {self.timeout:g} s and was ended"
+                raise FicganError(f"{self.name}: {took}; raise the timeout") from error
         if status:
-            lines = said.read_bytes()[-65536:].decode("utf-8", "replace").split("\n")
-            reason = next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it gave no reason")
-            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {reason}")
+            lines = said.read_bytes()[-65536:].decode("utf-8", "replace").strip().split("\n")
+            why = lines[-1].strip()[:300] or "it gave no reason"
+            raise FicganError(f"{self.name}: {arguments[0]!r} failed with status {status}: {why}")
 
     def _gather(self, faces: Faces) -> list[Path]:
         folder = Path(self.folder).expanduser()
@@ -140,7 +133,7 @@ class Program(Parametrised):
         return list(found.values())
 
     def _need(self, files: Mapping[str, Path], begin: str) -> None:
-        missing: Sequence[str] = [name for name, file in files.items() if not file.is_file()]
+        missing = [name for name, file in files.items() if not file.is_file()]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise InputError(f"{self.name}: {begin} no image of {', '.join(missing[:3])}{more}; leave those faces out")
@@ -166,9 +159,8 @@ def read_pixels(file: Path, name: str) -> Images:
 class External(Program, Anonymizer):
     """Crops by a program that is not ours, all in one run, or by images that it made in a folder; see `Program`."""
 
-    name: ClassVar[str] = "external"
-    traits: ClassVar[Traits] = Traits("external program", "external", "the program's own")
+    name = "external"
+    traits = Traits("external program", "external", "the program's own")
 
     def __call__(self, faces: Faces) -> Images:
-        """See `Program.made_of`."""
         return self.made_of(faces)

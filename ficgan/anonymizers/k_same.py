@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +27,13 @@ _CHUNK = 1024  # faces that are worked on at a time
 
 @dataclass(frozen=True, eq=False)
 class Eigenspace:
-    """Principal components of a set of images, written as weights of the images: there are fewer of them than pixels.
+    """Principal components of a set of images, as weights of these: there are fewer of them than pixels."""
 
-    Args:
-        rows: [N,D], one image a row.
-        mean, scale: [D]; a row is standardised to z = (row − mean) / scale.
-        weights: [N,r]; component c is Σ_i weights[i,c]·z_i, of length 1.
-        coordinates: [N,r] of the rows themselves.
-    """
-
-    rows: NDArray[Any]
-    mean: Floats
+    rows: NDArray[Any]  # [N,D], one image a row
+    mean: Floats  # [D]; a row is standardised to z = (row − mean) / scale
     scale: Floats
-    weights: Floats
-    coordinates: Floats
+    weights: Floats  # [N,r]; component c is Σ_i weights[i,c]·z_i, of length 1
+    coordinates: Floats  # [N,r] of the rows themselves
 
     @classmethod
     def of(cls, rows: NDArray[Any]) -> Eigenspace:
@@ -129,17 +122,16 @@ class _KSame(Anonymizer):
         """UsageError without a background, InputError for faces of another size than its."""
         if not len(faces):
             return faces.images.copy()
-        if self.background is None:
-            raise UsageError(f"{self.name} needs a background set of other people's faces; call fit first")
-        if self.background.shape != faces.images.shape[1:]:
-            sizes = [f"{shape[0]}×{shape[1]}" for shape in (self.background.shape, faces.images.shape[1:])]
+        background = self.needed(self.background)
+        if background.shape != faces.images.shape[1:]:
+            sizes = [f"{shape[0]}×{shape[1]}" for shape in (background.shape, faces.images.shape[1:])]
             raise InputError(f"{self.name}: the background is {sizes[0]} and the faces are {sizes[1]}; make them alike")
         rows, out = _flat(faces.images), np.empty_like(_flat(faces.images))
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            coordinates = self.background.space.project(rows[part])
-            chosen = self.background.nearest(coordinates, self.k - 1)
-            out[part] = self._mean(self.background.space, rows[part], coordinates, chosen)
+            coordinates = background.space.project(rows[part])
+            chosen = background.nearest(coordinates, self.k - 1)
+            out[part] = self._mean(background.space, rows[part], coordinates, chosen)
         return out.reshape(faces.images.shape)
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
@@ -155,10 +147,8 @@ _SOURCE = "Newton, Sweeney and Malin 2005; as released with Fantômas, section 6
 class KSamePixel(_KSame):
     """The mean of pixels, of neighbours in the eigenspace."""
 
-    name: ClassVar[str] = "k-same-pixel"
-    traits: ClassVar[Traits] = Traits(
-        "k-Same-Pixel", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"})
-    )
+    name = "k-same-pixel"
+    traits = Traits("k-Same-Pixel", "k-anonymity", _SOURCE, strength="k", needs={"background"})
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         out = np.empty_like(rows)
@@ -176,10 +166,8 @@ class KSamePixel(_KSame):
 class KSameEigen(_KSame):
     """The mean of coordinates in the eigenspace."""
 
-    name: ClassVar[str] = "k-same-eigen"
-    traits: ClassVar[Traits] = Traits(
-        "k-Same-Eigen", "k-anonymity", _SOURCE, strength="k", needs=frozenset({"background"})
-    )
+    name = "k-same-eigen"
+    traits = Traits("k-Same-Eigen", "k-anonymity", _SOURCE, strength="k", needs={"background"})
 
     def _mean(self, space: Eigenspace, rows: Images, coordinates: Floats, chosen: NDArray[np.int64]) -> Images:
         total = coordinates.copy()
@@ -203,12 +191,9 @@ class AverageFace(Anonymizer):
 
     mean: Images | None = field(default=None, repr=False, compare=False)
 
-    name: ClassVar[str] = "average-face"
-    traits: ClassVar[Traits] = Traits(
-        "average-face sticker",
-        "synthesis",
-        "control: what is reached without any model",
-        needs=frozenset({"background"}),
+    name = "average-face"
+    traits = Traits(
+        "average-face sticker", "synthesis", "control: what is reached without any model", needs={"background"}
     )
 
     @property
@@ -225,10 +210,8 @@ class AverageFace(Anonymizer):
         return replace(self, mean=np.rint(total / len(background)).astype(np.uint8))
 
     def __call__(self, faces: Faces) -> Images:
-        if self.mean is None:
-            raise UsageError("average-face needs a background set of other people's faces; call fit first")
         size, alignment, out = faces.images.shape[1], Alignment(), faces.images.copy()
-        mean = resize(self.mean, size)
+        mean = resize(self.needed(self.mean), size)
         for image, marks in zip(out, faces.landmarks, strict=True):
             paste_back(image, mean, alignment.matrix(marks, size)).onto(image, np.zeros((size, size), np.float32))
         return out

@@ -1,19 +1,18 @@
 """Keyed methods: permutations of blocks or pixels, and k-RTIO's overlays, whose blocks are permuted by a key.
 
-The key gives the image back; pairs reveal a permutation. All images of a size share one permutation, a single cycle, so
-that nothing stays in place.
+All images of a size share one permutation, a single cycle, so that nothing stays in place. Pairs reveal it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator
+from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images, Traits, generator, nearest_grey
 from ficgan.anonymizers.basic import variant
 from ficgan.arrays import resize
 from ficgan.errors import UsageError
@@ -46,8 +45,8 @@ class BlockPermutation(_Permutation):
     block: int = param(32, "side of a block, pixels", low=1, high=4096)
     key: str = param("", "secret of the permutation; without one it is public", secret=True)
 
-    name: ClassVar[str] = "block-permutation"
-    traits: ClassVar[Traits] = Traits("Block permutation", "basic", "Fantômas, §6.1.1", strength="block", keyed=True)
+    name = "block-permutation"
+    traits = Traits("Block permutation", "basic", "Fantômas, §6.1.1", strength="block", keyed=True)
 
     def sources(self, side: int) -> Index:
         if side // self.block < 2:
@@ -69,8 +68,8 @@ class PixelRelocation(_Permutation):
     steps: int = param(50, "places that a pixel goes on", low=1, high=10**9)
     key: str = param("", "secret of the path, as_described; without one it is public", secret=True)
 
-    name: ClassVar[str] = "pixel-relocation"
-    traits: ClassVar[Traits] = Traits("Pixel relocation", "basic", "Fantômas, §6.1.1", strength="steps", keyed=True)
+    name = "pixel-relocation"
+    traits = Traits("Pixel relocation", "basic", "Fantômas, §6.1.1", strength="steps", keyed=True)
 
     def sources(self, side: int) -> Index:
         if self.steps % side**2 == 0:
@@ -91,14 +90,13 @@ def _block_sources(side: int, block: int, key: str) -> Index:
     order = generator("block-permutation", n, key).permutation(n * n)
     blocks = np.empty(n * n, np.int64)
     blocks[order] = np.roll(order, 1)  # one cycle through all blocks in the order drawn
-    return _kept(_permuted(np.arange(side * side).reshape(side, side), block, blocks).ravel())
+    return _permuted(np.arange(side * side, dtype=np.int32).reshape(side, side), block, blocks).ravel()
 
 
 @lru_cache(maxsize=16)
 def _path_sources(side: int, steps: int, key: str | None) -> Index:
     place = _path(side) if key is None else generator("pixel-relocation", side, key).permutation(side * side)
-    pixel_at = np.argsort(place)
-    return _kept(pixel_at[(place - steps) % (side * side)])
+    return np.argsort(place)[(place - steps) % (side * side)].astype(np.int32)
 
 
 def _path(side: int) -> NDArray[np.int64]:
@@ -106,12 +104,6 @@ def _path(side: int) -> NDArray[np.int64]:
     m = np.maximum(row, column)
     along = row + m - column
     return side**2 - (m + 1) ** 2 + np.where((side - 1 - m) % 2 == 0, along, 2 * m - along)
-
-
-def _kept(sources: NDArray[np.integer]) -> Index:
-    out = sources.astype(np.int32)
-    out.setflags(write=False)
-    return out
 
 
 _DEFAULTS = {"as_described": (0.45, 16), "as_released": (0.5, 60)}  # alpha and block of each variant
@@ -129,28 +121,29 @@ class KRtio(Anonymizer):
     """
 
     variant: str = variant()
-    alpha: float | None = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
-    block: int | None = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
+    # None becomes the variant's
+    alpha: float = param(None, "share of the face; .45 as described, .5 as released", low=0.02, high=1.0)
+    block: int = param(None, "side of the permuted blocks in pixels; 16 as described, 60 as released", low=1)
     k: int = param(3, "overlays under one face", low=1)
     key: str = param("", "secret text; empty: made from the seed", secret=True)
     seed: int = 0  # of the draws as released, and of the key where none is given
     overlays: Images | None = field(default=None, repr=False, compare=False)  # [M,S,S,3], resized to the crops
 
-    name: ClassVar[str] = "k-rtio"
-    traits: ClassVar[Traits] = Traits(
+    name = "k-rtio"
+    traits = Traits(
         "k-RTIO overlays",
         "overlay",
         "Rajabi et al. 2021; Fantômas §6.1.3",
         strength="alpha",
         keyed=True,
-        needs=frozenset({"overlays"}),
+        needs={"overlays"},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        alpha, block = _DEFAULTS[self.variant]
-        object.__setattr__(self, "alpha", alpha if self.alpha is None else self.alpha)
-        object.__setattr__(self, "block", block if self.block is None else self.block)
+        for name, usual in zip(("alpha", "block"), _DEFAULTS[self.variant], strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, usual)
         described = self.variant == "as_described"
         least = self.k if described else 1  # as released one may be drawn again
         if self.overlays is not None and len(self.overlays) < least:
@@ -163,41 +156,33 @@ class KRtio(Anonymizer):
 
     def __call__(self, faces: Faces) -> Images:
         out = np.empty_like(faces.images)
-        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
-            mixed = self._alpha * image + (1 - self._alpha) * self._cover(name, image.shape[0])
-            out[index] = np.rint(mixed) if self.variant == "as_described" else mixed
+        for image, new, name in zip(faces.images, out, faces.names, strict=True):
+            mixed = self.alpha * image + (1 - self.alpha) * self._cover(name, len(image))
+            new[:] = np.rint(mixed) if self.variant == "as_described" else mixed
         return out
 
     def invert(self, faces: Faces) -> Images:
-        """The source crops from anonymised ones under their names, with the same key and overlays; not as_released.
+        """The source crops from anonymised ones under their names, with the same key and overlays.
 
         They are off by ⌊.5/α + .5⌋ grey levels at most, if the file was lossless.
         """
         if self.variant == "as_released":
             raise UsageError("k-rtio as released has no inverse: its overlays hang on a random vector that is not kept")
         out = np.empty_like(faces.images)
-        for index, (image, name) in enumerate(zip(faces.images, faces.names, strict=True)):
-            found = (image - (1 - self._alpha) * self._cover(name, image.shape[0])) / self._alpha
-            out[index] = np.rint(found).clip(0, 255)
+        for image, new, name in zip(faces.images, out, faces.names, strict=True):
+            new[:] = nearest_grey((image - (1 - self.alpha) * self._cover(name, len(image))) / self.alpha)
         return out
-
-    @property
-    def _alpha(self) -> float:
-        assert self.alpha is not None
-        return self.alpha
 
     def _cover(self, name: str, size: int) -> NDArray[np.float64]:
         """The mean [S,S,3] of the k permuted overlays of an image."""
-        assert self.block is not None
-        if self.overlays is None:
-            raise UsageError("k-rtio needs overlays, a background set of other people's faces; call fit first")
+        overlays = self.needed(self.overlays)
         described = self.variant == "as_described"
         rng = generator((self.key or f"seed {self.seed}") if described else self.seed, self.name, name)
-        count = len(self.overlays)
+        count = len(overlays)
         picked = rng.choice(count, self.k, replace=False) if described else rng.integers(count, size=self.k)
         total, cells = np.zeros((size, size, 3)), -(-size // self.block) if described else size // self.block
         for which in picked:
-            whole = resize(self.overlays[which], cells * self.block if described else size)
+            whole = resize(overlays[which], cells * self.block if described else size)
             total += _permuted(whole, self.block, rng.permutation(cells * cells))[:size, :size]
         return total / self.k
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from ficgan.anonymizers.base import ANONYMIZERS, Anonymizer, Faces, Images
-from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blur_weight, obfuscate_blur, obfuscate_overlay
-from ficgan.errors import InputError, UsageError
+from ficgan.anonymizers.basic import ObfuscationBlur, ObfuscationOverlay, blurred_and_weight, obfuscate_overlay
+from ficgan.errors import InputError, UsageError, hint
 from ficgan.faces.crops import Alignment, Paste, check_mask_scale, crop, nothing, paste_back
 from ficgan.faces.detection import Face, check_image
 from ficgan.files import content_key
 from ficgan.options import HIDING, without_folders
 from ficgan.registry import parse_spec
 
-# What does the same as a mode of our own, with parameters.
-_INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}
+_INSTEAD = {"blur": "gaussian-blur", "mosaic": "pixelation"}  # What does the same as a mode of our own, with parameters
 
 
 def check_mode(mode: str) -> str:
@@ -38,19 +38,15 @@ def method_of(mode: str) -> Anonymizer | None:
     if name == "ficgan" or name in _INSTEAD:
         raise UsageError(f"mode {name} takes no parameters; {_INSTEAD.get(name, 'options such as --k')} does")
     if name not in ANONYMIZERS:
-        near = difflib.get_close_matches(name, [*HIDING, *ANONYMIZERS], n=1)
-        hint = f"did you mean {near[0]}?" if near else "`ficgan-eval list anonymizers` lists them"
-        raise UsageError(f"there is no mode {name!r}; {hint}")
-    method = ANONYMIZERS.make(name, **given)
-    _check_usable(method)
-    return method
+        raise UsageError(f"there is no mode {name!r}; {hint(name, [*HIDING, *ANONYMIZERS])}")
+    if name == "external" and given.get("folder"):
+        raise UsageError("external: images made before have names, and faces of a photo have none; give command")
+    return ANONYMIZERS.make(name, **given)
 
 
 def mode_of(method: Anonymizer) -> str:
     """The text that asks for a method, but for its secrets and what is no plain value."""
-    given = [(key, value) for key, value in method.settings().items() if value not in (None, "")]
-    parts = [f"{key}={value}" for key, value in given if "," not in str(value)]
-    return ":".join(filter(None, [method.name, ",".join(parts)]))
+    return _text(method.name, {key: value for key, value in method.settings().items() if "," not in str(value)})
 
 
 def shown(mode: str, method: Anonymizer | None = None) -> str:
@@ -60,7 +56,11 @@ def shown(mode: str, method: Anonymizer | None = None) -> str:
         return mode
     name, given = parse_spec(mode)
     public = method.settings()
-    parts = [f"{key}={without_folders(value)}" for key, value in given.items() if key.replace("-", "_") in public]
+    return _text(name, {key: without_folders(value) for key, value in given.items() if key.replace("-", "_") in public})
+
+
+def _text(name: str, parameters: Mapping[str, Any]) -> str:
+    parts = [f"{key}={value}" for key, value in parameters.items() if value not in (None, "")]
     return ":".join(filter(None, [name, ",".join(parts)]))
 
 
@@ -91,25 +91,17 @@ def mode_type(modes: Iterable[str]) -> np.dtype[np.str_]:
     return np.dtype(f"<U{max(map(len, [*HIDING, *modes]))}")
 
 
+@dataclass(eq=False)
 class Methods:
-    """Anonymisers ready for use on photos and films.
+    """Anonymisers ready for use on photos and films."""
 
-    Args:
-        seed: of all that is drawn; None: a random one.
-        trusted: modes that the user gave; others, from files, may not run programs.
-        given: anonymisers made by the caller, by mode.
-    """
+    background: Faces | None = None
+    given_seed: int | None = None  # of all that is drawn; None: a random one
+    trusted: Set[str] = frozenset()  # modes that the user gave; others, from files, may not run programs
+    given: Mapping[str, Anonymizer] = field(default_factory=dict)  # made by the caller, by mode
 
-    def __init__(
-        self,
-        background: Faces | None = None,
-        seed: int | None = None,
-        trusted: Iterable[str] = (),
-        given: Mapping[str, Anonymizer] | None = None,
-    ) -> None:
-        self.background, self.seeded = background, seed is not None
-        self.seed = secrets.randbits(128) if seed is None else seed
-        self.trusted, self._given = frozenset(trusted), dict(given or {})
+    def __post_init__(self) -> None:
+        self.seed = secrets.randbits(128) if self.given_seed is None else self.given_seed
         self._ready: dict[str, Anonymizer] = {}
 
     def __call__(self, mode: str) -> Anonymizer:
@@ -120,8 +112,8 @@ class Methods:
 
     def trusting(self, mode: str) -> Methods:
         """The same, of the same seed, for a mode that the user gave as well."""
-        more = Methods(self.background, self.seed, self.trusted | {mode}, self._given)
-        more.seeded = self.seeded
+        more = copy(self)
+        more.trusted, more._ready = self.trusted | {mode}, {}
         return more
 
     def name(self, *key: object) -> str:
@@ -132,11 +124,11 @@ class Methods:
     def identity(self) -> list[Any]:
         """All that results depend on but a random seed: jobs with the same may go on from one another."""
         background = None if self.background is None else content_key(self.background.images)
-        return [self.seed if self.seeded else None, background, sorted(map(repr, self._given.values()))]
+        return [self.given_seed, background, sorted(map(repr, self.given.values()))]
 
     def accounts(self, modes: Iterable[str]) -> dict[str, Any]:
         """JSON-ready: the methods of modes, and the background where one of them has it; empty for our own modes."""
-        methods = [self(mode) for mode in sorted(modes) if mode in self._given or mode not in HIDING]
+        methods = [self(mode) for mode in sorted(modes) if mode in self.given or mode not in HIDING]
         account: dict[str, Any] = {"methods": [_account(method) for method in methods]} if methods else {}
         if self.background is not None and any(method.traits.needs & {"background", "overlays"} for method in methods):
             digest = hashlib.sha256(np.ascontiguousarray(self.background.images).tobytes()).hexdigest()
@@ -144,15 +136,12 @@ class Methods:
         return account
 
     def _made(self, mode: str) -> Anonymizer:
-        method = self._given.get(mode) or method_of(mode)
+        method = self.given.get(mode) or method_of(mode)
         if method is None:
             raise UsageError(f"mode {mode} is one of our own, and no anonymiser")
-        _check_usable(method)
         if method.traits.family == "external" and mode not in self.trusted:
-            raise InputError(
-                "a project's file asks for a program to be run (mode external), which only an option may; "
-                "use ficgan-deid --mode external:command=… on the film"
-            )
+            asked = "a project's file asks for a program to be run (mode external), which only an option may"
+            raise InputError(f"{asked}; use ficgan-deid --mode external:command=… on the film")
         if self.background is not None:
             method = method.fit(self.background)
         elif not is_fitted(method):
@@ -167,22 +156,15 @@ class Methods:
 
 
 def _account(method: Anonymizer) -> dict[str, Any]:
-    settings = {
-        key: without_folders(value) if isinstance(value, str) else value for key, value in method.settings().items()
-    }
+    given = method.settings().items()
+    settings = {key: without_folders(value) if isinstance(value, str) else value for key, value in given}
     traits = method.traits
     return {"name": method.name, "family": traits.family, "source": traits.source, "settings": settings}
 
 
-def _check_usable(method: Anonymizer) -> None:
-    if getattr(method, "folder", ""):
-        raise UsageError("external: images made before have names, and faces of a photo have none; give command")
-
-
 Square = tuple[int, int, int]  # x0, y0, side in whole pixels of the photo; it may reach beyond the photo
 
-# Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square.
-_MARGIN = 1.3
+_MARGIN = 1.3  # Detectors' boxes end at the brow and the chin; this brings hairline and ears into the square
 # In films sides are powers of this: random numbers of a crop change with its size, and must not do so often.
 _STEP = 2**0.25
 
@@ -210,8 +192,7 @@ def cover(
 ) -> Paste:
     """A photo, uint8 [H,W,3] RGB, with one face anonymised; where the mask is 0 it is bit-identical to the input.
 
-    What is drawn depends on `name`; `mask_scale` 1 is the usual size of the part that is replaced; `stepped`: see
-    `square`.
+    What is drawn depends on `name`. `mask_scale`, `stepped`: see `square`.
     """
     kind = placement(anonymizer)
     if kind == "scene":
@@ -243,20 +224,16 @@ def square(face: Face, shape: tuple[int, int], *, mask_scale: float = 1.0, stepp
     wanted = _MARGIN * mask_scale * max(float((box[2:] - box[:2]).max()), 1.0)
     if stepped:
         wanted = _STEP ** math.ceil(math.log(wanted, _STEP) - 1e-9)
-    side = max(2, math.ceil(wanted - 1e-6))
+    side, size = max(2, math.ceil(wanted - 1e-6)), np.array([shape[1], shape[0]])
     corner = np.rint((box[:2] + box[2:]) / 2 - side / 2)
-    inside = [
-        int(start if side > length or start + side <= 0 or start >= length else min(max(start, 0), length - side))
-        for start, length in zip(corner, (shape[1], shape[0]), strict=True)
-    ]
-    return inside[0], inside[1], side
+    stays = (side > size) | (corner + side <= 0) | (corner >= size)
+    x0, y0 = np.where(stays, corner, np.minimum(corner.clip(0), size - side)).astype(int).tolist()
+    return x0, y0, side
 
 
 def aligned_crop(anonymizer: Anonymizer, image: Images, face: Face, *, name: str) -> Images:
     """The anonymised crop [S,S,3] of a face, aligned and of the background's size, for `paste_aligned`."""
-    size = anonymizer.crop_side
-    if size is None:
-        raise UsageError(f"{anonymizer.name} needs a background set of other people's faces; call fit first")
+    size = anonymizer.needed(anonymizer.crop_side)
     cut = crop(image, Alignment().matrix(face.landmarks, size), size)
     return anonymizer(Faces(cut[None], (name,)))[0]
 
@@ -273,8 +250,7 @@ def cover_all(anonymizer: Anonymizer, image: Images, faces: Sequence[Face], *, m
     centres, halves = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * mask_scale
     boxes = np.hstack([centres - halves, centres + halves])
     if isinstance(anonymizer, ObfuscationBlur):
-        pixels = obfuscate_blur(image, boxes, anonymizer.variant, anonymizer.radius)
-        weight = blur_weight(image.shape[:2], boxes, anonymizer.variant, anonymizer.radius)
+        pixels, weight = blurred_and_weight(image, boxes, anonymizer.variant, anonymizer.radius)
     else:
         assert isinstance(anonymizer, ObfuscationOverlay)
         pixels = obfuscate_overlay(image, boxes, anonymizer.colour)

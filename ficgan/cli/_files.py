@@ -44,12 +44,6 @@ TWICE = "named twice"
 FOLDER = "folders that are links, hidden, or projects of films; name them to have them searched"
 
 
-def is_address(name: str) -> bool:
-    """Whether an input is a camera or a stream: nothing beside which a result fits."""
-    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
-    return bool(address) and not is_store(name)
-
-
 def mirrored(
     inputs: Sequence[Path], suffixes: Collection[str], *, what: str, but: tuple[str, ...] = ()
 ) -> list[tuple[Path, Path]]:
@@ -63,21 +57,15 @@ def mirrored(
     """
     found: dict[Path, tuple[Path, Path]] = {}
     for given in inputs:
-        inside = [given]
+        inside = {given: Path(given.name)}
         if given.is_dir():
-            inside = [
-                path
-                for path in sorted(given.rglob("*"))
-                if path.suffix.lower() in suffixes
-                and path.is_file()
-                and not any(part.startswith(".") for part in path.relative_to(given).parts)
-                and not path.name.endswith(but)
-            ]
+            every = [file for file in sorted(given.rglob("*")) if file.suffix.lower() in suffixes and file.is_file()]
+            inside = {file: file.relative_to(given) for file in every if not file.name.endswith(but)}
+            inside = {file: place for file, place in inside.items() if "/." not in f"/{place.as_posix()}"}
         if not inside or not given.exists():
             raise UsageError(f"{given} {'holds no ' + what if given.exists() else 'does not exist'}; name a {what}")
-        for path in inside:
-            place = path.relative_to(given) if given.is_dir() else Path(path.name)
-            found.setdefault(path.resolve(), (path, place))
+        for file, place in inside.items():
+            found.setdefault(file.resolve(), (file, place))
     return list(found.values())
 
 
@@ -132,35 +120,34 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     Inputs that would become one file, or overwrite another input, are errors of their own; the others go on. A
     UsageError where nothing can be done at all.
     """
-    to_file = out is not None and _is_file_name(inputs, out)
-    folder = None if out is None or to_file else place_of(out)
-    if isinstance(folder, Path) and (found := obstacle(folder)) is not None:
-        kind = UsageError if folder.is_file() else FicganError
-        raise kind(f"{folder}: cannot be made or written to, because of {found}; choose another folder")
-    plan = FilePlan(folder)
-    paths = [name for name in inputs if not is_address(name)]
+    file = None if out is None or not _is_file_name(inputs, out) else place_of(out)
+    plan = FilePlan(None if out is None or file is not None else place_of(out))
+    if isinstance(plan.folder, Path) and (found := _obstacle(plan.folder)) is not None:
+        kind = UsageError if plan.folder.is_file() else FicganError
+        raise kind(f"{plan.folder}: cannot be made or written to, because of {found}; choose another folder")
+    addresses = [name for name in inputs if _is_address(name)]
+    paths = [name for name in inputs if name not in addresses]
     lost = [name for name in paths if not is_store(name) and not os.path.lexists(name)]
     if lost and len(lost) == len(inputs):
         raise UsageError(f"{lost[0]}: no such file; check the name")
-    for address in filter(is_address, inputs):
-        if not to_file or out is None or Path(out).suffix.lower() not in WRITABLE_FILMS:
+    for address in addresses:
+        if file is None or file.suffix.lower() not in WRITABLE_FILMS:
             name = display_name(address)
             raise UsageError(f"{name}: a camera, stream or sequence of images needs -o FILE, such as -o result.mp4")
-        plan.jobs.append(FileJob(Path(address), Path(out), film=True, address=address, place=Path(out).name))
+        plan.jobs.append(FileJob(Path(address), file, film=True, address=address, place=file.name))
     named, seen = {_real(place_of(name)) for name in paths}, set[str]()
     for source, relative in _sources(paths, plan):
         real = _real(source)
         if real in seen:  # named twice, or named and in a folder as well
             plan.left_out[TWICE] += 1
-            continue
+        elif isinstance(source, Path) and (
+            vouches_for(source) or (real not in named and _is_named_like_output(source))
+        ):
+            plan.left_out[OWN_OUTPUT] += 1
+        else:
+            film = is_film(source) if isinstance(source, Path) else source.suffix.lower() in FILM_SUFFIXES
+            plan.jobs.append(_job(source, relative, film, file, plan.folder))
         seen.add(real)
-        film = source.suffix.lower() in FILM_SUFFIXES
-        if isinstance(source, Path):
-            if vouches_for(source) or (real not in named and _is_named_like_output(source)):
-                plan.left_out[OWN_OUTPUT] += 1
-                continue
-            film = is_film(source)
-        plan.jobs.append(_job(source, relative, film, place_of(out) if to_file and out else None, folder))
     if not (plan.jobs or plan.errors or plan.left_out[OWN_OUTPUT] or plan.left_out[TWICE]):
         raise UsageError(f"{', '.join(paths)}: no photo or film is in there")
     found_jobs = bool(plan.jobs)
@@ -168,6 +155,12 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     if found_jobs and not plan.jobs:
         raise UsageError("; ".join(why for *_, why in plan.errors))
     return plan
+
+
+def _is_address(name: str) -> bool:
+    """Whether an input is a camera or a stream: nothing beside which a result fits."""
+    address = CAMERA.fullmatch(name) or (is_url(name) and not Path(name).exists())
+    return bool(address) and not is_store(name)
 
 
 def _job(source: Place, relative: PurePath, film: bool, file: Place | None, folder: Place | None) -> FileJob:
@@ -189,23 +182,20 @@ def _real(place: Place) -> str:
 
 
 def _is_file_name(inputs: Sequence[str], out: str) -> bool:
+    """Whether -o names a file, not a folder."""
     suffix = Path(out).suffix.lower()
-    if out.endswith(("/", os.sep)) or place_of(out).is_dir():
+    if out.endswith(("/", os.sep)) or suffix not in MEDIA or place_of(out).is_dir():
         return False
-    if len(inputs) != 1 or (not is_address(inputs[0]) and place_of(inputs[0]).is_dir()):
-        if suffix in MEDIA:
-            raise UsageError(f"-o {out}: is the name of one file, but there may be several inputs; name a folder")
-        return False
-    if suffix in MEDIA - WRITABLE_SUFFIXES - WRITABLE_FILMS:
+    if len(inputs) != 1 or (not _is_address(inputs[0]) and place_of(inputs[0]).is_dir()):
+        raise UsageError(f"-o {out}: is the name of one file, but there may be several inputs; name a folder")
+    if suffix not in WRITABLE_SUFFIXES | WRITABLE_FILMS:
         names = WRITABLE_FILMS if suffix in FILM_SUFFIXES else WRITABLE_SUFFIXES
         raise UsageError(f"{out}: {suffix} is only read; choose a name that ends in {', '.join(sorted(names))}")
-    return suffix in WRITABLE_SUFFIXES | WRITABLE_FILMS
+    return True
 
 
-def obstacle(folder: Place) -> Path | None:
-    """What keeps files from being put into a folder, or the folder from being made; None: nothing does."""
-    if not isinstance(folder, Path):
-        return None
+def _obstacle(folder: Path) -> Path | None:
+    """What keeps a folder from being made or written to; None: nothing does."""
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     return None if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else folder
@@ -230,23 +220,19 @@ def _sources(inputs: Sequence[str], plan: FilePlan) -> Iterator[tuple[Place, Pur
 
 
 def _in_folder(path: Path, plan: FilePlan) -> Iterator[tuple[Place, PurePath]]:
+    """All files below a folder, but for what lies in the results and in folders that are left out."""
     from ficgan.folders import kind_of
 
-    results = os.path.realpath(plan.folder) if isinstance(plan.folder, Path) else None
-    results = None if results == os.path.realpath(path) else results
+    results = {_real(plan.folder)} - {_real(path)} if plan.folder is not None else set()
 
     def cannot_list(error: OSError) -> None:
         plan.errors.append((str(error.filename), None, f"{error.filename}: cannot be listed ({error.strerror})"))
 
     for parent, folders, files in os.walk(path, onerror=cannot_list):
-        inside = []
-        for child in sorted(folders):
-            folder = Path(parent, child)
-            if child.startswith(".") or folder.is_symlink() or kind_of(folder) is not None:
-                plan.left_out[FOLDER] += 1
-            elif os.path.realpath(folder) != results:
-                inside.append(child)
-        folders[:] = inside
+        below = [Path(parent, name) for name in sorted(folders)]
+        taken = [f for f in below if not (f.name.startswith(".") or f.is_symlink() or kind_of(f) is not None)]
+        plan.left_out[FOLDER] += len(below) - len(taken)
+        folders[:] = [folder.name for folder in taken if _real(folder) not in results]
         yield from ((file, file.relative_to(path)) for file in (Path(parent, name) for name in sorted(files)))
 
 
@@ -261,9 +247,8 @@ def _media(files: Iterator[tuple[Place, PurePath]], plan: FilePlan) -> Iterator[
             plan.errors.append((str(file), None, why))
         elif is_media:
             yield file, place
-        else:
-            sidecar = place.suffix == ".json" and Path(place.stem).suffix.lower() in MEDIA
-            plan.left_out[NOT_MEDIA] += not (sidecar or place.name == MANIFEST)
+        elif place.name != MANIFEST and not (place.suffix == ".json" and Path(place.stem).suffix.lower() in MEDIA):
+            plan.left_out[NOT_MEDIA] += 1
 
 
 def _is_named_like_output(path: Path) -> bool:
@@ -275,24 +260,24 @@ def _is_named_like_output(path: Path) -> bool:
 
 def _check_outputs(plan: FilePlan, overwrite: bool) -> None:
     """Take jobs that are in each other's way out of the plan; each becomes an error."""
-    places: dict[str, list[FileJob]] = {}
+    rivals: dict[str, list[FileJob]] = {}
     for job in plan.jobs:
-        places.setdefault(_real(job.output), []).append(job)
+        rivals.setdefault(_real(job.output), []).append(job)
     sources = {_real(job.source): job.source for job in plan.jobs if not job.address}
-    left: list[FileJob] = []
-    for job in plan.jobs:
-        place, why = _real(job.output), ""
-        if rivals := [other.name for other in places[place] if other is not job]:
-            why = f"{job.name} and {rivals[0]} would both become {job.output}; give each a run or a folder of its own"
-        elif place in sources and sources[place] != job.source:
+    jobs, plan.jobs = plan.jobs, []
+    for job in jobs:
+        place = _real(job.output)
+        rival = next((other for other in rivals[place] if other is not job), None)
+        if rival is not None:
+            why = f"{job.name} and {rival.name} would both become {job.output}; give each a run or a folder of its own"
+        elif sources.get(place, job.source) != job.source:
             why = f"{job.name} would overwrite the input {sources[place]}; choose another output folder"
         elif place in sources and not overwrite:
             raise UsageError(f"{job.source}: output and input are one file; use --overwrite or another folder")
-        if why:
-            plan.errors.append((job.name, job.output, why))
         else:
-            left.append(job)
-    plan.jobs = left
+            plan.jobs.append(job)
+            continue
+        plan.errors.append((job.name, job.output, why))
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------
@@ -309,8 +294,8 @@ class NewFile:
     record: dict[str, Any] | None  # for the side-car; None: there is none
     counts: dict[str, int]
     notes: Sequence[str]
-    problems: Sequence[str]  # what somebody must look at before the result is published
-    objects: Mapping[str, int]  # what is no face and was covered, by name: finds in photos, tracks of films
+    problems: Sequence[str] = ()  # what somebody must look at before the result is published
+    objects: Mapping[str, int] = field(default_factory=dict)  # covers of what is no face (of films, tracks), by name
     failure: str = ""  # why a photo has no result; "" where it has one
     seconds: float = 0.0
 
@@ -357,7 +342,7 @@ class FileSetup:
         counts = {"faces": len(made.actions), "masked": made.actions.count("masked"), "uncovered": made.uncovered}
         notes, digest = [with_name(name, note) for note in made.record["notes"]], made.known["input_sha256"]
         if made.problem:
-            return NewFile(b"", digest, None, counts, notes, [], {}, made.problem)
+            return NewFile(b"", digest, None, counts, notes, failure=made.problem)
         objects = Counter(entry["name"] for entry in made.record.get("objects", ()) if entry["action"] != "kept")
         if self.credentials is not None and (set(made.actions) - {"kept"} or objects):
             made = replace(made, data=self.credentials.photo(made.data, job.output.suffix, made.actions))
@@ -381,16 +366,10 @@ class FileSetup:
             if self.recorded is not None:
                 known = {} if digest is None else {"input_sha256": digest}
                 record = film_record(result, output, job.place, self.recorded, **known)
-        counts = {
-            "faces": result.tracks,
-            "masked": result.masked_people,
-            "frames": result.frames,
-            "no_face": int(not result.tracks),
-            "damaged": int(bool(result.damage)),
-            "unread": result.tracks if result.reidentified is None else 0,
-            "reidentified": result.reidentified or 0,
-            "review": len(result.review),
-        }
+        counts = {"faces": result.tracks, "masked": result.masked_people, "frames": result.frames}
+        counts |= {"no_face": int(not result.tracks), "damaged": int(bool(result.damage)), "review": len(result.review)}
+        counts["reidentified"] = result.reidentified or 0
+        counts["unread"] = result.tracks if result.reidentified is None else 0
         notes = [VOICES] * bool(result.has_audio) + [with_name(job.name, note) for note in result.notes]
         objects = {name: found["tracks"] for name, found in result.objects.items()}
         return NewFile(None, digest, record, counts, notes, list(_problems(job, result)), objects)

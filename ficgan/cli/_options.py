@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from ficgan.anonymizers import Anonymizer, Faces
     from ficgan.video import EncodeOptions, VideoSettings
 
-# Longest side at which frames are searched with --thorough: that of any film.
-WHOLE_FRAMES = 1 << 14
-# Side of the background's crops in memory, px; the papers' size.
-LARGEST_FACE = 224
+WHOLE_FRAMES = 1 << 14  # Longest side at which frames are searched with --thorough: that of any film
+LARGEST_FACE = 224  # Side of the background's crops in memory, px; the papers' size
 
 
 # -- from fields to options of click -----------------------------------------------------------------------------------
 
 
-def _check_mode(text: str) -> str:
-    chosen_method(text)
+def _checked(text: str, check: Callable[[str], Any]) -> str:
+    check(text)
     return text
 
 
 def _type_of(name: str, option: Option) -> click.ParamType[Any]:
     if name == "mode":
-        return Parsed(_check_mode)
+        return Parsed(lambda text: _checked(text, chosen_method))
+    if option.check is not None:
+        return Parsed(partial(_checked, check=option.check))
     if option.parse is not None:
         return Parsed(option.parse)
     if option.choices:
@@ -77,29 +77,28 @@ def of_group(group: type, *names: str) -> tuple[Any, ...]:
     return tuple(made)
 
 
-# How a face is hidden.
+# How a face is hidden, and who takes its place.
 HIDE = of_group(declared.Hiding, "mode", "background")
 FALLBACK = of_group(declared.Hiding, "fallback")
-# Who takes a face's place.
 FACE = of_group(declared.Identity) + of_group(declared.Hiding, "mask_scale")
-# How faces are found and linked.
+# What is found, what is covered besides faces, what becomes of doubtful finds, who stays.
 SEARCH = of_group(declared.Finding, "detector", "threshold", "scale", "thorough") + of_group(declared.Checking)
-# What is covered besides faces.
 OBJECTS = of_group(declared.Finding, "cover_also")
-# What becomes of finds that may be no faces.
 DOUBT = of_group(declared.Finding, "min_score", "strict")
-# Who stays as they are.
 PEOPLE = of_group(declared.Finding, "keep", "only", "boxes")
-# How photos are written.
+# How photos are written; the networks and the limits of the machine.
 PHOTOS_OUT = of_group(declared.Publishing, "require_face", "tag", "keep_metadata")
 TAG = of_group(declared.Publishing, "tag")
-# The networks and the limits of the machine.
 MODEL = of_group(declared.Computing) + of_group(declared.Publishing, "max_megapixels")
 # How films are searched, followed, checked and written.
 VIDEO_SEARCH = of_group(declared.FilmSearch, "stride", "pad", "link") + of_group(declared.FilmPart, "start", "end")
 VIDEO_SPANS = of_group(declared.FilmPart, "spans")
 VERIFY = of_group(declared.FilmSearch, "verify")
 VIDEO_OUT = of_group(declared.FilmEncoding)
+# Single ones, which other commands have, too.
+DEVICE, CHECKPOINT, BANK = of_group(declared.Computing, "device", "checkpoint", "bank")
+DETECTOR, THRESHOLD = of_group(declared.Finding, "detector", "threshold")
+K, PSI = of_group(declared.Identity, "k", "psi")
 
 
 def sandbox(usual: bool) -> Any:
@@ -124,9 +123,8 @@ OPTIONS: Mapping[str, Option] = {
 def share_processors(photos: int = 1, *, mode: str = "ficgan") -> None:
     """Divide the processors among the photos that are worked on at once. To be called before NumPy is loaded.
 
-    NumPy's own threads never help: its products are thin here, and OpenBLAS's threads wait in a busy loop, which took
-    two fifths of all processor time on two cores. An external mode runs a program of the user's, which finds the
-    environment as it was.
+    OpenBLAS's threads never help: its products are thin here, and they wait in a busy loop. An external mode runs a
+    program of the user's, which finds the environment as it was.
     """
     if mode.startswith("external"):
         return
@@ -153,28 +151,23 @@ def engine_settings(given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         for field, option in options_of(group)
         if field.name in given and option.role != "photos" and field.name not in ("exemplar", "background")
     }
-    if isinstance(plain["layer"], str):
+    if isinstance(plain.get("layer"), str):
         plain |= {"layer": 0, "band": plain["layer"]}
     return {**plain, **more}
 
 
 def typed(group: type, *, but: tuple[str, ...] = ()) -> list[str]:
     """The flags of a group that stand on the command line."""
-    context = click.get_current_context()
-    return [
-        option.flags[-1]
-        for field, option in options_of(group)
-        if field.name not in but and context.get_parameter_source(field.name) is ParameterSource.COMMANDLINE
-    ]
+    source = click.get_current_context().get_parameter_source
+    given = {field.name: option.flags[-1] for field, option in options_of(group) if field.name not in but}
+    return [flag for name, flag in given.items() if source(name) is ParameterSource.COMMANDLINE]
 
 
 def recorded(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options as a side-car holds them: no seed, no key, no name and no folder of this machine."""
-    return {
-        f"{name}_photos" if OPTIONS[name].role == "photos" else name: _shareable(name, value)
-        for name, value in given.items()
-        if name in OPTIONS and OPTIONS[name].role != "run"
-    }
+    shown = {name: value for name, value in given.items() if name in OPTIONS and OPTIONS[name].role != "run"}
+    photos = {name for name in shown if OPTIONS[name].role == "photos"}
+    return {f"{name}_photos" if name in photos else name: _shareable(name, value) for name, value in shown.items()}
 
 
 def _shareable(name: str, value: Any) -> Any:
@@ -194,11 +187,8 @@ def _shareable(name: str, value: Any) -> Any:
 
 def digest(given: Mapping[str, Any], **more: Any) -> str:
     """What tells runs apart whose results differ; without the seed and a method's key, which a hash would betray."""
-    values = {
-        name: _shareable(name, value) if name == "mode" else value
-        for name, value in given.items()
-        if name in OPTIONS and OPTIONS[name].role in ("recorded", "file", "photos")
-    }
+    decisive = [name for name in given if name in OPTIONS and OPTIONS[name].role in ("recorded", "file", "photos")]
+    values = {name: _shareable(name, given[name]) if name == "mode" else given[name] for name in decisive}
     return hashlib.sha256(json.dumps({**values, **more}, default=str, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -224,7 +214,7 @@ def _check_background(given: Mapping[str, Any]) -> None:
 
 def caution(mode: str) -> str | None:
     """A sentence for modes that leave faces recognisable, or that can be undone; None for others."""
-    if mode in ("ficgan", "plain", "black", "solid"):
+    if mode in ("ficgan", "plain", "black", "solid"):  # nothing is imported for these
         return None
     from ficgan.anonymizers.modes import caution
 
@@ -239,11 +229,10 @@ def video_settings(given: Mapping[str, Any]) -> VideoSettings:
     """Options of the video groups, and what takes a face's place, as the library's settings."""
     from ficgan.video import VideoSettings
 
-    usual = WHOLE_FRAMES if given.get("thorough") else VideoSettings.detect_size
+    usual = WHOLE_FRAMES if given["thorough"] else VideoSettings.detect_size
     names = ("stride", "pad", "link", "mode", "fallback", "mask_scale", "verify")
-    return VideoSettings(
-        detect_size=max(given["scale"]) if given["scale"] else usual, **{name: given[name] for name in names}
-    )
+    known = {name: given[name] for name in names if name in given}
+    return VideoSettings(detect_size=max(given["scale"]) if given["scale"] else usual, **known)
 
 
 def film_options(given: Mapping[str, Any], keep: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,14 +266,12 @@ def loaded(given: Mapping[str, Any]) -> dict[str, Any]:
 def people(paths: tuple[str, ...], flag: str, given: Mapping[str, Any]) -> dict[str, NDArray[np.uint8]]:
     """Photos of people by name; a folder stands for all photos in it."""
     names: list[str] = []
-    for path in paths:
-        if not Path(path).is_dir():
-            names.append(path)
-            continue
-        inside = [str(file) for file in sorted(Path(path).iterdir()) if file.suffix.lower() in READABLE_SUFFIXES]
-        if not inside:
+    for path in map(Path, paths):
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        photos = [file for file in inside if file.suffix.lower() in READABLE_SUFFIXES] if path.is_dir() else [path]
+        if not photos:
             raise UsageError(f"{flag} {path}: the folder holds no photo")
-        names += inside
+        names += map(str, photos)
     return dict(zip(names, _photos(names, flag, given), strict=True))
 
 
@@ -321,6 +308,5 @@ def read_background(path: str) -> Faces:
         images = np.ascontiguousarray(data.resident().permute(0, 2, 3, 1).numpy())
     except FicganError as error:
         raise UsageError(f"--background {Path(path).name}: {error}") from error
-    people = np.arange(len(images)) if people is None else people
-    shown = people >= 0
-    return Faces(images[shown], tuple(np.array(data.names)[shown].tolist()), people=people[shown].astype(np.int64))
+    people = np.arange(len(images)) if people is None else people.astype(np.int64)
+    return Faces(images, tuple(data.names), people=people).take(np.flatnonzero(people >= 0))

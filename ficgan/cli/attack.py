@@ -13,7 +13,7 @@ import click
 from ficgan import __version__
 from ficgan.cli import main as shared
 from ficgan.cli._files import mirrored
-from ficgan.cli.evaluate import attackers, configurations, write_pages
+from ficgan.cli.evaluate import catalogue, write_pages
 from ficgan.cli.main import Console, Summary, count, handle_errors, many
 from ficgan.errors import UsageError
 
@@ -34,21 +34,15 @@ def _of_set(given: dict[str, Any]) -> dict[str, Any]:
 @click.group("attack", context_settings=shared.HELP)
 @click.version_option(__version__, prog_name="ficgan-attack")
 def attack() -> None:
-    """Train attackers on one's own anonymisation, try them on faces, judge them on people they never saw.
-
-    Nothing comes trained. What may be attacked, and why: docs/ethics.md.
-    """
+    """Train attackers on one's own anonymisation, try them, judge them; what may be attacked: docs/ethics.md."""
 
 
 @attack.command("list")
 @click.argument("what", type=click.Choice(["attackers", "configs"]), default="attackers")
 @handle_errors
 def list_attackers(what: str) -> None:
-    """List what there is, a line each: name, tab, title.
-
-    WHAT: attackers, or configs for `ficgan attack train`.
-    """
-    for name, title in attackers() if what == "attackers" else configurations("attack"):
+    """List attackers, or configs for `ficgan attack train`, a line each: name, tab, title."""
+    for name, title in catalogue(what, "attack"):
         click.echo(f"{name}\t{title}")
 
 
@@ -64,8 +58,7 @@ def attack_train(
     """Train an attacker on pairs of clear faces and anonymised ones.
 
     CONFIG: a name of `ficgan attack list configs`, or a YAML file; KEY=VALUE changes it, such as attacker.epochs=20 or
-    anonymizer.kernel=9. People are divided; those to be tested on are never trained on, and RUN/manifest.json says who
-    was. Prints one line of JSON when done; RUN/attacker.safetensors is the attacker.
+    anonymizer.kernel=9. OUT/manifest.json says who was learnt from, and who was left for tests.
     """
     from ficgan.lab.matrix_config import load_attack, parameter_count
 
@@ -103,8 +96,7 @@ def attack_run(
     """Guess the clear faces behind anonymised ones.
 
     ATTACKER: attacker.safetensors of `ficgan attack train`, or NAME:PARAMETER=VALUE,… of one that learns nothing.
-    INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them. Prints one line of JSON
-    when done.
+    INPUT: square crops of anonymised faces, as `ficgan align` makes them, or folders of them.
     """
     from ficgan.images import READABLE_SUFFIXES
     from ficgan.lab.attacking import attacker_of, guess_all
@@ -126,7 +118,6 @@ def attack_run(
 @shared.options(_ATTACKED, shared.output("Folder for results.json and the report; other results there are kept."))
 @shared.options(shared.JUDGES, shared.RESAMPLES)
 @many("--method", "Anonymiser that is attacked  [default: the one it was trained against]", "methods")
-@many("--scenario", "A further scenario, such as parrot-enrol", "scenarios")
 @count("--jobs", 1, "Processes; each holds the network.")
 @shared.options(shared.FAST_DEVICE, shared.PAGES)
 @shared.reporting("task")
@@ -134,8 +125,7 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     """Judge a trained attacker on people it never saw.
 
     Beside it stand the clear faces (the ceiling), grey ones (chance), the anonymised ones as they are, and one mean
-    face for everybody. The people whom the training kept out of its set are tested. If one of them is a person whom
-    the attacker learnt from, the command refuses. Prints one line of JSON when done.
+    face for everybody. The people whom the training kept out of its set are tested.
     """
     from ficgan.device import resolve_device
     from ficgan.lab.attacking import evaluate_attacker
@@ -143,19 +133,12 @@ def attack_evaluate(attacker: Path, data: Path, out: Path, pages: bool, report: 
     resolve_device(given["device"])
     report.info(NOTICE)
     results = evaluate_attacker(attacker, data, out, progress=report, **_of_set(given))
-    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
-    reversals = [
-        {
-            "method": trial.method,
-            "scenario": trial.scenario,
-            "attacker": trial.attacker,
-            "judge": trial.recogniser,
-            "rank-1": figure.value,
-            "low": figure.low,
-            "high": figure.high,
-        }
-        for trial in results.trials
-        for figure in trial.figures
-        if figure.metric == "rank-1"
-    ]
+    files = write_pages(results, out) if pages else []
+    reversals = []
+    for trial in results.trials:
+        about = {"method": trial.method, "scenario": trial.scenario, "attacker": trial.attacker}
+        for figure in trial.figures:
+            if figure.metric == "rank-1":
+                shown = {"rank-1": figure.value, "low": figure.low, "high": figure.high}
+                reversals.append({**about, "judge": trial.recogniser, **shown})
     return {"results": "results.json", "report": files, "reversed": reversals}

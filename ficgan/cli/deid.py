@@ -1,19 +1,19 @@
-"""`ficgan-deid`: replace the faces in photos and films by k-anonymous ones. No input may stop the others.
-
-And around it: a film in two steps with a review between, `purge`, and what side-cars say.
-"""
+"""`ficgan-deid`: replace the faces in photos and films by k-anonymous ones. No input may stop the others."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import re
+import queue
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from datetime import datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,22 +23,38 @@ import click
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
-from ficgan.cli._files import DEFAULT_SUFFIX, FileJob, FilePlan, FileSetup, make_folder, make_plan
-from ficgan.cli._run import DeidRun, Done, by_cluster, by_workers
-from ficgan.cli.main import NEW_FILE, PATH, Console, Summary, handle_errors, named, options, output, path
+from ficgan.cli._files import (
+    DEFAULT_SUFFIX,
+    VOICES,
+    FileJob,
+    FilePlan,
+    FileSetup,
+    NewFile,
+    make_folder,
+    make_plan,
+    with_name,
+)
+from ficgan.cli.main import Console, handle_errors, named, path, sentence
 from ficgan.device import cpus
-from ficgan.errors import InputError, UsageError
-from ficgan.files import StorePath, atomic_write, file_digest
-from ficgan.options import Identity, options_of
-from ficgan.records import RunManifest, read_folder
+from ficgan.errors import FicganError, InputError, TakenError, UsageError
+from ficgan.files import Place, StorePath, alone_in, file_digest, unreadable, write_file
+from ficgan.images import disguised
+from ficgan.options import Identity
+from ficgan.records import RunManifest, as_json, own_sidecar, sidecar_path
 
 if TYPE_CHECKING:
+    from ficgan.records.exports import Credentials
     from ficgan.workers import Limits
 
-# Photos worked on at once where the user names no number: each holds what its networks need.
-MOST_THREADS = 4
-# Seconds that an interruption waits for the photos in work.
-PATIENCE = 2.0
+MOST_THREADS = 4  # Photos worked on at once where the user names no number: each holds what its networks need
+PATIENCE = 2.0  # Seconds that an interruption waits for the photos in work
+Done = tuple[FileJob, NewFile | BaseException]  # A file, and its result or the error that it raised
+# Counts that a run ends with; those above 0 that make the exit code 3.
+SUMMARY = (
+    *("inputs", "written", "failed", "faces", "masked", "uncovered"),
+    *("reidentified", "skipped", "no_face", "frames", "damaged", "review"),
+)
+CHECKS = ("failed", "uncovered", "reidentified", "damaged", "review")
 
 
 def make_engine(**settings: Any) -> Any:
@@ -46,6 +62,229 @@ def make_engine(**settings: Any) -> Any:
     from ficgan.deidentify import Deidentifier
 
     return Deidentifier.from_pretrained(**settings)
+
+
+@dataclass(eq=False)
+class DeidRun:
+    """One call of the command: what earlier runs left, what becomes of each file, and the counts."""
+
+    report: Console
+    manifest: RunManifest  # of the output folder
+    sidecar: bool = True  # whether results have side-cars
+    overwrite: bool = False  # whether results are made again
+    skip_existing: bool = False  # whether finished ones are left, and are no failures
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # options as side-cars hold them
+    credentials: Credentials | None = None  # sign results, which not every kind of file can hold
+    counts: Counter[str] = field(default_factory=Counter)  # `SUMMARY`; "unread" are faces that nobody read again
+    objects: Counter[str] = field(default_factory=Counter)  # covers of what is no face (of films, tracks), by name
+    _photos_left: int = 0
+    _warned_of_voices: bool = False
+
+    def begin(self, plan: FilePlan) -> list[FileJob]:
+        """The files that need work; what cannot begin is a failure, what is finished counts as skipped."""
+        self.counts.update(inputs=len(plan.jobs) + len(plan.errors), skipped=plan.left_out.total())
+        for name, output, message in plan.errors:
+            self._refuse(name, output, message)
+        for reason, number in plan.left_out.items():
+            if number:
+                self.report.info(f"{number} skipped: {reason}.")
+        if self.manifest.foreign:
+            self.report.info("The file manifest.jsonl in the output folder is another program's; it stays as it is.")
+        self.report.begin(len(plan.jobs))  # before the inputs are looked at: there may be a million
+        ready = [job for job in plan.jobs if self._is_ready(job)]
+        self._photos_left = sum(not job.film for job in ready)
+        self.report.begin(len(ready))
+        return ready
+
+    def _is_ready(self, job: FileJob) -> bool:
+        try:
+            if why := self._misfit(job):
+                raise InputError(why)
+            if self.skip_existing and job.output.is_file():
+                with alone_in(job.output.parent):
+                    why = self._difference(job)
+                if why:
+                    raise InputError(f"{job.name}: {job.output} {why}; use --overwrite to replace it")
+                self.counts["skipped"] += 1
+                if not self.manifest.tells_of(job.output):  # a run was killed before it could write this line
+                    digest = (own_sidecar(job.output) or {}).get("input_sha256") if self.sidecar else None
+                    known = {"input_sha256": digest} if digest else {}
+                    self.manifest.add(job.output, input=job.name, seconds=None, **known, state="written", error=None)
+                return False
+            self.check_free(job)
+        except (InputError, OSError) as error:
+            self._refuse(job.name, job.output, with_name(job.name, sentence(error)))
+            return False
+        return True
+
+    def _misfit(self, job: FileJob) -> str:
+        """Why a file cannot become its result, by its name and first bytes; "" where it may."""
+        if job.address or not isinstance(job.source, Path):
+            return ""
+        if why := unreadable(job.source):
+            return f"{job.source}: {why}"
+        if self.credentials is not None and not self.credentials.takes(job.output.suffix):
+            return f"{job.output}: this kind of file holds no content credentials; choose another, or leave --sign out"
+        with job.source.open("rb") as file:
+            return disguised(job.name, file, film=job.film)
+
+    def check_free(self, job: FileJob) -> None:
+        """An InputError where a file is in the way of a result."""
+        resumed = self.skip_existing and own_sidecar(job.output) is not None
+        places = [job.output, sidecar_path(job.output)] if self.sidecar and not resumed else [job.output]
+        for place in () if self.overwrite else places:
+            if place.is_symlink() or place.exists():
+                advice = "use --skip-existing to do the rest, --overwrite to replace it"
+                raise TakenError(f"{job.name}: {place} exists already; {advice}")
+
+    def _difference(self, job: FileJob) -> str:
+        """Why a result that is there is not this run's, of this very input where its side-car tells; "" where it is."""
+        if self.manifest.is_of_other_options(job.output):
+            return "was made with other options"
+        if not self.sidecar:
+            return ""
+        record = own_sidecar(job.output)
+        if record is None:
+            return "exists and its side-car does not"
+        if isinstance(job.output, Path) or not self.manifest.tells_of(job.output):  # reading a store takes its time
+            if record.get("sha256") != file_digest(job.output):
+                return "is not the file that its side-car tells of"
+            if not job.address and record.get("input_sha256") != file_digest(job.source):
+                return "was made of another file"
+        mine, before = json.loads(as_json(self.recorded)), dict(record.get("options") or {})
+        ignored = {"device"} if mine.get("seed") else {"device", "seed"}  # without a seed any will do
+        other = sorted(name for name in (mine.keys() & before.keys()) - ignored if mine[name] != before[name])
+        return f"was made with other options ({', '.join(other)})" if other else ""
+
+    def take(self, results: Iterable[Done], total: int) -> None:
+        """Write results as they come."""
+        for done, (job, made) in enumerate(results, 1):
+            self._settle(job, made)
+            self._photos_left -= not job.film
+            self.report(done, total, job.name)
+
+    def _settle(self, job: FileJob, made: NewFile | BaseException) -> None:
+        """Write one result and its line in the manifest. One input must not end the others."""
+        before, message = self.counts.copy(), None
+        try:
+            if isinstance(made, BaseException):
+                raise made
+            self.write(job, made)
+        except TakenError as error:  # another run made it meanwhile, and says so in the manifest
+            self.counts = before
+            if self.skip_existing and job.output.is_file():
+                self.counts["skipped"] += 1
+            else:
+                self._refuse(job.name, job.output, str(error))
+            return
+        except BaseException as error:
+            self._tell_what_stays(job)
+            if not isinstance(error, Exception):
+                raise
+            message = with_name(job.name, sentence(error))
+        known: dict[str, Any] = {"seconds": None}
+        if isinstance(made, NewFile):
+            known = {"seconds": round(made.seconds, 3)}
+            known |= {"input_sha256": made.input_sha256} if made.input_sha256 else {}  # cameras and streams have none
+        counts = {name: self.counts[name] - before[name] for name in ("faces", "masked", "reidentified")}
+        state = "failed" if message else "written"
+        self.manifest.add(job.output, input=job.name, **known, state=state, **counts, error=message)
+        if message:
+            self._fail(message)
+
+    def _refuse(self, name: str, output: Place | None, message: str) -> None:
+        """An input that no work began on; where the result of an earlier run is there, it stays the last word."""
+        self._fail(message)
+        if output is None or not output.is_file():
+            self.manifest.add(output, input=name, state="failed", error=message)
+
+    def _fail(self, message: str) -> None:
+        self.counts["failed"] += 1
+        self.report.error(message)
+
+    def write(self, job: FileJob, made: NewFile) -> None:
+        """Count a result and write what is not yet written: a photo and its side-car, or a film's side-car."""
+        self.counts.update(made.counts)
+        for note in made.notes:
+            if note != VOICES or not self._warned_of_voices:
+                self.report.info(note)
+            self._warned_of_voices |= note == VOICES
+        if made.failure:
+            raise InputError(made.failure)
+        for problem in made.problems:
+            self.report.error(problem)
+        self.objects.update(made.objects)
+        make_folder(job.output.parent)
+        with alone_in(job.output.parent):
+            self._save(job, made)
+        self.counts["written"] += 1
+
+    def _save(self, job: FileJob, made: NewFile) -> None:
+        """Write the side-car, then the photo, or neither. A killed run leaves a side-car alone at most."""
+        side = sidecar_path(job.output)
+        try:
+            if made.record is not None:
+                # Who goes on replaces the side-car of a result that is gone; a film itself is written by now.
+                gone = self.skip_existing and (job.film or not job.output.exists())
+                replace = self.overwrite or (gone and own_sidecar(job.output) is not None)
+                write_file(side, as_json(made.record, indent=1), overwrite=replace)
+        except (OSError, FicganError) as error:
+            if not job.film:
+                raise
+            _remove_stale(job.output)  # hours of work stay
+            raise InputError(f"{job.output}: is made, but {side.name} beside it is not: {sentence(error)}") from error
+        try:
+            if made.data is not None:
+                write_file(job.output, made.data, overwrite=self.overwrite)
+        except BaseException:
+            if made.record is not None:
+                side.unlink(missing_ok=True)
+            raise
+        if made.record is None:
+            _remove_stale(job.output)
+
+    def _tell_what_stays(self, job: FileJob) -> None:
+        """Say what an interrupted film leaves, and how to go on or to be rid of it."""
+        if job.film and isinstance(job.output, Path):
+            from ficgan.folders import work_folder
+
+            work = work_folder(job.output)
+            if work.is_dir():
+                how = f"the same command goes on from what is in {work}; `ficgan purge {work}` removes it."
+                self.report.info(f"{job.name}: {how}")
+
+    def finish(self, work: Callable[[], None], started: float, **more: Any) -> None:
+        """Do the work and print the final JSON, also when interrupted; SystemExit where something failed."""
+
+        def print_summary(**extra: Any) -> None:
+            click.echo(json.dumps({**self._summary(), "seconds": round(time.monotonic() - started, 3), **extra}))
+
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the final JSON
+                work()
+        except KeyboardInterrupt:
+            print_summary(interrupted=True)
+            if self._photos_left:
+                raise KeyboardInterrupt("the same command with --skip-existing does the rest") from None
+            raise
+        print_summary(**more)
+        if any(self.counts[name] for name in CHECKS):
+            raise SystemExit(shared.EXIT_SOME_FAILED)
+
+    def _summary(self) -> dict[str, Any]:
+        """The counts; `reidentified` is None where faces were not read again (--verify off), or nothing was written."""
+        counts: dict[str, Any] = {name: self.counts[name] for name in SUMMARY}
+        if self.recorded.get("cover_also") or self.objects:
+            counts["objects"] = dict(self.objects)
+        nothing = not self.counts["written"] and self.counts["failed"] > 0
+        return {**counts, "reidentified": None} if self.counts["unread"] or nothing else counts
+
+
+def _remove_stale(output: Place) -> None:
+    """An earlier run's side-car speaks of a picture that is no longer there; a stranger's file stays."""
+    if own_sidecar(output) is not None:
+        with suppress(OSError):
+            sidecar_path(output).unlink()
 
 
 @click.command(context_settings=shared.HELP)
@@ -63,8 +302,7 @@ def make_engine(**settings: Any) -> Any:
 @path("--decisions", "Photos: do what was decided in `ficgan ui` and exported there; others fail.", type=shared.FILE)
 @named("--sidecar/--no-sidecar", "Write the audit <result>.json, and manifest.jsonl in the folder.", default=True)
 @path("--sign", "Sign changed results (C2PA) with this certificate and key, PEM.", metavar="CERT KEY", nargs=2)
-@shared.OVERWRITE
-@shared.flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
+@shared.options(shared.OVERWRITE, shared.SKIP_EXISTING)
 @shared.count("--jobs", None, "Worker processes, each with a model of its own.  [default: this process, with threads]")
 @shared.CLUSTER
 @shared.DRY_RUN
@@ -95,15 +333,18 @@ def deid(
     and PNG), folders of them, also in stores (s3://…, with s3fs); camera:0, pipe:0 (a film from stdin), or an
     address such as rtsp://… A face that the detector does not find stays as it is.
 
-    Prints one line of JSON when done. Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet,
-    130 interrupted.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 some input failed or a check is unmet, 130 interrupted.
     """
     started = time.monotonic()
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
+    external, linked = given["mode"].startswith("external"), given["link"] == "job"
     if overwrite and skip_existing:
         raise UsageError("--overwrite and --skip-existing exclude each other; give one of the two")
+    if sandbox and external:
+        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
+    if cluster and (external or linked):
+        raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
     inputs = _listed(inputs, files_from)
-    _check_ways(given, sandbox=sandbox, cluster=cluster)
     opts.share_processors(mode=given["mode"])  # before NumPy is loaded, by what follows
     decided = None if decisions is None else _decided(decisions, given)
     credentials = None
@@ -112,9 +353,9 @@ def deid(
 
         credentials = Credentials(*sign)
     plan = make_plan(inputs, out, overwrite=overwrite)
-    if skip_existing and plan.photos and given["link"] == "job" and given["mode"] == "ficgan":
+    if skip_existing and plan.photos and linked and given["mode"] == "ficgan":
         raise UsageError("--link job looks at all photos of a run; give --overwrite in place of --skip-existing")
-    jobs = 1 if given["link"] == "job" or given["mode"].startswith("external") else jobs
+    jobs = 1 if linked or external else jobs
     threads = _shared_out(given, plan, jobs)
     recorded = opts.recorded(given) | ({"decisions": file_digest(decisions)} if decisions else {})
     with Console(progress, unit="file" if plan.films else "image", quiet=quiet) as report:
@@ -132,9 +373,14 @@ def deid(
                     return
                 if ready:
                     setup, workers = _setup(run, plan, settings, given, decided), jobs or (cpus() if cluster else 1)
-                    limits = _limits(ready) if sandbox else None
-                    run.take(_results(run, ready, setup, threads, workers, cluster, limits), len(ready))
-                run.list_finished()
+                    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
+                    if cluster:
+                        results = _by_cluster(setup, films_first, workers, cluster)
+                    elif sandbox or workers > 1:
+                        results = _by_workers(setup, films_first, workers, _limits(ready) if sandbox else None)
+                    else:
+                        results = _here(run, ready, setup, threads)
+                    run.take(results, len(ready))
 
             run.finish(work, started, **{"dry_run": True} if dry_run else {})
 
@@ -147,6 +393,19 @@ def _listed(inputs: tuple[str, ...], files_from: IO[bytes] | None) -> tuple[str,
     if not inputs:
         raise UsageError("nothing to work on; name photos, films or folders, or give --files-from FILE")
     return inputs
+
+
+def _decided(file: Path, given: Mapping[str, Any]) -> Any:
+    """What --decisions says of each photo."""
+    if given["mode"] != "ficgan":
+        raise UsageError("--decisions says for each face what happens to it; leave --mode out")
+    from ficgan.deidentify.review import read_decisions
+
+    decided = read_decisions(file)
+    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
+    if others and any(photo.drawing is not None for photo in decided.values()):
+        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
+    return decided
 
 
 def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> int:
@@ -162,15 +421,6 @@ def _shared_out(given: Mapping[str, Any], plan: FilePlan, jobs: int | None) -> i
     return threads
 
 
-def _check_ways(given: Mapping[str, Any], *, sandbox: bool, cluster: str | None) -> None:
-    """Refuse what does not go together."""
-    external = given["mode"].startswith("external")
-    if sandbox and external:
-        raise UsageError("--mode external runs a program of yours, which --sandbox forbids; leave one of the two out")
-    if cluster and (external or given["link"] == "job"):
-        raise UsageError("--link job and --mode external work on one file after the other; leave --cluster out")
-
-
 def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mapping[str, Any], decided: Any) -> FileSetup:
     """What all files share; the files that options name are read here."""
     keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
@@ -181,27 +431,28 @@ def _setup(run: DeidRun, plan: FilePlan, settings: dict[str, Any], given: Mappin
     if plan.films:
         film |= {**opts.film_options(given, keep, only), "encode": opts.encode_options(given)}
     photo = {name: given[name] for name in ("tag", "keep_metadata", "require_face")}
-    return FileSetup(
-        make_engine,
-        {**settings, **opts.loaded(given)},
-        photo={"max_pixels": opts.max_pixels(given), **photo},
-        film=film,
-        recorded=run.recorded if run.sidecar else None,
-        decisions=decided,
-        credentials=run.credentials,
-    )
+    photo["max_pixels"], recorded = opts.max_pixels(given), run.recorded if run.sidecar else None
+    engine = {**settings, **opts.loaded(given)}
+    return FileSetup(make_engine, engine, photo, film, None, recorded, decided, run.credentials)
 
 
-def _decided(file: Path, given: Mapping[str, Any]) -> Any:
-    if given["mode"] != "ficgan":
-        raise UsageError("--decisions says for each face what happens to it; leave --mode out")
-    from ficgan.deidentify.review import read_decisions
+# -- who works --------------------------------------------------------------------------------------------------------
 
-    decided = read_decisions(file)
-    others = opts.typed(Identity, but=("seed", "add", "keep_kind", "exemplar", "alpha"))
-    if others and any(photo.drawing is not None for photo in decided.values()):
-        raise UsageError(f"--decisions says how new faces are drawn; leave {', '.join(others)} out")
-    return decided
+
+def _here(run: DeidRun, jobs: Sequence[FileJob], setup: FileSetup, threads: int) -> Iterator[Done]:
+    """Results of this process, photos in threads."""
+    from ficgan.workers import in_threads
+
+    work = setup()
+
+    def on_film(job: FileJob) -> NewFile:
+        return work(job, partial(run.report, film=job.name))
+
+    for film, group in groupby(jobs, lambda job: job.film):
+        with closing(
+            in_threads(on_film if film else work, group, 1 if film else threads, patience=PATIENCE)
+        ) as results:
+            yield from results
 
 
 def _limits(ready: list[FileJob]) -> Limits:
@@ -217,266 +468,52 @@ def _limits(ready: list[FileJob]) -> Limits:
     return Limits(folders=sorted(folders), network=any(job.address for job in films))
 
 
-def _results(
-    run: DeidRun,
-    ready: list[FileJob],
-    setup: FileSetup,
-    threads: int,
-    workers: int,
-    cluster: str | None,
-    limits: Limits | None,
-) -> Iterator[Done]:
-    """The results of all files: of actors, of worker processes, or of this process, photos in threads."""
-    films_first = sorted(ready, key=lambda job: workers > 1 and not job.film)  # they take longest
-    if cluster:
-        yield from by_cluster(setup, films_first, workers, cluster)
-    elif limits is not None or workers > 1:
-        yield from by_workers(setup, films_first, workers, limits)
-    else:
-        from ficgan.workers import in_threads
+def _by_workers(setup: FileSetup, jobs: Sequence[FileJob], count: int, limits: Limits | None) -> Iterator[Done]:
+    """Results of worker processes, as they come. A file whose worker dies fails; another worker takes its place."""
+    from ficgan.workers import Workers
 
-        work = setup()
-        for film, group in groupby(ready, lambda job: job.film):
-            watched = (lambda job: work(job, run.frames(job))) if film else work
-            with closing(in_threads(watched, group, 1 if film else threads, patience=PATIENCE)) as results:
-                yield from results
+    with Workers(setup.plain, min(count, len(jobs)), limits) as workers:
+        for job, result in workers.run(jobs):
+            yield job, NewFile(**result) if isinstance(result, dict) else result
 
 
-# -- films in two steps, and what is left of a run ---------------------------------------------------------------------
+class _Actor:
+    """A worker on a Ray cluster."""
 
+    def __init__(self, setup: FileSetup) -> None:
+        self._work = setup()
 
-@click.command()
-@click.argument("film", type=click.Path())
-@output("Folder of the project.", kind=PATH)
-@options(opts.HIDE[:1], opts.SEARCH, opts.OBJECTS, opts.VIDEO_SEARCH, opts.PEOPLE, opts.VIDEO_SPANS, opts.FALLBACK)
-@options(opts.MODEL)
-@shared.OVERWRITE
-@shared.reporting("frame")
-def analyse(film: str, out: Path, mode: str, overwrite: bool, report: Console, **given: Any) -> Summary:
-    """Find the faces of a film and write a project to decide on: tracks, people, thumbnails.
+    def ready(self) -> None:
+        """Answers when the model is loaded."""
 
-    OUT gets project.json, tracks.safetensors and thumbs/. It holds source faces and is private; `ficgan purge` removes
-    it. Edit project.json, then `ficgan render OUT FILM -o NEW`. `ficgan ui` does both in the browser.
-    """
-    opts.share_processors()
-    from ficgan.images import disguised
-
-    if Path(film).is_file():
-        with open(film, "rb") as file:
-            if why := disguised(film, file, film=True):
-                raise InputError(why)
-    usual = {field.name: field.default for field, _ in options_of(Identity)}
-    given = {**usual, "mask_scale": 1.0, **given, "mode": mode, "verify": "sampled"}
-    keep, only = (opts.people(given[name], f"--{name}", given) for name in ("keep", "only"))
-    with contextlib.redirect_stdout(sys.stderr):
-        # Nothing is generated yet, whatever the mode.
-        engine: Any = make_engine(**opts.engine_settings(given, mode="solid", verify=True))
-        project = engine.analyse_video(
-            film,
-            out,
-            **opts.film_options(given, keep, only),
-            start=given["start"],
-            end=given["end"],
-            overwrite=overwrite,
-            progress=lambda done, total, stage: report.frames(done, total, film, stage),
-        )
-    if warning := opts.caution(mode):
-        report.info(f"Warning: {warning}")
-    report.info(f"{out} holds source faces; `ficgan purge {out}` removes it when it is no longer needed.")
-    return {
-        "project": str(out),
-        "frames": len(project.pts),
-        "tracks": len(project.tracks),
-        "people": len({track.person for track in project.tracks if track.person}),
-        "cuts": len(project.cuts),
-        "exemptions": len(project.decider().exemptions(project.tracks)),
-    }
-
-
-@click.command()
-@click.argument("project", type=click.Path())
-@click.argument("film", type=click.Path())
-@output("The film to make.", kind=NEW_FILE)
-@shared.path("--decisions", "What the review page exported.", type=click.Path())
-@options(opts.HIDE[1:], opts.FACE, opts.SEARCH, opts.VERIFY, opts.VIDEO_OUT, opts.TAG, shared.OVERWRITE)
-@options(opts.MODEL, shared.TALK)
-@handle_errors
-def render(project: str, film: str, out: Path, decisions: str | None, overwrite: bool, **given: Any) -> None:
-    """Apply a reviewed project to its film, exactly as it stands; <result>.json beside the result is the audit.
-
-    PROJECT is the folder that `ficgan analyse` made, FILM the film it was made of.
-    """
-    opts.share_processors()
-    from ficgan.video import VideoSettings
-    from ficgan.video.project import Project
-
-    started = time.monotonic()
-    analysed, usual = Project.load(project).settings, VideoSettings()
-    names = ("stride", "pad", "link", "mode", "fallback")
-    given |= {name: analysed.get(name, getattr(usual, name)) for name in names}
-    try:
-        settings = opts.video_settings(given)
-    except TypeError:
-        raise InputError(f"{project}: the settings in its project.json are damaged; analyse the film again") from None
-    engine = opts.engine_settings(given, mode="ficgan", verify=given["verify"] != "off") | opts.loaded(given)
-    film_options = {"settings": settings, "encode": opts.encode_options(given), "decisions": decisions}
-    with Console(given["progress"], quiet=given["quiet"]) as report:
-        run = DeidRun(report, RunManifest(), overwrite=overwrite)
-        run.counts["inputs"] = 1
-        job = FileJob(Path(film), out, film=True, place=out.name)
-
-        def work() -> None:
-            run.check_free(job)
-            setup = FileSetup(
-                make_engine,
-                engine,
-                film={**film_options, "overwrite": overwrite},
-                project=project,
-                recorded=opts.recorded(given),
-            )
-            run.write(job, setup()(job, run.frames(job)))
-
-        run.finish(work, started)
-
-
-@click.command()
-@click.argument("folders", metavar="FOLDER...", nargs=-1, type=PATH)
-@shared.flag("--temporary", "Also what a killed --mode external left in the temporary folder.")
-@shared.DRY_RUN
-@shared.reporting("folder")
-def purge(folders: tuple[Path, ...], temporary: bool, dry_run: bool, report: Console) -> tuple[Summary, bool]:
-    """Remove project folders, remains of interrupted films (.NAME.ficgan-work) and of killed external modes.
-
-    Only folders that ficgan made, and in them only files that ficgan made: anything else stays and is named, and its
-    folder stays. This is no secure erasure: disks, snapshots and backups may hold deleted bytes for a while, and
-    overwriting would not help on solid-state disks and copy-on-write file systems. Keep projects on an encrypted disk.
-
-    Prints one line of JSON when done. Exit codes: 0 done, 2 usage, 3 something was left or refused, 130 interrupted.
-    """
-    from ficgan.anonymizers.external import TEMPORARY_PREFIX
-    from ficgan.folders import Removal, remove_folder
-
-    if not folders and not temporary:
-        raise UsageError("name a folder, or give --temporary")
-    if temporary:
-        folders = (*folders, *sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY_PREFIX}*")))
-    done: list[Removal] = []
-    failed = 0
-    for folder in dict.fromkeys(folders):
+    def work(self, job: FileJob) -> NewFile | Exception:
         try:
-            removal = remove_folder(folder, dry_run=dry_run)
-        except InputError as error:
-            failed += 1
-            report.error(str(error))
-            continue
-        done.append(removal)
-        for left in removal.left:
-            report.error(f"{left}: was not made by ficgan or cannot be removed; left, with its folder")
-        verb = "would remove" if dry_run else "removed"
-        report.info(f"{folder}: {verb} {removal.files} files, {removal.bytes} bytes")
-    rest = [str(path) for removal in done for path in removal.left]
-    gone = 0 if dry_run else sum(not removal.left for removal in done)
-    summary = {"folders": len(done) + failed, "removed": gone, "failed": failed, "left": rest, "dry_run": dry_run}
-    summary |= {"files": sum(removal.files for removal in done), "bytes": sum(removal.bytes for removal in done)}
-    return summary, bool(rest or failed)
+            return self._work(job)
+        except Exception as error:
+            return error
 
 
-@click.command()
-@click.argument("folder", metavar="OUT", type=PATH)
-@output("The page.  [default: OUT/report.html]", kind=NEW_FILE, required=False)
-@named("--signed", "Make no page; say whether OUT is still what was signed: the sha256 on the page.", metavar="SHA256")
-@options(shared.OVERWRITE)
-@shared.reporting("file")
-def report(
-    folder: Path, out: Path | None, signed: str | None, overwrite: bool, report: Console
-) -> tuple[Summary, bool]:
-    """One page for a data protection officer, made from the side-cars in OUT: to read, to print and to sign.
+def _by_cluster(setup: FileSetup, jobs: Sequence[FileJob], count: int, address: str) -> Iterator[Done]:
+    """Results of actors of a Ray cluster, as they come. A file whose actor dies fails; the actor starts anew."""
+    from ficgan.workers import in_threads, ray_cluster
 
-    It shows counts, the method in plain words, every file and what was left in it, inputs without a result, faces to
-    look at with pictures of the results, and limits. It ends with one line: fit to sign, or what stands against it. The
-    exit code is 3 where something does. With --signed it is 3 where something changed.
-    """
-    from ficgan.records.report import page
-    from ficgan.records.risks import GRAVE, at_risk, verdict
+    with ray_cluster(address, count) as ray:
+        kind, free = ray.remote(num_cpus=1, max_restarts=-1)(_Actor), queue.SimpleQueue[Any]()
+        actors = [kind.remote(setup) for _ in range(min(count, len(jobs)))]
+        ray.get([actor.ready.remote() for actor in actors])
+        for actor in actors:
+            free.put(actor)
 
-    if signed is not None:
-        return _still_signed(folder, signed, report)
-    place = folder / "report.html" if out is None else out
-    found = read_folder(folder)
-    shared.refuse_existing(place, overwrite=overwrite)
-    html = page(found, title=folder.resolve().name, made=datetime.now().astimezone(), version=__version__)
-    with atomic_write(place, overwrite=overwrite) as file:
-        file.write(html.encode())
-    faces, line = at_risk(found.records), verdict(found)
-    report.info(f"{place}: print it with a browser; it may show recognisable faces, so keep it with the results.")
-    report.info(line.line)
-    summary: dict[str, Any] = {
-        "report": str(place),
-        "records": len(found.records),
-        "faces": sum(len(record.faces) for record in found.records),
-        "at_risk": len(faces),
-        "unsafe": sum(face.why in GRAVE for face in faces),
-        "changed": sum(bool(record.problem) for record in found.records),
-        "unrecorded": len(found.unrecorded),
-        "undone": len(found.undone),
-        "damaged": len(found.damaged),
-        "fit": line.fit,
-        "sha256": found.digest,
-    }
-    return summary, line.fit == "no"
+        def work(job: FileJob) -> Any:
+            actor = free.get()
+            try:
+                return ray.get(actor.work.remote(job))
+            except ray.exceptions.RayError:
+                return InputError("the worker process crashed on this file")
+            finally:
+                free.put(actor)
 
-
-def _still_signed(folder: Path, signed: str, report: Console) -> tuple[Summary, bool]:
-    """Whether the records are those of a page with this sha256, and the results those of the records."""
-    wanted = "".join(signed.split()).lower()
-    if not re.fullmatch("[0-9a-f]{16,64}", wanted):
-        raise UsageError(f"--signed {signed}: give the sha256 that stands on the page, its first 16 digits at least")
-    found = read_folder(folder)
-    changed = [record for record in found.records if record.problem]
-    for record in changed:
-        report.error(f"{record.file}: {record.problem}")
-    same = found.digest.startswith(wanted)
-    if not same:
-        report.error(f"{folder}: its records are not those that were signed; their sha256 is {found.digest}")
-    elif not changed:
-        report.info(f"{folder}: the records are those that were signed, and all results are as they were made.")
-    summary = {"records": len(found.records), "same": same, "changed": len(changed), "sha256": found.digest}
-    return summary, bool(changed) or not same
-
-
-@click.command()
-@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=PATH)
-@output("The file to write.", kind=NEW_FILE)
-@options(shared.OVERWRITE)
-@shared.reporting("file")
-def export(folders: tuple[Path, ...], out: Path, overwrite: bool, report: Console) -> tuple[Summary, bool]:
-    """Boxes of faces for annotation tools, as COCO (JSON).
-
-    FOLDER: results of `ficgan-deid` with their side-cars, or the project of a film. Photos have their five landmarks
-    and what was done to each face; films a track for each person's appearance.
-    """
-    from ficgan.records.exports import Picture, coco, of_project, of_records
-    from ficgan.video.project import PROJECT_FILE, Project
-
-    shared.refuse_existing(out, overwrite=overwrite)
-    pictures: list[Picture] = []
-    left_out: list[str] = []
-    for folder in folders:
-        if (folder / PROJECT_FILE).is_file():
-            pictures += of_project(Project.load(folder))
-            continue
-        read = read_folder(folder, check=False)
-        photos, notes = of_records(read.records)
-        pictures += photos
-        left_out += [*notes, *(f"{name}: cannot be read ({why})" for name, why in read.damaged)]
-    for note in left_out:
-        report.info(note)
-    if not pictures:
-        raise UsageError(f"{', '.join(map(str, folders))}: holds no photo's side-car and no project of a film")
-    with atomic_write(out, overwrite=overwrite) as file:
-        file.write(coco(pictures))
-    boxes = sum(len(picture.boxes) for picture in pictures)
-    return {"file": str(out), "images": len(pictures), "boxes": boxes, "left_out": len(left_out)}, bool(left_out)
+        yield from in_threads(work, jobs, len(actors))
 
 
 if __name__ == "__main__":

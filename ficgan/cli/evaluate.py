@@ -1,8 +1,9 @@
-"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; `ficgan measure`; `ficgan attack`."""
+"""`ficgan eval`: run a matrix, repeat a paper's evaluation, make the report; and `ficgan measure`."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,71 +11,52 @@ from typing import Any
 import click
 
 from ficgan import __version__
+from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Parsed, Summary, count, flag, handle_errors, many, named, path
 from ficgan.cli.people import annotate, survey
-from ficgan.errors import FicganError, UsageError
+from ficgan.errors import UsageError
 from ficgan.files import atomic_write
-from ficgan.options import parse_diversity
-
-# Names, each with a line.
-Catalogue = Iterator[tuple[str, str]]
 
 
-def anonymizers() -> Catalogue:
-    from ficgan import lab  # noqa: F401 (knows all anonymisers)
-    from ficgan.anonymizers import ANONYMIZERS
+def catalogue(what: str, kind: str = "eval") -> Iterator[tuple[str, str]]:
+    """What there is of anonymizers, scenarios, metrics, attackers or configs (of a `kind`): names, each with a line."""
+    if what == "anonymizers":
+        from ficgan import lab  # noqa: F401 (knows all anonymisers)
+        from ficgan.anonymizers import ANONYMIZERS
 
-    for name in ANONYMIZERS:
-        cls = ANONYMIZERS[name]
-        marks: list[str] = [cls.traits.family]
-        marks += ["keyed"] if cls.traits.keyed else []
-        marks += ["stochastic"] if cls.traits.stochastic else []
-        marks += [f"needs {', '.join(sorted(cls.traits.needs))}"] if cls.traits.needs else []
-        public = [field for field, limits in cls.parameters() if not limits["secret"]]
-        defaults = ", ".join(f"{field.name}={field.default}" for field in public)
-        yield name, f"{cls.traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+        for name in ANONYMIZERS:
+            cls = ANONYMIZERS[name]
+            traits, needs = cls.traits, ", ".join(sorted(cls.traits.needs))
+            marks = [str(traits.family)] + ["keyed"] * traits.keyed + ["stochastic"] * traits.stochastic
+            marks += [f"needs {needs}"] if needs else []
+            public = [field for field, limits in cls.parameters() if not limits["secret"]]
+            defaults = ", ".join(f"{field.name}={field.default}" for field in public)
+            yield name, f"{traits.title} ({'; '.join(marks)}){f' [{defaults}]' if defaults else ''}"
+    elif what == "attackers":
+        from ficgan.lab.attacks import REVERSERS, Learned
 
+        for name in REVERSERS:
+            reverser = REVERSERS[name].traits
+            against, knows = (", ".join(sorted(words)) for words in (reverser.against, reverser.knowledge))
+            trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
+            yield name, f"{reverser.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
+    elif what == "scenarios":
+        from ficgan.lab.matrix_config import SCENARIOS
 
-def attackers() -> Catalogue:
-    from ficgan.lab.attacks import REVERSERS, Learned
+        for scenario in SCENARIOS.values():
+            yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
+    elif what == "metrics":
+        from ficgan.lab.metrics import METRICS
 
-    for name in REVERSERS:
-        traits = REVERSERS[name].traits
-        against, knows = (", ".join(sorted(words)) for words in (traits.against, traits.knowledge))
-        trained = " [to be trained]" if issubclass(REVERSERS[name], Learned) else ""
-        yield name, f"{traits.title} (against {against or 'any method'}; knows {knows or 'nothing'}){trained}"
+        for group, some in METRICS.items():
+            for metric in some.values():
+                yield metric.name, f"{metric.title} ({group}; {metric.better} is better)"
+    else:
+        from ficgan import configs
 
-
-def scenarios() -> Catalogue:
-    from ficgan.lab.matrix_config import SCENARIOS
-
-    for scenario in SCENARIOS.values():
-        yield scenario.name, f"{scenario.title} (attacker knows {scenario.knowledge})"
-
-
-def metrics() -> Catalogue:
-    from ficgan.lab.metrics import METRICS
-
-    for kind, some in METRICS.items():
-        for metric in some.values():
-            yield metric.name, f"{metric.title} ({kind}; {metric.better} is better)"
-
-
-def configurations(kind: str = "eval") -> Catalogue:
-    from ficgan import configs
-
-    for name in configs.names(kind):
-        yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
-
-
-CATALOGUES: dict[str, Callable[[], Catalogue]] = {
-    "anonymizers": anonymizers,
-    "scenarios": scenarios,
-    "metrics": metrics,
-    "attackers": attackers,
-    "configs": configurations,
-}
+        for name in configs.names(kind):
+            yield name, configs.read(name, kind).splitlines()[0].removeprefix("#").strip()
 
 
 @click.group("eval", context_settings=shared.HELP)
@@ -84,11 +66,11 @@ def evaluate() -> None:
 
 
 @evaluate.command("list")
-@click.argument("what", type=click.Choice(list(CATALOGUES)))
+@click.argument("what", type=click.Choice(["anonymizers", "scenarios", "metrics", "attackers", "configs"]))
 @handle_errors
 def list_(what: str) -> None:
     """List what there is, a line each: name, tab, title."""
-    for name, title in CATALOGUES[what]():
+    for name, title in catalogue(what):
         click.echo(f"{name}\t{title}")
 
 
@@ -105,8 +87,6 @@ def run(
     """Run a matrix of sets, methods, scenarios and judges.
 
     CONFIG: a YAML file, or the name of one that comes with ficgan (`ficgan eval list configs`), which takes --data.
-    Finished tasks are kept in the output folder under a digest of everything they depend on: the same command resumes
-    an interrupted run. Prints one line of JSON when done.
     """
     from ficgan import configs
     from ficgan.lab.matrix import check_paths, run_matrix
@@ -128,7 +108,7 @@ def run(
         tasks = len(matrix.sets) * (len(matrix.methods) + 1)
         return {"tasks": tasks, "scenarios": matrix.scenarios, "dry_run": True}
     results = run_matrix(matrix, out, jobs=jobs, progress=report)
-    files = [str(path.relative_to(out)) for path in write_pages(results, out)] if pages else []
+    files = write_pages(results, out) if pages else []
     nothing = results.methods_without_a_figure()
     for label, why in nothing.items():
         report.error(f"{label} has no figure at all: {why}")
@@ -142,16 +122,11 @@ def run(
 @shared.output("[default: beside it]", required=False)
 @handle_errors
 def report(results: Path, out: Path | None) -> None:
-    """Make the report of a finished evaluation: one self-contained page, plots as PNG and SVG, tables as CSV and JSON.
-
-    RESULTS: results.json of a run, or its folder.
-    """
+    """Make the report (page, plots, tables) of RESULTS: results.json of a finished evaluation, or its folder."""
     from ficgan.lab.results import Results
 
     file = results / "results.json" if results.is_dir() else results
-    folder = out or file.parent
-    written = write_pages(Results.read(file), folder)
-    click.echo(json.dumps({"report": [str(path.relative_to(folder)) for path in written]}))
+    click.echo(json.dumps({"report": write_pages(Results.read(file), out or file.parent)}))
 
 
 @evaluate.command()
@@ -160,11 +135,7 @@ def report(results: Path, out: Path | None) -> None:
 @shared.output("Picture to write (.png).", kind=shared.NEW_FILE)
 @many("--exemplar", "Photo of the other person [default: the next photo]", "exemplars", type=shared.FILE)
 @many("--group", "Group of the bank, such as Male or 'East Asian,-Male'", "groups")
-@shared.options(shared.CHECKPOINT, shared.BANK, shared.DEVICE, shared.SEED, shared.OVERWRITE)
-@count("--k", 3000, "People averaged.", low=2)
-@named(
-    "--diversity", "ψ; 0: the mean of k people, as in the paper; auto: what the model does best with.", default="auto"
-)
+@shared.options(opts.CHECKPOINT, opts.BANK, opts.DEVICE, opts.K, opts.PSI, shared.SEED, shared.OVERWRITE)
 @shared.reporting("sheet")
 def sheet(
     name: str,
@@ -173,7 +144,6 @@ def sheet(
     exemplars: tuple[Path, ...],
     groups: tuple[str, ...],
     overwrite: bool,
-    diversity: str,
     report: Console,
     **model: Any,
 ) -> Summary:
@@ -188,38 +158,26 @@ def sheet(
     from ficgan.lab.papers.ficgan import control_sheet
 
     shared.refuse_existing(out, overwrite=overwrite)
-    model["psi"] = parse_diversity(diversity)
-    drawn = control_sheet(name, photos, exemplars=exemplars, attributes=groups, model=model, progress=report)
-    image = Image.fromarray(drawn)
+    image = Image.fromarray(
+        control_sheet(name, photos, exemplars=exemplars, attributes=groups, model=model, progress=report)
+    )
     with atomic_write(out, overwrite=overwrite) as file:
         image.save(file, format="PNG")
     return {"sheet": str(out), "width": image.width, "height": image.height}
 
 
-def write_pages(results: Any, out: Path, **more: Any) -> list[Path]:
-    """The report of results, see `ficgan.lab.report.write_report`."""
-    try:
-        from ficgan.lab.report import write_report
-    except ImportError as error:
-        raise FicganError(f"the report needs {error.name}: pip install 'ficgan[eval]'") from error
-    written: list[Path] = write_report(results, out, **more)
-    return written
+def write_pages(results: Any, out: Path) -> list[str]:
+    """The report of results, see `ficgan.lab.report.write_report`; its files as names in `out`."""
+    from ficgan.lab.report import write_report
+
+    return [str(path.relative_to(out)) for path in write_report(results, out)]
 
 
 # -- papers -----------------------------------------------------------------------------------------------------------
 
 _OUT = shared.output("Folder for paper.json, the report and the state of the run; an interrupted run is resumed.")
-_FACES = (
-    shared.DATA,
-    shared.LAYOUT,
-    shared.LABELS,
-    shared.ALIGNED,
-    shared.SIZE,
-    shared.DETECTOR,
-    shared.RESAMPLES,
-    _OUT,
-    shared.JUDGES,
-)
+_FACES: tuple[Any, ...] = (shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
+_FACES += (opts.DETECTOR, shared.RESAMPLES, _OUT, shared.JUDGES)
 
 
 @click.group()
@@ -229,7 +187,6 @@ def paper() -> None:
 
 @paper.command()
 @shared.options(_FACES, shared.PEOPLE)
-@many("--only", "Only this method; block permutation is always run", metavar="METHOD")
 @many("--method", "A further method, such as CIAGAN=external:folder=PATH", "extra", metavar="LABEL=NAME:KEY=VALUE,…")
 @named("--config", "fantomas: linear attackers; fantomas64, fantomas-full: learned ones.", "preset", default="fantomas")
 @many("--general", "General attacker in place of the configuration's, such as pix2pix", metavar="REVERSER")
@@ -258,20 +215,36 @@ def fantomas(out: Path, jobs: int, overrides: tuple[str, ...], report: Console, 
     results.caveats = [*experiment.fantomas_caveats(results), *results.caveats]
     found = experiment.verdicts(results)
     alike = experiment.similarities(config, out, report) if config.utility else ({}, "")
-    more = [experiment.transfer_table(transferred), experiment.elsewhere_table(results, elsewhere)]
-    more += [experiment.ratings_table(found, rated), experiment.similarity_table(*alike)]
-    tables = [*experiment.fantomas_tables(results), *experiment.attacker_tables(results, found), *more]
+    tables = [
+        *experiment.fantomas_tables(results),
+        *experiment.attacker_tables(results, found),
+        experiment.transfer_table(transferred),
+        experiment.elsewhere_table(results, elsewhere),
+        experiment.ratings_table(found, rated),
+        experiment.similarity_table(*alike),
+    ]
     return _finish(results, out, tables, lambda: experiment.draw_figure_14(found, rated, out / "figures"))
 
 
+def _ablation(text: str) -> tuple[str, str, str]:
+    found = re.fullmatch(r"\s*([^=]*\S)\s*=(.+):([^:]+)", text)
+    if found is None:
+        raise ValueError("is not of the form NAME=CHECKPOINT:BANK")
+    return found[1], found[2], found[3]
+
+
 @paper.command()
-@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, shared.CHECKPOINT, shared.BANK, shared.LAYERS)
-@many("--ablation", "A model without one of the parts, for Table 2", "ablations", metavar="NAME=CHECKPOINT:BANK")
+@shared.options(_FACES, shared.LIMIT, shared.ATTRIBUTES, opts.CHECKPOINT, opts.BANK, shared.LAYERS)
+@many(
+    "--ablation",
+    "A model without one of the parts, for Table 2",
+    "ablations",
+    metavar="NAME=CHECKPOINT:BANK",
+    type=Parsed(_ablation),
+)
 @shared.SET
 @shared.reporting("setting")
-def ficgan(
-    out: Path, ablations: tuple[str, ...], overrides: tuple[str, ...], report: Console, **protocol: Any
-) -> Summary:
+def ficgan(out: Path, overrides: tuple[str, ...], report: Console, **protocol: Any) -> Summary:
     """Identity against attributes, by layer.
 
     Jeong and others 2021 (FICGAN), Tables 1, 2 and A, Figures 4 and B: on FFHQ and CelebA-HQ in the paper, any faces
@@ -280,10 +253,7 @@ def ficgan(
     from ficgan.config import check
     from ficgan.lab.papers.ficgan import FicganPaper, draw_figure_4, ficgan_tables, run_ficgan
 
-    for name in ("checkpoint", "bank"):
-        protocol[name] = str(protocol[name] or "")
-    given = {name: value for name, value in protocol.items() if value is not None}
-    given |= {"ablations": [_ablation(text) for text in ablations], **_numbers(overrides)}
+    given = {**{name: value for name, value in protocol.items() if value is not None}, **_numbers(overrides)}
     run = run_ficgan(check(FicganPaper, given, where="paper ficgan"), out, report)
     return _finish(run.results, out, ficgan_tables(run), lambda: draw_figure_4(run, out / "figures"))
 
@@ -293,9 +263,6 @@ def ficgan(
 @named("--parts", "Of base, retrieval, fine-tuning, kernel, sweep, defences, ood.", default="", metavar="PART,…")
 @many("--attacker", "Such as Revelio=revelio:epochs=100, taken in all parts", "attackers", metavar="LABEL=NAME:…")
 @named("--config", "Attackers and numbers: revelio64, …", "preset", default="revelio")
-@count("--probes", None, "Photos that are attacked, of each world.  [default: 97]")
-@count("--candidates", None, "Guesses at each face.  [default: 50]")
-@count("--pictures", None, "Rows of the picture strips, which show real people; 0: none.  [default: 4]", low=0)
 @shared.SET
 @shared.reporting("part")
 def revelio(
@@ -305,28 +272,21 @@ def revelio(
 
     Zhai and others (Revelio), Tables 1 to 7, Figures 4 to 7, 13 and 15: on CelebA-HQ in the paper, any set with
     identities will do. For testing one's own blur, never for naming people in others' photos. Other numbers of the
-    protocol by --set, such as sweep=20, fine_tuned=10 or adapt_epochs=5.
+    protocol by --set, such as probes=20, candidates=5, sweep=20, adapt_epochs=5, or pictures=0 (these show people).
     """
     from ficgan.lab.papers.revelio import RevelioPaper
     from ficgan.lab.papers.revelio_tables import draw_revelio, run_revelio
 
-    chosen = tuple(part.strip() for part in parts.split(",") if part.strip())
-    protocol |= {"outside": protocol["probes"], "attackers": protocol["attackers"] or None, "parts": chosen or None}
-    given = {key: value for key, value in protocol.items() if value is not None}
-    config = RevelioPaper.of(preset, overrides, **given)
-    run = run_revelio(config, out, report)
+    protocol |= {"parts": tuple(part.strip() for part in parts.split(",") if part.strip())}
+    given = {key: value for key, value in protocol.items() if value not in (None, ())}
+    run = run_revelio(RevelioPaper.of(preset, overrides, **given), out, report)
     return _finish(run.results, out, run.tables, lambda: draw_revelio(run.experiment, run.outcomes, out))
 
 
 @paper.command()
 @path("--images", "ImageNet's folder, or a folder, zip or tar of scenes.")
 @path("--annotations", "Face boxes, JSON; the paper's face_annotations_ILSVRC.json.")
-@named(
-    "--config",
-    "obfuscation, obfuscation-pretrained, obfuscation-small, or a YAML file.",
-    "source",
-    default="obfuscation",
-)
+@named("--config", "Or obfuscation-pretrained, obfuscation-small, a YAML file.", "source", default="obfuscation")
 @shared.options(shared.SET, _OUT)
 @count("--jobs", 1, "Networks trained at the same time: processes, or workers of --cluster.")
 @shared.CLUSTER
@@ -337,9 +297,8 @@ def obfuscation(
     """What obfuscated faces cost a classifier.
 
     Yang and others 2022, Tables 2 to 9, Figures 2 to 5: on ImageNet in the paper, any scenes with face boxes will do.
-    The default is the paper's protocol: fifteen networks, three variants, three seeds; each of the 135 trainings took
-    the authors 1 to 7 days. obfuscation-pretrained is Table 8, obfuscation-small for a CPU. Other numbers by --set,
-    such as epochs=10 or networks=[resnet18].
+    The default is the paper's protocol, 135 trainings of 1 to 7 days; obfuscation-pretrained is Table 8,
+    obfuscation-small for a CPU. Other numbers by --set, such as epochs=10 or networks=[resnet18].
     """
     from ficgan.lab.study import run_obfuscation, write_study
     from ficgan.lab.study.scenes import StudyConfig
@@ -347,7 +306,7 @@ def obfuscation(
     places = {key: str(place) for key, place in given.items() if place is not None}
     config = StudyConfig.read(source, overrides, **places)
     run = run_obfuscation(config, out, report, jobs=jobs, cluster=cluster)
-    return _finish(run.results, out, run.tables, page=lambda: write_study(run, out))
+    return _finish(run.results, out, run.tables, lambda: write_study(run, out), page=False)
 
 
 def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
@@ -356,35 +315,19 @@ def _numbers(overrides: Sequence[str]) -> dict[str, Any]:
     return override({}, overrides, example="seed=1")
 
 
-def _ablation(text: str) -> tuple[str, str, str]:
-    name, _, files = text.partition("=")
-    checkpoint, _, bank = files.rpartition(":")
-    if not (name.strip() and checkpoint and bank):
-        raise UsageError(f"the ablation {text!r} is not of the form NAME=CHECKPOINT:BANK")
-    return name.strip(), checkpoint, bank
-
-
 def _finish(
-    results: Any,
-    out: Path,
-    tables: list[dict[str, Any]],
-    draw: Callable[[], list[Path]] = list,
-    *,
-    page: Callable[[], list[Path]] | None = None,
+    results: Any, out: Path, tables: list[dict[str, Any]], draw: Callable[[], list[Path]], *, page: bool = True
 ) -> Summary:
+    """Write results and tables, the page unless `draw` makes that, too, and the drawings."""
+    from ficgan.lab.report import write_report
     from ficgan.lab.results import write_json
 
     results.write(out / "results.json")
     tree = {"title": results.title, "caveats": results.caveats, "tables": tables, "provenance": results.provenance}
     write_json(out / "paper.json", tree)
-    written = page() if page is not None else write_pages(results, out, published=tables)
-    written += draw()
-    return {
-        "paper": "paper.json",
-        "results": "results.json",
-        "report": [str(path.relative_to(out)) for path in written],
-        "tables": [table["title"] for table in tables],
-    }
+    written = [*(write_report(results, out, published=tables) if page else ()), *draw()]
+    files = {"paper": "paper.json", "results": "results.json", "report": [str(p.relative_to(out)) for p in written]}
+    return {**files, "tables": [table["title"] for table in tables]}
 
 
 for group in (annotate, paper, survey):
@@ -395,13 +338,11 @@ for group in (annotate, paper, survey):
 
 
 @click.command()
-@shared.options(shared.CHECKPOINT, shared.BANK)
+@shared.options(opts.CHECKPOINT, opts.BANK)
 @path("--aligned", "Folder, zip or tar of aligned faces; repeatable.", multiple=True)
 @path("--photos", "Folder of photos; without -o each of another person.")
-@shared.options(shared.JUDGES, shared.LAYERS, shared.DETECTOR)
-@count("--k", 3000, "People averaged.", low=2)
-@named("--diversity", "ψ; auto: what the model does best with.", "psi", default="auto", type=Parsed(parse_diversity))
-@shared.options(shared.LIMIT, shared.DEVICE)
+@shared.options(shared.JUDGES, shared.LAYERS, opts.DETECTOR)
+@shared.options(opts.K, opts.PSI, shared.LIMIT, opts.DEVICE)
 @shared.output("Folder for bars.json and bars.csv: the whole table, beside the average-face sticker.", required=False)
 @shared.ATTRIBUTES
 @shared.reporting("step")
@@ -422,10 +363,5 @@ def measure(photos: Path | None, out: Path | None, report: Console, **given: Any
         keys = ("set", "setting", "row", "judge", "value", "low", "high")
         lines = [{key: line[key] for key in keys} for line in (row.to_dict() for row in sheet.lines)]
         return {"checkpoint": facts["checkpoint"], "settings": facts["settings"], "lines": lines}
-    return {
-        "bars": [path.name for path in sheet.write(out)],
-        "checkpoint": facts["checkpoint"],
-        "verdicts": sheet.verdicts,
-        "missed": sheet.missed,
-        "seconds": facts["seconds"],
-    }
+    known = {"checkpoint": facts["checkpoint"], "verdicts": sheet.verdicts, "missed": sheet.missed}
+    return {"bars": [path.name for path in sheet.write(out)], **known, "seconds": facts["seconds"]}

@@ -1,6 +1,4 @@
-"""The console scripts, `ficgan` with its commands and short names for four of them; and what all commands share:
-options, progress and messages on stderr, errors as one sentence, exit codes.
-"""
+"""The console scripts, and what all commands share: options, progress, messages, errors as one sentence, exit codes."""
 
 from __future__ import annotations
 
@@ -32,14 +30,11 @@ if TYPE_CHECKING:
 
 # Of `ficgan` and the commands with names of their own: help answers to -h as well.
 HELP = {"help_option_names": ["-h", "--help"]}
-EXIT_FAILED = 1
-EXIT_SOME_FAILED = 3
-
+EXIT_FAILED, EXIT_SOME_FAILED = 1, 3
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-# What a command prints at its end, as one line of JSON.
-Summary = dict[str, Any]
+Summary = dict[str, Any]  # What a command prints at its end, as one line of JSON
 
 # -- errors and exit codes --------------------------------------------------------------------------------------------
 
@@ -70,8 +65,7 @@ def handle_errors(command: Callable[P, R]) -> Callable[P, R]:
             advice = " ".join(str(error).split())  # how to go on; Ctrl-C itself has no text
             _fail(f"Interrupted: {advice}" if advice else "Interrupted.", INTERRUPTED)
         except BrokenPipeError:
-            # Python flushes stdout at exit, and would complain about the closed pipe once more.
-            with suppress(OSError, ValueError, AttributeError):
+            with suppress(OSError, ValueError, AttributeError):  # at exit Python would complain about it once more
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(EXIT_FAILED) from None
         except Exception as error:
@@ -102,15 +96,14 @@ def sentence(error: BaseException) -> str:
 
 @contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
-        yield
-        return
-
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean-up as after Ctrl-C
+    """SIGTERM means the same clean-up as Ctrl-C; Python allows handlers in the main thread only."""
+    main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
+        if main:
+            signal.signal(signal.SIGTERM, previous if previous is not None else signal.SIG_DFL)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -135,7 +128,7 @@ _OFTEN, _SELDOM = 0.5, 60.0
 
 
 class Console:
-    """Reports how far a command is; call it as `progress(done, total, stage)`, and `frames` within a film.
+    """Reports how far a command is; call it as `progress(done, total, stage)`.
 
     Args:
         mode: `auto`: a bar on a terminal, else a line a minute; `jsonl`: a JSON object per step and per message;
@@ -147,7 +140,7 @@ class Console:
     def __init__(self, mode: str = "auto", *, unit: str = "image", quiet: bool = False) -> None:
         self._mode, self._unit, self._quiet = "none" if quiet else mode, unit, quiet
         self._bar: tqdm[Any] | None = None
-        self._film, self._spoken = "", time.monotonic()
+        self._label, self._spoken = "", time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -156,38 +149,44 @@ class Console:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, done: int, total: int | None, stage: str = "") -> None:
-        """Step `done` of `total` is reached; `stage` says what was worked on."""
-        self._film = ""
+    def __call__(self, done: int, total: int | None, stage: str = "", *, film: str = "") -> None:
+        """Step `done` of `total` (None: unknown) is reached, or that frame of a film; `stage`: what is worked on."""
+        of, label = f"{done}" if total is None else f"{done} of {total}", f"{film}: {stage}" if film else stage
+        text = printable(f"{label}, frame {of}" if film else f"{of} done, {stage}".rstrip(", "))
         if self._mode == "jsonl":
-            self._say_json({"done": done, "total": total, "unit": self._unit, "stage": stage})
-        elif self._mode == "auto" and not sys.stderr.isatty():
-            if done != total:
-                self._line(f"{_of(done, total)} done{f', {stage}' if stage else ''}")
-        elif self._mode == "auto":
-            self._move(done, total, "")
+            unit, at_once = "frame" if film else self._unit, not film or done == total or label != self._label
+            if self._is_due(_OFTEN, at_once=at_once):
+                self._say_json({"done": done, "total": total, "unit": unit, "stage": label})
+        elif self._watched() and film:
+            self._move(label=text)
+        elif self._watched():
+            self._move(done, total)
+        elif done != total and self._is_due(_SELDOM):
+            click.echo(text, err=True)
+        self._label = label
 
     def begin(self, total: int) -> None:
         """Show the bar before the first step: loading may take a while."""
-        if self._mode == "auto":
-            self(0, total)
+        if self._watched():
+            self._move(0, total)
 
-    def frames(self, done: int, total: int | None, name: str, stage: str) -> None:
-        """Frame `done` of a film's `total` (None: nobody knows) is reached."""
-        label = f"{name}: {stage}"
-        new, self._film = label != self._film, label
-        if self._mode == "jsonl":
-            if new or done == total or time.monotonic() - self._spoken >= _OFTEN:
-                self._spoken = time.monotonic()
-                self._say_json({"done": done, "total": total, "unit": "frame", "stage": label})
-            return
-        text = f"{label}, frame {_of(done, total)}"
-        if self._mode == "auto" and not sys.stderr.isatty():
-            self._line(text)
-        elif self._mode == "auto":
-            self._move(None, None, printable(text))
+    def info(self, message: str) -> None:
+        if not self._quiet:
+            self._say("info", message)
 
-    def _move(self, done: int | None, total: int | None, label: str) -> None:
+    def error(self, message: str) -> None:
+        self._say("error", message)
+
+    def _watched(self) -> bool:
+        return self._mode == "auto" and sys.stderr.isatty()
+
+    def _is_due(self, seconds: float, *, at_once: bool = False) -> bool:
+        """Whether something may be said again after so many seconds; it counts as said."""
+        due = self._mode != "none" and (at_once or time.monotonic() - self._spoken >= seconds)
+        self._spoken = time.monotonic() if due else self._spoken
+        return due
+
+    def _move(self, done: int | None = None, total: int | None = None, label: str = "") -> None:
         if self._bar is None:
             from tqdm import tqdm
 
@@ -198,24 +197,11 @@ class Console:
         self._bar.set_postfix_str(label, refresh=done is not None)
         self._bar.update(0)
 
-    def _line(self, text: str) -> None:
-        if time.monotonic() - self._spoken >= _SELDOM:
-            self._spoken = time.monotonic()
-            click.echo(printable(text), err=True)
-
-    def info(self, message: str) -> None:
-        if not self._quiet:
-            self._say("info", message)
-
-    def error(self, message: str) -> None:
-        self._say("error", message)
-
     def _say(self, level: str, message: str) -> None:
+        text = printable(f"Error: {message}" if level == "error" else message)
         if self._mode == "jsonl":
             self._say_json({"level": level, "message": message})
-            return
-        text = printable(f"Error: {message}" if level == "error" else message)
-        if self._bar is None:
+        elif self._bar is None:
             click.echo(text, err=True)
         else:
             self._bar.write(text, file=sys.stderr)  # above the bar
@@ -223,10 +209,6 @@ class Console:
     @staticmethod
     def _say_json(event: dict[str, Any]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False), err=True)
-
-
-def _of(done: int, total: int | None) -> str:
-    return f"{done}" if total is None else f"{done} of {total}"
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -237,9 +219,7 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
+        return number if math.isfinite(number) else self.fail(f"{value!r} is not a finite number", param, ctx)
 
 
 class Parsed(click.ParamType):
@@ -251,12 +231,10 @@ class Parsed(click.ParamType):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
         try:
-            return self._parse(value)
+            return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
-            self.fail(f"{value!r}: {error}" if isinstance(error, UsageError) else f"{value!r} {error}", param, ctx)
+            self.fail(f"{value!r}{': ' if isinstance(error, UsageError) else ' '}{error}", param, ctx)
 
 
 PATH = click.Path(path_type=Path)
@@ -302,22 +280,16 @@ SIZE = count("--size", None, "Side of the pictures, px.  [default: the paper's]"
 PEOPLE = count("--people", None, "At most so many people of the data; a split shrinks with them.", low=4)
 LIMIT = count("--limit", None, "At most so many images.", low=2)
 LAYERS = many("--layer", "Layer index i", "layers", type=click.IntRange(0))
-CHECKPOINT = path("--checkpoint", "Model; the embedded one if not given.")
-BANK = path("--bank", "Bank built with it.")
 ATTRIBUTES = path("--attributes", "Classifier of `ficgan train-attributes`.")
-DETECTOR = named("--detector", "What finds the faces: auto, insightface, yunet or centerface.", default="auto")
-THRESHOLD = named("--thresh", "Lowest score of a face.  [default: the detector's]", "-t", type=float)
-DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="cpu")
 FAST_DEVICE = named("--device", "cpu, cuda, cuda:N or auto.", default="auto")
 SEED = count("--seed", 0, "Seed of everything random.", low=0)
 JUDGES = many("--judge", "Untrained-on recogniser: dlib, insightface, shape, onnx:PATH", "judges", default=("dlib",))
-OTHER_JUDGES = many("--judge", "Recogniser in place of those of CONFIG: dlib, insightface, shape, onnx:PATH", "judges")
+OTHER_JUDGES = many("--judge", "dlib, insightface, shape or onnx:PATH  [default: CONFIG's, if any]", "judges")
 JOBS = count("--jobs", min(8, cpus()), "Processes.")
-CLUSTER = named(
-    "--cluster", "Work with --jobs workers of a Ray cluster: ray://HOST:PORT, or local for one of this machine."
-)
+CLUSTER = named("--cluster", "Work with --jobs workers of a Ray cluster: ray://HOST:PORT, or local for one here.")
 RESAMPLES = count("--resamples", 1000, "Samples of the bootstrap.")
 PAGES = click.option("--report/--no-report", "pages", default=True, show_default=True, help="Make pages and plots.")
+SKIP_EXISTING = flag("--skip-existing", "Leave results of an earlier run with the same options alone, and do the rest.")
 OVERWRITE = flag("--overwrite", "Replace existing files.")
 DRY_RUN = flag("--dry-run", "Check everything and say what would be done; do nothing.")
 SET = many("--set", "Another value of the configuration", "overrides", metavar="KEY=VALUE")
@@ -331,8 +303,7 @@ def options(*added: Any) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         for group in reversed(added):
-            for option in reversed(group if isinstance(group, tuple) else (group,)):
-                command = option(command)
+            command = options(*group)(command) if isinstance(group, tuple) else group(command)
         return command
 
     return add
@@ -343,10 +314,9 @@ def output(help: str, *, kind: click.Path = FOLDER, required: bool = True) -> An
 
 
 def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Add --progress and --quiet, and give the command `report`, a `Console`, in their place.
+    """Add --progress and --quiet, and give the command `report`, a `Console`; errors as `handle_errors`.
 
-    The command returns its summary, or (summary, whether something failed): it is printed with its seconds when the
-    bar is closed, and a failure makes the exit code 3. Errors are handled as `handle_errors` does.
+    The command returns its summary, which is printed, or (summary, whether something failed: exit code 3).
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., None]:
@@ -371,12 +341,12 @@ def reporting(unit: str) -> Callable[[Callable[..., Any]], Callable[..., None]]:
 # Where each command is, and its line in the list of commands.
 COMMANDS = {
     "deid": ("deid:deid", "Replace the faces in photos and films by k-anonymous ones."),
-    "analyse": ("deid:analyse", "Find the faces of a film and write a project to review."),
-    "render": ("deid:render", "Apply a reviewed project to its film."),
+    "analyse": ("review:analyse", "Find the faces of a film and write a project to review."),
+    "render": ("review:render", "Apply a reviewed project to its film."),
     "ui": ("serve:ui", "Review and redact photos and films in the browser."),
-    "purge": ("deid:purge", "Remove project folders and remains of interrupted films."),
-    "report": ("deid:report", "Make one page for a data protection officer from side-cars."),
-    "export": ("deid:export", "Write the boxes of faces as COCO."),
+    "purge": ("review:purge", "Remove project folders and remains of interrupted films."),
+    "report": ("review:report", "Make one page for a data protection officer from side-cars."),
+    "export": ("review:export", "Write the boxes of faces as COCO."),
     "serve": ("serve:serve", "Answer requests over HTTP: photo in, photo and JSON out."),
     "train": ("train:train", "Train the model."),
     "align": ("train:align", "Turn raw photos into an aligned training set."),
@@ -393,10 +363,7 @@ COMMANDS = {
 
 
 def _log_to_stderr() -> None:
-    """What the library logs under `ficgan` goes to stderr: warnings, of training also its progress.
-
-    The variable FICGAN_LOG (debug, info or warning) says how much.
-    """
+    """What the library logs goes to stderr: warnings, of training also its progress; FICGAN_LOG changes how much."""
     level = os.environ.get("FICGAN_LOG", "").upper()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s" if level else "%(message)s")
     logging.getLogger("ficgan").setLevel(level if level in ("DEBUG", "INFO", "WARNING", "ERROR") else "WARNING")
@@ -446,28 +413,27 @@ deid_main, train_main, eval_main, attack_main = map(_alias, ("deid", "train", "e
 @flag("--json", "Print the findings as JSON.", "as_json")
 @handle_errors
 def doctor(as_json: bool) -> None:
-    """Show versions, devices, detectors, recognisers and the embedded model, and what to do about what is missing.
-
-    Exit code 0 when `ficgan deid` can run here, else 1. Downloads nothing.
-    """
+    """Show what is installed and what to do about what is missing; exit code 0 when `ficgan deid` can run here."""
     from ficgan.diagnosis import diagnose
 
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # some libraries print on import
         warnings.simplefilter("ignore")
-        diagnosis = diagnose()
+        sections = diagnose()
+    blockers = [found.name for section in sections.values() for found in section if found.required and not found.ok]
     if as_json:
-        click.echo(json.dumps(diagnosis.to_dict(), indent=2, ensure_ascii=False))
+        shown = {title: [vars(found) for found in findings] for title, findings in sections.items()}
+        tree = {"ok": not blockers, "blockers": blockers, "sections": shown}
+        click.echo(json.dumps(tree, indent=2, ensure_ascii=False))
     else:
-        for title, findings in diagnosis.sections.items():
+        for title, findings in sections.items():
             click.echo(title)
             for found in findings:
                 mark = "ok" if found.ok else "MISSING" if found.required else "optional"
                 advice = f" → {found.remedy}" if found.remedy and not found.ok else ""
                 click.echo(f"  {mark:<10}{found.name:<24}  {found.detail}{advice}")
-        names = ", ".join(found.name for found in diagnosis.blockers)
-        can = f"cannot run here until this is repaired: {names}" if names else "can run here, on photos and on films"
-        click.echo(f"ficgan deid {can}.")
-    if not diagnosis.ok:
+        cannot = f"cannot run here until this is repaired: {', '.join(blockers)}"
+        click.echo(f"ficgan deid {cannot if blockers else 'can run here, on photos and on films'}.")
+    if blockers:
         raise SystemExit(EXIT_FAILED)
 
 

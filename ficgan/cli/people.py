@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import EXIT_SOME_FAILED, Console, Summary, count, handle_errors, many, named, path
 from ficgan.errors import InputError, UsageError
@@ -22,18 +23,18 @@ def annotate() -> None:
 @annotate.command()
 @click.argument("images", type=shared.PATH)
 @shared.output("JSON of boxes; an interrupted run is resumed from it.", kind=shared.NEW_FILE)
-@shared.options(shared.DETECTOR, shared.THRESHOLD, shared.DEVICE)
+@shared.options(opts.DETECTOR, opts.THRESHOLD, opts.DEVICE)
 @shared.reporting("image")
 def detect(images: Path, out: Path, detector: str, report: Console, **given: Any) -> tuple[Summary, bool]:
     """Detect the faces in IMAGES (folder, tar or zip).
 
-    Boxes are in pixels of the upright image, in the records of the released ImageNet annotations. Damaged images are
-    named, get no record, and make the exit code 3.
+    Boxes are in pixels of the upright image, in records like the released ImageNet annotations. Damaged images make the
+    exit code 3.
     """
     from ficgan.faces import get_detector
     from ficgan.lab.annotation import detect_set
 
-    finder = get_detector(detector, threshold=given["thresh"], device=given["device"])
+    finder = get_detector(detector, threshold=given["threshold"], device=given["device"])
     records, failed = detect_set(images, out, finder, progress=report)
     counts = {"images": len(records), "faces": sum(len(record.boxes) for record in records), "failed": len(failed)}
     return _end({"out": str(out), **counts, "detector": finder.name}, failed, report)
@@ -126,16 +127,15 @@ def survey() -> None:
 
 @survey.command()
 @shared.output("New folder for the page, pictures and key.")
-@shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED)
-@count("--size", 224, "Side of the pictures, px.", low=32)
+@shared.options(shared.DATA, shared.LAYOUT, shared.LABELS, shared.ALIGNED, shared.SIZE)
 @many("--method", "Show faces anonymised like this", "methods", metavar="NAME:KEY=VALUE,…")
 @many("--reversed", "Show them reversed: pixelation:size=8@ridge", "reversals", metavar="METHOD@ATTACKER")
-@named("--config", "Show all methods of a configuration of Fantômas, such as fantomas, under its labels.", "preset")
+@named("--config", "Show all methods of a configuration, such as fantomas, too.", "preset", default="")
 @named("--kind", "What is asked.", default="same person", type=click.Choice(["same person", "likert"]))
 @count("--pairs", 8, "For each condition; a multiple of 4 if the set knows genders.", low=2)
 @count("--photos", 10, "Photos that are rated (likert), each under every condition.", low=2)
 @path("--consent", "Text that participants agree to.  [default: a placeholder]", type=shared.FILE)
-@shared.options(shared.DETECTOR, shared.SEED)
+@shared.options(opts.DETECTOR, shared.SEED)
 @shared.reporting("condition")
 def make(out: Path, consent: Path | None, preset: str | None, detector: str, report: Console, **given: Any) -> Summary:
     """Draw pairs (or photos to be rated), make their pictures, and write the page.
@@ -149,39 +149,34 @@ def make(out: Path, consent: Path | None, preset: str | None, detector: str, rep
     from ficgan.lab.survey import CONSENT, asked, conditions_of, make_survey, write_survey
 
     drawn = {name: given.pop(name) for name in ("kind", "pairs", "photos", "seed")}
+    data, labels, size = given.pop("data"), given.pop("labels"), given.pop("size") or 224
     methods: list[Any] = list(given.pop("methods"))
     if preset:
         from ficgan.lab.papers.fantomas import fantomas_matrix
 
-        methods = [*fantomas_matrix(given["data"], preset=preset, size=given["size"]).methods, *methods]
+        methods = [*fantomas_matrix(data, preset=preset, size=size).methods, *methods]
     conditions = conditions_of(methods, given.pop("reversals"))
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"{out} is not empty; two surveys must not mix: choose a new folder")
-    text = _text(consent) if consent else CONSENT
-    data, labels = given.pop("data"), given.pop("labels")
-    source = SetConfig(
-        name=data.absolute().stem, path=str(data), labels=None if labels is None else str(labels), **given
-    )
+    text = consent.read_text("utf-8-sig").strip() if consent else CONSENT
+    if not text:
+        raise InputError(f"{consent} is empty; write what participants agree to")
+    given["labels"] = None if labels is None else str(labels)
+    source = SetConfig(name=data.absolute().stem, path=str(data), size=size, **given)
     finder = None if given["aligned"] else get_detector(detector)
     made = make_survey(source, conditions, detector=finder, progress=report, **drawn)
     write_survey(out, made, consent=text)
     notes = [*made.key.notes, *([] if consent else ["The page has no consent text yet: give --consent."])]
-    return {
-        "page": str(out / "page.html"),
-        "key": str(out / "key.json"),
-        "conditions": [condition.label for condition in conditions],
-        "questions": asked(made.key),
-        "people": len({picture.person for picture in made.key.pictures.values()}),
-        "notes": notes,
-    }
+    people = len({picture.person for picture in made.key.pictures.values()})
+    summary = {"page": str(out / "page.html"), "key": str(out / "key.json"), "questions": asked(made.key)}
+    return {**summary, "conditions": [condition.label for condition in conditions], "people": people, "notes": notes}
 
 
 @survey.command("score")
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="OUT", type=shared.FOLDER)
 @click.argument("answers", nargs=-1, required=True, type=shared.FILE)
 @shared.output("Write all figures, JSON; of ratings a plot beside it, too.", kind=shared.NEW_FILE, required=False)
-@many("--judge", "Recogniser on the same pictures: dlib, insightface, shape, onnx:PATH", "judges")
-@shared.RESAMPLES
+@shared.options(shared.OTHER_JUDGES, shared.RESAMPLES)
 @handle_errors
 def score_survey(
     folder: Path, answers: tuple[Path, ...], out: Path | None, judges: tuple[str, ...], resamples: int
@@ -213,13 +208,3 @@ def score_survey(
         click.echo(f"Error: {reason}", err=True)
     if done.refused:
         raise SystemExit(EXIT_SOME_FAILED)
-
-
-def _text(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as text ({error}); save it as UTF-8") from error
-    if not text:
-        raise InputError(f"{path} is empty; write what participants agree to")
-    return text

@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from ficgan import __version__
 from ficgan.cli import main as shared
-from ficgan.cli._files import mirrored
-from ficgan.cli.main import Console, Finite, Summary, count, flag, handle_errors, many, named, path
+from ficgan.cli._files import make_folder, mirrored, with_name
+from ficgan.cli.main import Console, Finite, Summary, count, handle_errors, many, named, path
 from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.files import atomic_write, file_digest, write_file
+from ficgan.records import sidecar_path
 
 if TYPE_CHECKING:
     from ficgan.pointcloud import Cloud, CloudAnonymizer
     from ficgan.pointcloud.face import FaceLandmarks
 
 TOOL = "ficgan pointcloud"
-# What a result may be said to be; both are counted, and make the exit code 3.
-COUNTED = ("doubtful", "hardly_changed")
+COUNTED = ("doubtful", "hardly_changed")  # What a result may be said to be; both are counted, and make the exit code 3
 _INPUTS = click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=shared.PATH)
 _READ = (
     named("--unit", "Of the scans.", type=click.Choice(["m", "cm", "mm"]), default="m"),
     path("--landmarks", "5 or 68 points of the only INPUT.  [default: NAME.landmarks.txt beside it; else it is found]"),
 )
-_WRITE = (
-    shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH),
-    shared.OVERWRITE,
-    flag("--skip-existing", "Skip scans whose results exist, to resume.", "skip"),
-)
-_POINTS = count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
+_OUT = shared.output("Folder; or a file, for one INPUT. Scans are written as PLY.", kind=shared.PATH)
+_WRITE = (_OUT, shared.OVERWRITE, shared.SKIP_EXISTING)
 
 
 @click.group("pointcloud")
 def pointcloud() -> None:
-    """Anonymise faces in 3D scans, draw them, and measure what was achieved.
-
-    Scans are meshes and clouds (PLY, OBJ, STL, OFF, GLB) and tables (XYZ, TXT, CSV).
-    """
+    """Anonymise, draw and measure faces in 3D scans (PLY, OBJ, STL, OFF, GLB; tables XYZ, TXT, CSV)."""
 
 
 @pointcloud.command("list")
@@ -65,7 +59,8 @@ def list_() -> None:
 @path("--target", "For merge-2-faces: a made head (make-head), or somebody who consents: high strengths show it.")
 @count("--seed", None, "Same seed and file name, same result; who finds it takes noise back.  [default: chance]", low=0)
 @named("--rest", "Of the scan outside the face.", type=click.Choice(["head", "keep", "drop"]), default="head")
-@shared.options(_POINTS, _READ)
+@count("--points", 10_352, "Of the face; the strengths were chosen for the default.", low=500)
+@shared.options(_READ)
 @shared.reporting("scan")
 def anonymise(
     inputs: tuple[Path, ...],
@@ -87,18 +82,16 @@ def anonymise(
     head are not touched (--rest drop leaves them out), nor are colours by uniform-noise and tapering. Prints one line
     of JSON; exits with 3 where a scan failed, its face is doubtful, or it is hardly changed.
     """
-    from ficgan.files import file_digest
     from ficgan.pointcloud import anonymise_scan, cautions, prepare
     from ficgan.pointcloud.face import landmark_file_beside
     from ficgan.pointcloud.frame import canonical
 
-    target_marks = None if target is None else landmark_file_beside(target)
-    read_too = [file for file in (target, target_marks) if file is not None]
-    tasks = _plan(inputs, ".ply", report, also_read=read_too, recorded=True, **given)
+    used = {"target": target, "target landmarks": None if target is None else landmark_file_beside(target)}
+    tasks = _plan(inputs, ".ply", also_read=used.values(), recorded=True, **given)
     face = None
     if target is not None:
         try:
-            face = prepare(canonical(_read(target, unit, report), _marks(target_marks)), points).inner
+            face = prepare(canonical(_read(target, unit, report)[0], _marks(used["target landmarks"])), points).inner
         except InputError as error:
             raise InputError(f"the target {target} cannot be used: {error}") from error
     made = _method(method, strength, settings, seed, face)
@@ -106,9 +99,8 @@ def anonymise(
     request |= {"rest": rest, "wanted": points, **({} if seed is None else {"seed": seed})}
 
     def work(task: ScanTask) -> dict[str, Any]:
-        notes: list[str] = []
-        cloud = _read(task.source, unit, report, notes)
-        files = {"source": task.source, "landmarks": task.landmarks, "target": target, "target landmarks": target_marks}
+        cloud, notes = _read(task.source, unit, report)
+        files = {"source": task.source, "landmarks": task.landmarks, **used}
         digests = {name: file_digest(file) for name, file in files.items() if file is not None}
         done = anonymise_scan(cloud, made, landmarks=_marks(task.landmarks), points=points, rest=rest, name=task.place)
         for warning in done.warnings:
@@ -117,10 +109,11 @@ def anonymise(
         _write(task, done.cloud, record, unit, given["overwrite"])
         return done.record
 
-    summary, failed = _over_all(tasks, work, report, method=method, strength=strength)
-    for caution in cautions(made) if any("points" in result for result in summary["results"]) else ():
-        report.info(f"{caution}.")
-    return summary, failed
+    summary, failed = _over_all(tasks, work, report)
+    if any("points" in result for result in summary["results"]):
+        for caution in cautions(made):
+            report.info(f"{caution}.")
+    return {"method": method, "strength": strength, **summary}, failed
 
 
 @pointcloud.command()
@@ -130,20 +123,16 @@ def anonymise(
 @shared.options(_READ)
 @shared.reporting("scan")
 def project(inputs: tuple[Path, ...], yaw: float, unit: str, report: Console, **given: Any) -> tuple[Summary, bool]:
-    """Draw scans: PNG pictures of 389×515 pixels, without a display.
-
-    INPUT: scans, folders of them. Scans without colours are lit from their shape. Prints one line of JSON.
-    """
+    """Draw scans, or folders of them: PNG pictures of 389×515 px. Without colours they are lit from their shape."""
     from PIL import Image
 
-    from ficgan.files import atomic_write
     from ficgan.pointcloud.frame import canonical
     from ficgan.pointcloud.geometry import project as draw
 
-    tasks = _plan(inputs, ".png", report, **given)
+    tasks = _plan(inputs, ".png", **given)
 
     def work(task: ScanTask) -> dict[str, Any]:
-        cloud = _read(task.source, unit, report)
+        cloud = _read(task.source, unit, report)[0]
         placed = canonical(cloud, _marks(task.landmarks))
         for doubt in placed.doubts:
             report.info(f"{task.source}: {doubt}.")
@@ -195,11 +184,7 @@ def evaluate(
 @shared.OVERWRITE
 @handle_errors
 def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
-    """Write a made head, to try the other commands on: nobody's face. The seed says who it is.
-
-    Its landmarks, five points, lie beside it in NAME.landmarks.txt.
-    """
-    from ficgan.files import atomic_write
+    """Write a made head, nobody's face, to try the other commands on; its landmarks lie in NAME.landmarks.txt."""
     from ficgan.pointcloud.cloud import write_cloud
     from ficgan.pointcloud.face import made_head
 
@@ -207,16 +192,12 @@ def make_head(out: Path, seed: int, points: int, overwrite: bool) -> None:
     shared.refuse_existing(out, marks, overwrite=overwrite)
     head = made_head(seed, points=points)
     write_cloud(out, head.cloud, overwrite=overwrite)
-    with atomic_write(marks, overwrite=overwrite) as file:
-        file.write("".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks).encode())
+    text = "".join(f"{x:.6f} {y:.6f} {z:.6f}\n" for x, y, z in head.landmarks)
+    write_file(marks, text.encode(), overwrite=overwrite)
     click.echo(json.dumps({"output": str(out), "landmarks": str(marks), "points": len(head.cloud), "seed": seed}))
 
 
-# -- which scan becomes which file ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ScanTask:
+class ScanTask(NamedTuple):
     """One scan and the file it becomes."""
 
     source: Path
@@ -229,22 +210,18 @@ class ScanTask:
 def _plan(
     inputs: Sequence[Path],
     ending: str,
-    report: Console,
     *,
     out: Path,
     landmarks: Path | None,
     overwrite: bool,
-    skip: bool,
+    skip_existing: bool,
     recorded: bool = False,
-    also_read: Sequence[Path] = (),
+    also_read: Iterable[Path | None] = (),
 ) -> list[ScanTask]:
-    """Which scan becomes which file; conflicts are found before any work.
+    """Which scan becomes which file with this ending; conflicts are found before any work.
 
-    Args:
-        ending: of the results.
-        out: a folder, which mirrors the trees; or a file for one scan, when its name has this ending.
-        recorded: results have a record beside them.
-        also_read: further files that must not be replaced.
+    `out` is a folder, which mirrors the trees, or a file for one scan. Results that are `recorded` have a record beside
+    them. `also_read` are further files that must not be replaced.
     """
     from ficgan.pointcloud.cloud import READERS
     from ficgan.pointcloud.face import LANDMARK_ENDINGS, landmark_file_beside
@@ -252,76 +229,68 @@ def _plan(
     alone = len(inputs) == 1 and not inputs[0].is_dir()
     if landmarks is not None and not alone:
         raise UsageError("--landmarks are those of one scan; give one INPUT, or lay a file of them beside each scan")
-    files = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
-    named_files = {file.resolve() for file in inputs}
-    own = [file for file, _ in files if file.resolve() not in named_files and _record_beside(file)]
-    if own:
-        report.info(f"{len(own)} results of an earlier run are left out, such as {own[0]}.")
-        files = [pair for pair in files if pair[0] not in own]
-    if not files:
-        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     single = not out.is_dir() and out.suffix.lower() == ending
     if (single and not alone) or (not single and (out.is_file() or (alone and out.suffix and not out.is_dir()))):
         raise UsageError(f"-o {out}: name a folder, or for one scan a file that ends in {ending}")
+    found = mirrored(inputs, READERS.keys(), what="scan", but=tuple(LANDMARK_ENDINGS))
+    # Results of an earlier run in a folder are no scans; one that is named is taken.
+    files = [(file, place) for file, place in found if file in inputs or not _record_beside(file)]
+    if not files:
+        raise UsageError("there are no scans but results of an earlier run; name one to have it taken")
     marks = {file: landmarks or landmark_file_beside(file) for file, _ in files}
     kept = {file.resolve() for file in (*marks, *marks.values(), *also_read) if file is not None}
     origin: dict[Path, Path] = {}
     tasks = []
     for source, place in files:
         output = out if single else out / place.with_suffix(ending)
-        written = [output, _record_file(output)] if recorded else [output]
+        written = [output, sidecar_path(output)] if recorded else [output]
         for file in written:
             if (first := origin.setdefault(file.resolve(), source)) != source:
                 raise UsageError(f"{first} and {source} would both become {file}; use two commands")
             if file.resolve() in kept:
                 raise UsageError(f"{source} would overwrite an input, {file}; choose another output")
-            if file.exists() and not (overwrite or skip):
+            if file.exists() and not (overwrite or skip_existing):
                 raise UsageError(f"{file} exists; give --overwrite, --skip-existing to do the others, or another -o")
-        there = skip and not overwrite and all(file.exists() for file in written)
+        there = skip_existing and not overwrite and all(file.exists() for file in written)
         tasks.append(ScanTask(source, output, str(place), marks[source], there))
     return tasks
 
 
 def _over_all(
-    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console, **facts: Any
+    tasks: Sequence[ScanTask], work: Callable[[ScanTask], dict[str, Any]], report: Console
 ) -> tuple[dict[str, Any], bool]:
-    """A summary of the facts and what `work` returned of each task, and whether the exit code is 3.
-
-    A scan that cannot be used is reported, and the others go on.
-    """
+    """A summary of what `work` returned, and whether the exit code is 3. A scan that cannot be used stops no other."""
     done: list[dict[str, Any]] = []
     for number, task in enumerate(tasks):
         report(number, len(tasks), str(task.source))
+        about = {"input": str(task.source), "output": str(task.output)}
         if task.there:
-            before = _record_beside(task.output) or {}
-            facts_then = {key: before.get(key) for key in COUNTED}
-            done.append({"input": str(task.source), "output": str(task.output), "skipped": True, **facts_then})
+            before = _record_beside(task.output)
+            done.append({**about, "skipped": True, **{key: before.get(key) for key in COUNTED}})
             continue
         try:
-            task.output.parent.mkdir(parents=True, exist_ok=True)
-            done.append({"input": str(task.source), "output": str(task.output), **work(task)})
+            make_folder(task.output.parent)
+            done.append({**about, **work(task)})
         except FicganError as error:
-            text = str(error) if str(task.source) in str(error) else f"{task.source}: {error}"
+            text = with_name(str(task.source), str(error))
             report.error(text)
             done.append({"input": str(task.source), "error": text})
-        except OSError as error:
-            raise FicganError(f"{task.output} cannot be written ({error.strerror}); choose another output") from None
     counts = {key: sum(bool(result.get(key)) for result in done) for key in ("error", *COUNTED, "skipped")}
     if counts["skipped"]:
         report.info(f"{counts['skipped']} skipped: the results exist.")
     summary = {"scans": len(done) - counts["skipped"], "failed": counts.pop("error"), **counts}
-    return {**facts, **summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
+    return {**summary, "results": done}, any(summary[key] for key in ("failed", *COUNTED))
 
 
-def _read(file: Path, unit: str, report: Console, notes: list[str] | None = None) -> Cloud:
-    """A scan; what could not be kept of it is printed, and added to `notes`."""
+def _read(file: Path, unit: str, report: Console) -> tuple[Cloud, list[str]]:
+    """A scan, and what could not be kept of it, which is printed, too."""
     from ficgan.pointcloud.cloud import read_cloud
 
-    notes = [] if notes is None else notes
+    notes: list[str] = []
     cloud = read_cloud(file, unit=unit, notes=notes)
     for note in notes:
         report.info(f"{file}: {note}.")
-    return cloud
+    return cloud, notes
 
 
 def _marks(landmarks: Path | None) -> FaceLandmarks | None:
@@ -352,32 +321,23 @@ def _method(
     return made if target is None else made.with_target(target)
 
 
-# -- the record beside a result ---------------------------------------------------------------------------------------
-
-
-def _record_file(output: Path) -> Path:
-    return output.with_name(output.name + ".json")
-
-
-def _record_beside(scan: Path) -> dict[str, Any] | None:
-    """The record of ours beside a scan, which then is a result; or None."""
-    try:
-        record = json.loads(_record_file(scan).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) and record.get("tool") == TOOL else None
+def _record_beside(scan: Path) -> dict[str, Any]:
+    """The record of ours beside a scan, which then is a result; or an empty one."""
+    with suppress(OSError, ValueError, RecursionError):
+        record = json.loads(sidecar_path(scan).read_bytes())
+        if isinstance(record, dict) and record.get("tool") == TOOL:
+            return record
+    return {}
 
 
 def _write(task: ScanTask, cloud: Cloud, record: dict[str, Any], unit: str, overwrite: bool) -> None:
     """A scan and the account of it: both are written, or none."""
-    from ficgan.files import atomic_write
     from ficgan.pointcloud.cloud import write_cloud
 
     text = json.dumps({"tool": TOOL, "version": __version__, "source": task.source.name, **record}, indent=1)
     write_cloud(task.output, cloud, unit=unit, overwrite=overwrite)
     try:
-        with atomic_write(_record_file(task.output), overwrite=overwrite) as file:
-            file.write(text.encode() + b"\n")
+        write_file(sidecar_path(task.output), text.encode() + b"\n", overwrite=overwrite)
     except BaseException:
         task.output.unlink(missing_ok=True)
         raise

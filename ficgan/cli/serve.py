@@ -9,19 +9,17 @@ import secrets
 import socket
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ficgan import __version__
 from ficgan.cli import _options as opts
 from ficgan.cli import deid as _deid
+from ficgan.cli._files import make_folder
 from ficgan.cli.main import FILE, FOLDER, QUIET, count, handle_errors, named, options, path
-from ficgan.errors import FicganError, InputError, UsageError
+from ficgan.errors import UsageError
 from ficgan.workers import Limits, Workers
-
-if TYPE_CHECKING:
-    from ficgan.deidentify import Deidentifier
 
 TOKEN = "FICGAN_TOKEN"
 LEAST_TOKEN = 16
@@ -50,25 +48,19 @@ def serve(host: str, port: int, token_file: Path | None, quiet: bool, **given: A
     """
     opts.share_processors(mode=given["mode"])
     token = _token(token_file)
-    if token is None and not _is_loopback(host):
+    if token is None and host != "localhost" and not _is_loopback(host):
         raise UsageError(f"--host {host} can be reached by others; give a token by --token-file FILE or {TOKEN}")
     if given["sandbox"] and given["mode"].startswith("external"):
         raise UsageError(f"--mode {given['mode']} runs a program of yours, which workers may not; give --no-sandbox")
     settings = opts.engine_settings(given, verify=given["verify"] != "off")
-    try:
-        import uvicorn
+    import uvicorn
 
-        from ficgan import service
-    except ImportError as error:
-        raise FicganError("`ficgan serve` needs Starlette and uvicorn: pip install 'ficgan[serve]'") from error
+    from ficgan import service
+
     limits = service.ServiceLimits(bytes=given["max_bytes"], pixels=opts.max_pixels(given), jobs=given["jobs"])
-    setup = partial(
-        service.photo_work,
-        partial(_deid.make_engine, **settings, **opts.loaded(given)),
-        tag=given["tag"],
-        require_face=given["require_face"],
-        max_pixels=limits.pixels,
-    )
+    photo = {name: given[name] for name in ("tag", "require_face")}
+    engine = partial(_deid.make_engine, **settings, **opts.loaded(given))
+    setup = partial(service.photo_work, engine, max_pixels=limits.pixels, **photo)
     held = Limits() if given["sandbox"] else None
     with _bound(host, port) as listening, Workers(setup, limits.jobs, held) as workers:
         workers.wait()
@@ -97,10 +89,9 @@ def _token(file: Path | None) -> str | None:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -127,16 +118,10 @@ def ui(
     """Review and redact photos and films in the browser, on this machine alone.
 
     FOLDER: its photos and films are listed; more can be dropped into the page. What is decided is kept in a private
-    folder (--project), so the same command goes on where it was left; `ficgan purge` removes that folder. It holds
-    source faces.
+    folder (--project) with source faces, so the same command goes on where it was left; `ficgan purge` removes it.
 
     Prints the address of the page, which holds a secret token, and runs until Ctrl-C.
     """
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise FicganError(f"`ficgan ui` needs {error.name}: pip install 'ficgan[ui]'") from None
     opts.share_processors()
     from ficgan.ui import Review
     from ficgan.ui.server import make_app, serve
@@ -153,12 +138,9 @@ def ui(
         usual = folder / ".ficgan-ui", folder.absolute().with_name(f"{folder.absolute().name}_anonymized")
     review = Review(project or usual[0], folder, (out or usual[1]).absolute())
     is_new = not review.output.exists()
-    try:
-        review.output.mkdir(parents=True, exist_ok=True)  # workers may write there, if it is there before them
-    except OSError as error:
-        raise InputError(f"{review.output}: cannot be made ({error.strerror}); choose another -o") from None
+    make_folder(review.output)  # workers may write there, if it is there before them
     limits = Limits(seconds=600.0, folders=[review.folder, review.output]) if sandbox else None
-    session = Session(review, partial(_make_engine, given), partial(Workers, limits=limits))
+    session = Session(review, partial(_seeded_engine, given), partial(Workers, limits=limits))
     listener.listen(128)  # whoever reads the address may be faster than the server
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/?token={token}"
     if folder is not None:
@@ -170,9 +152,8 @@ def ui(
 
         webbrowser.open(address)
     try:
-        serve(make_app(session), listener, token)
-    except KeyboardInterrupt:
-        pass
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(make_app(session), listener, token)
     finally:
         session.close()
         if is_new:
@@ -181,8 +162,6 @@ def ui(
         click.echo(f"\nEverything is kept; `ficgan purge {review.folder}` removes it.", err=True)
 
 
-def _make_engine(given: dict[str, Any], seed: int) -> Deidentifier:
+def _seeded_engine(given: dict[str, Any], seed: int) -> Any:
     """The model, with the usual controls; the page has its own."""
-    from ficgan.deidentify import Deidentifier
-
-    return Deidentifier.from_pretrained(seed=seed, **given)
+    return _deid.make_engine(seed=seed, **given)

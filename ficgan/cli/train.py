@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ficgan.cli import _options as opts
 from ficgan.cli import main as shared
 from ficgan.cli.main import Console, Summary, count, flag, handle_errors, many, named, path, refuse_existing
-from ficgan.errors import FicganError, UsageError, stop_asked
+from ficgan.errors import UsageError, stop_asked
 
 if TYPE_CHECKING:
     from ficgan.faces import Alignment
-    from ficgan.identity import IdentityBank
-    from ficgan.verification.sphereface import VerifierTrainer, VerifierTraining
+    from ficgan.verification.sphereface import VerifierTraining
 
 _FACES = click.argument("data", nargs=-1, required=True, type=shared.PATH)
 _DATA = path("--data", "Folder, zip or tar of aligned faces; repeatable.", multiple=True, required=True)
@@ -32,41 +32,35 @@ _STATE, _NETWORK = "state.safetensors", "verifier.safetensors"
 @click.argument("photos", nargs=-1, required=True, type=shared.PATH)
 @shared.output("A new .tar, or a new folder.", kind=shared.PATH)
 @count("--resolution", 256, "Side of the crops.", low=8)
-@shared.options(_ALIGNMENT, shared.DETECTOR, shared.THRESHOLD)
+@shared.options(_ALIGNMENT, opts.DETECTOR, opts.THRESHOLD)
 @named("--faces", "Of each photo.", "which", default="largest", type=click.Choice(["largest", "all"]))
 @named("--min-size", "Least box side, pixels.", default=40.0, type=click.FloatRange(0))
 @flag("--person-folders", "Each folder shows one person: the table gets a person column.")
 @named("--format", "Of the crops.", default="webp", type=click.Choice(["webp", "png"]))
-@shared.DEVICE
+@opts.DEVICE
 @shared.reporting("photo")
 def align(photos: tuple[Path, ...], out: Path, which: str, report: Console, **how: Any) -> tuple[Summary, bool]:
     """Find the faces in PHOTOS (files, folders, zips, tars), turn them upright and write them to one set.
 
-    A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Photos without a
-    face are counted and skipped. Damaged ones are named, and make the exit code 3.
+    A CSV beside the tar (in the folder: faces.csv) names the photo, box, score and alignment of each. Exit code 3: some
+    photo is damaged.
     """
     from ficgan.data.align import AlignReport, align_photos, find_photos
     from ficgan.faces import get_detector
 
     placed, found = _alignment(how.pop("alignment")), find_photos(photos)
-    finder = get_detector(how.pop("detector"), threshold=how.pop("thresh"), device=how.pop("device"))
+    finder = get_detector(how.pop("detector"), threshold=how.pop("threshold"), device=how.pop("device"))
 
     def on_photo(counts: AlignReport) -> None:
         report(counts.photos, len(found), f"{counts.written} faces, {len(counts.failed)} photos failed")
 
-    done = align_photos(
-        found, out, detector=finder, alignment=placed, every_face=which == "all", on_photo=on_photo, **how
-    )
+    how |= {"every_face": which == "all", "on_photo": on_photo}
+    done = align_photos(found, out, detector=finder, alignment=placed, **how)
     for _, reason in done.failed:
         report.error(reason)
-    summary = {
-        "out": str(out),
-        **{name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")},
-        "failed": len(done.failed),
-        "detector": finder.name,
-        "alignment": placed.to_dict(),
-    }
-    return summary, bool(done.failed)
+    counts = {name: getattr(done, name) for name in ("photos", "written", "without_face", "too_small")}
+    counts["failed"] = len(done.failed)
+    return {"out": str(out), **counts, "detector": finder.name, "alignment": placed.to_dict()}, bool(done.failed)
 
 
 def _alignment(text: str) -> Alignment:
@@ -85,7 +79,6 @@ def _alignment(text: str) -> Alignment:
 @shared.options(_DATA, shared.output("Folder of the run; the same folder resumes it."), shared.FAST_DEVICE)
 @path("--start", "State of another run whose weights to begin from.")
 @shared.options(shared.LABELS, shared.SPLIT)
-@named("--max-seconds", "Save and stop after so many seconds; the same command resumes.", type=float)
 @named("--progress", "How the log is shown.", type=click.Choice(["auto", "text", "none"]), default="auto")
 @shared.DRY_RUN
 @handle_errors
@@ -111,7 +104,7 @@ def train(
 @_FACES
 @shared.output("Folder of the run; the same folder resumes it.")
 @shared.options(shared.LABELS, shared.SPLIT, count("--resolution", 128, "Side of the crops, pixels.", low=16))
-@shared.options(_ALIGNMENT, shared.DEVICE)
+@shared.options(_ALIGNMENT, opts.DEVICE)
 @many("--set", "Of the training: steps, batch, learning_rate, held_out, seed, channels", "changes", metavar="KEY=VALUE")
 @count("--save-every", 1000, "Steps between saves.")
 @shared.reporting("step")
@@ -121,7 +114,7 @@ def train_verifier(
     """Train SphereFace-20 with its angular-margin loss on DATA: folders, zips or tars of aligned faces.
 
     The people come from --labels, or from one folder per person. OUT/verifier.safetensors is the network for
-    `verifier.spec=sphereface20:PATH`. The same command resumes; Ctrl-C saves and exits with 130.
+    `verifier.spec=sphereface20:PATH`. The same command resumes.
     """
     from ficgan.data import check_alignment, open_faces
     from ficgan.device import resolve_device
@@ -134,13 +127,20 @@ def train_verifier(
     if (out / _STATE).exists():
         trainer.load_state(out / _STATE)
         report.info(f"Resumed at step {trainer.step} of {config.steps}.")
-    first = trainer.step
-    loss = _train_on(trainer, out / _STATE, save_every, report)
+    first, loss = trainer.step, None
+    with stop_asked() as stop:
+        while trainer.step < config.steps and not stop.is_set():
+            loss = trainer.advance()
+            report(trainer.step, config.steps, f"loss {loss:.3f}")
+            if trainer.step % save_every == 0 or trainer.step == config.steps or stop.is_set():
+                trainer.save_state(out / _STATE)
+    if stop.is_set():
+        raise KeyboardInterrupt
     accuracy = trainer.measure()
     trainer.save_verifier(out / _NETWORK, accuracy)
-    people, images = int(trainer.train_people.max()) + 1, len(trainer.train_rows)
     trained = {"verifier": str(out / _NETWORK), "steps": trainer.step, "trained_now": trainer.step - first}
-    return {**trained, "loss": loss, "people": people, "images": images, "held_out": asdict(accuracy)}
+    learnt = {"loss": loss, "people": int(trainer.train_people.max()) + 1, "images": len(trainer.train_rows)}
+    return {**trained, **learnt, "held_out": asdict(accuracy)}
 
 
 def _training(changes: tuple[str, ...]) -> VerifierTraining:
@@ -160,33 +160,17 @@ def _training(changes: tuple[str, ...]) -> VerifierTraining:
     return replace(usual, **given)
 
 
-def _train_on(trainer: VerifierTrainer, state: Path, save_every: int, report: Console) -> float | None:
-    loss, steps = None, trainer.config.steps
-    with stop_asked() as stop:
-        while trainer.step < steps and not stop.is_set():
-            loss = trainer.advance()
-            report(trainer.step, steps, f"loss {loss:.3f}")
-            if trainer.step % save_every == 0 or trainer.step == steps:
-                trainer.save_state(state)
-    if stop.is_set():
-        trainer.save_state(state)
-        raise KeyboardInterrupt
-    return loss
-
-
 @click.command("train-attributes")
 @click.argument("data", type=shared.PATH)
 @shared.output("File of the classifier (.safetensors).", kind=shared.NEW_FILE)
-@shared.options(shared.LABELS, shared.LAYOUT, shared.DETECTOR)
-@count("--epochs", 25, "Passes through the faces.")
-@shared.options(shared.SEED, shared.DEVICE, shared.OVERWRITE)
+@shared.options(shared.LABELS, shared.LAYOUT, opts.DETECTOR)
+@shared.options(shared.SEED, opts.DEVICE, shared.OVERWRITE)
 @shared.reporting("step")
 def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
-    """Train a classifier of face attributes on DATA, such as CelebA.
+    """Train a classifier of face attributes on DATA, such as CelebA: a judge of others' images.
 
     DATA: folder, zip or tar of faces with people and 0/1 attributes. A fifth of the people are held out; the figures on
-    them are printed as JSON. The classifier judges others' images: it goes into the `attributes:` of a matrix, or as
-    attributes.safetensors into a model folder.
+    them are printed as JSON. It goes into the `attributes:` of a matrix, or as attributes.safetensors into a folder.
     """
     from ficgan.faces import get_detector
     from ficgan.lab.attributes import train_attributes as train
@@ -215,8 +199,7 @@ def fit_appearance(
 ) -> Summary:
     """Fit the linear appearance model to DATA: folders, zips or tars of faces aligned by `ficgan align`, 128².
 
-    Reading the meshes of 20,000 faces takes minutes. The labels say which people are men or women and how old they
-    are, so that a new face can keep both.
+    The labels say which people are men or women and how old they are, so that a new face can keep both.
     """
     from ficgan.arrays import ModelInfo
     from ficgan.data import check_alignment, check_size, open_faces
@@ -238,11 +221,9 @@ def fit_appearance(
     if fine is not None:
         model, record["lenders"] = lend(model, fine, mesh)
         record["detail_fingerprint"] = fine.fingerprint
-    info = ModelInfo(
-        {"kind": "canonical"},
-        {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]},
-        {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)},
-    )
+    about = {"licence": given["licence"], "fingerprint": record["fingerprint"], "images": record["images"]}
+    training = {**record, "seconds": round(time.monotonic() - began, 1), "fit": vars(config)}
+    info = ModelInfo({"kind": "canonical"}, about, training)
     save_appearance(out, model, FrameConfig(), info, overwrite=overwrite)
     done: Summary = {"model": str(out), **record}
     if bank is not None:
@@ -263,7 +244,7 @@ def bank() -> None:
 @click.argument("checkpoint", type=shared.PATH)
 @shared.options(_DATA, shared.LABELS, shared.SPLIT, shared.LICENCE)
 @shared.output("Bank to write (.safetensors).", kind=shared.NEW_FILE)
-@shared.options(shared.DEVICE, shared.OVERWRITE)
+@shared.options(opts.DEVICE, shared.OVERWRITE)
 @shared.reporting("face")
 def build(checkpoint: Path, data: tuple[Path, ...], out: Path, overwrite: bool, report: Console, **how: Any) -> Summary:
     """Encode the people of DATA with CHECKPOINT: one code per person, so that k counts people.
@@ -299,10 +280,7 @@ def show(file: Path | None) -> None:
     from ficgan import pretrained
     from ficgan.identity import IdentityBank
 
-    try:
-        loaded: IdentityBank = IdentityBank.load(file if file is not None else pretrained.path("bank"))
-    except (FileNotFoundError, KeyError):
-        raise FicganError("this copy of ficgan holds no embedded bank; name a file") from None
+    loaded = IdentityBank.load(file or pretrained.path("bank"))
     shown = {"people": len(loaded), "digest": loaded.digest}
     shown |= {"attributes": loaded.counts, "provenance": loaded.provenance}
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -1,7 +1,4 @@
-"""Deidentifier, the entry point of the library: photos, batches of photos, aligned crops, films and streams.
-
-detect → align → encode → k-same → layer mixing → generate → blend back → verify → retry or cover: see photos.py
-"""
+"""Deidentifier, the entry point of the library: photos, batches of photos, aligned crops, films and streams."""
 
 from __future__ import annotations
 
@@ -40,19 +37,7 @@ if TYPE_CHECKING:
     from ficgan.video.project import Project
     from ficgan.video.rendered import VideoResult
 
-__all__ = [
-    "Checking",
-    "Computing",
-    "Deidentifier",
-    "FaceResult",
-    "Finding",
-    "Hiding",
-    "Identity",
-    "Result",
-    "load_face_model",
-    "refuse_trainer",
-]
-
+__all__ = ["Deidentifier", "FaceResult", "Result", "load_face_model", "refuse_trainer"]
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +54,7 @@ class Deidentifier:
         model: with its bank and controls, see `load_face_model`; None where nothing is generated (other modes).
         identity, hiding, finding, checking: options; None: the usual ones.
         device: what computes: "cpu", "cuda", "cuda:N", "auto".
-        info: of the model's checkpoint, for the audit.
-        digests: sha256 of the checkpoint, for the audit.
+        info, digests: of the model's checkpoint (header, sha256), for the audit.
     """
 
     def __init__(
@@ -89,8 +73,8 @@ class Deidentifier:
         finding, checking = finding or Finding(), checking or Checking()
         self.mode: str = hiding.mode if isinstance(hiding.mode, str) else ""
         self._draws = hiding, identity.seed
-        own = self.mode in HIDING
-        method = None if own else self.methods(self.mode)
+        methods = None if self.mode in HIDING else self.methods
+        method = None if methods is None else methods(self.mode)
         self._given: Mapping[str, Any] | None = None
         self._films: FilmEngine | None = None
         self.policy, self.layer, self.psi = checking.policy or Policy(), identity.layer, identity.psi
@@ -114,15 +98,16 @@ class Deidentifier:
         judges = _judges(checking.recognizers if self.policy.verify else (), info, sessions)
         self.gate = make_gate(judges)  # checks new faces: one recogniser, or several as one
         self.recognizer = next(iter(judges), None)  # the first of them, which also tells people apart
+        teller = self.recognizer or next(iter(checking.recognizers), "auto")  # even where nothing is verified
         self.photos = Photos(
             model,
             self.alignment,
             self.detector,
-            Exemptions.of(finding, self.detector, self.recognizer or next(iter(checking.recognizers), "auto")),
+            Exemptions.of(finding, self.detector, teller),
             self.gate,
             self.policy,
             self.mode,
-            None if own else self.methods,
+            methods,
             method,
             hiding,
             finding,
@@ -136,8 +121,7 @@ class Deidentifier:
         if identity.exemplar is not None:
             self.face_model.aim_at(identity.exemplar, self.exemplar_face(identity.exemplar))
         if identity.link == "job" and model is not None:
-            who = self.recognizer or next(iter(checking.recognizers), "auto")
-            self.photos.linked = Linked(get_recognizer(who) if isinstance(who, str) else who, self.gate)
+            self.photos.linked = Linked(get_recognizer(teller) if isinstance(teller, str) else teller, self.gate)
 
     @classmethod
     def from_pretrained(
@@ -161,7 +145,6 @@ class Deidentifier:
 
         Raises:
             FicganError: missing or damaged files, or a bank of another model.
-            UsageError: a value that cannot work, or an option that no group has.
         """
         given = {"identity": identity, "hiding": hiding, "finding": finding, "checking": checking}
         files = {name: file for name, file in (("checkpoint", checkpoint), ("bank", bank)) if file is not None}
@@ -223,20 +206,15 @@ class Deidentifier:
     ) -> Deidentifier:
         """The same with other controls; nothing is loaded again. None leaves all but `attributes` as they are."""
         changes = {"k": k, "layer": layer, "psi": psi, "fallback": fallback, "keep_kind": keep_kind}
-        other, model = copy(self), copy(self.face_model)
+        other, model, photos = copy(self), copy(self.face_model), self.photos
         other._films = None
         if other._given is not None:
             changes = {name: value for name, value in changes.items() if value is not None}
             other._given = grouped(other._given, {**changes, "attributes": attributes or None})
         model.k, model.attributes = model.k if k is None else k, attributes or None
         model.keep_kind = model.keep_kind if keep_kind is None else parse_parts(keep_kind)
-        photos = self.photos
-        other.photos = replace(
-            photos,
-            model=model,
-            psi=photos.psi if psi is None else psi,
-            hiding=replace(photos.hiding, fallback=fallback or photos.hiding.fallback),
-        )
+        hiding = replace(photos.hiding, fallback=fallback or photos.hiding.fallback)
+        other.photos = replace(photos, model=model, psi=photos.psi if psi is None else psi, hiding=hiding)
         other.psi, other.layer = other.photos.psi, self.layer if layer is None else model.check_layer(layer)
         model.check_draws(Attempt(other.layer), other.photos.auto_psi(1))
         return other
@@ -250,17 +228,13 @@ class Deidentifier:
 
         Args:
             image: array [H,W,3] RGB, [H,W,4] RGBA or [H,W] grey, uint8 or uint16; a PIL image; or a photo's file: its
-                path, its bytes, or an open one, such as `io.BytesIO`. It is not changed. Colour
-                profiles of images and files are heeded.
+                path, its bytes, or an open one. It is not changed. Colour profiles are heeded.
             key: names the photo or person in the keyed draw; another key gives other faces. None: a hash of the pixels.
             layer: i for this image; None: as the Deidentifier was made.
             channel_order: "rgb", or "bgr" as OpenCV has it, for the array given and the one returned.
 
         Returns:
             The new image, an array with the channels, depth and colour space of the one given, and what was done.
-
-        Raises:
-            InputError: no such image.
         """
         keys = None if key is None else [key]
         return self.batch([image], keys=keys, layer=layer, channel_order=channel_order)[0]
@@ -275,9 +249,7 @@ class Deidentifier:
     ) -> list[Result]:
         """De-identify several images, their faces encoded together; sizes may differ.
 
-        Args:
-            images, layer, channel_order: as of `__call__`.
-            keys: one for each image, see `__call__`.
+        Arguments as of `__call__`, with a key for each image.
         """
         if channel_order not in get_args(ChannelOrder):
             raise UsageError(f"channel_order is {channel_order!r}; use {' or '.join(get_args(ChannelOrder))}")
@@ -289,13 +261,13 @@ class Deidentifier:
         if self.mode == "ficgan":
             self.photos.encode([(image, job) for image, (jobs, _) in zip(pixels, found, strict=True) for job in jobs])
         results = []
-        for image, (jobs, possible) in zip(pixels, found, strict=True):
-            results.append(self.photos.finish(image, jobs, layer, self.photos.objects_in(image)))
-            name_possible(results[-1], possible)
-        for photo, result in zip(photos, results, strict=True):
+        for photo, image, (jobs, possible) in zip(photos, pixels, found, strict=True):
+            result = self.photos.finish(image, jobs, layer, self.photos.objects_in(image))
+            name_possible(result, possible)
             result.image = photo.merge(result.image)
             if channel_order == "bgr" and result.image.ndim == 3:
                 result.image = np.ascontiguousarray(result.image[..., [2, 1, 0, 3][: result.image.shape[2]]])
+            results.append(result)
         return results
 
     def aligned(
@@ -323,19 +295,17 @@ class Deidentifier:
                 return np.full((size, size, 3), 127, np.uint8), np.ones((size, size), np.float32)
             return self.face_model.on_crop(source, reading, made, mask_scale=self.mask_scale)
 
-        out = [
-            self.photos.settle(source, [job], layer, partial(whole, source))[0]
-            for source, job in zip(crops, jobs, strict=True)
-        ]
-        return np.stack(out) if out else np.empty_like(crops), [job.result for job in jobs]
+        out = np.empty_like(crops)
+        for new, source, job in zip(out, crops, jobs, strict=True):
+            new[:] = self.photos.settle(source, [job], layer, partial(whole, source))[0]
+        return out, [job.result for job in jobs]
 
     def exemplar_face(self, image: Image) -> Face:
         """The largest face of a photo uint8 [H,W,3] RGB; UsageError where there is none, or two of like size."""
         check_image(image)
-        faces = self.detector.detect(image)
+        faces = sorted(self.detector.detect(image), key=lambda face: -float(np.ptp(face.box[[0, 2]])))
         if not faces:
             raise UsageError("no face was found in the exemplar image; give a photo with one clear face")
-        faces = sorted(faces, key=lambda face: float(np.ptp(face.box[[0, 2]])), reverse=True)
         if len(faces) > 1 and np.ptp(faces[1].box[[0, 2]]) > 0.5 * np.ptp(faces[0].box[[0, 2]]):
             raise UsageError(f"the exemplar image shows {len(faces)} faces; crop it to the one that is meant")
         return faces[0]
@@ -374,10 +344,9 @@ class Deidentifier:
     def process_video(
         self, source: StillPath, output: StillPath, *, settings: VideoSettings | None = None, **options: Any
     ) -> VideoResult:
-        """Redact a film, animation, camera (`camera:0`) or stream (address).
+        """Redact a film, animation, camera (`camera:0`) or stream (address) into a new file.
 
         Args:
-            output: the new file.
             settings: stride, pads, linking, fallbacks; None: the usual ones with this Deidentifier's mode.
             options: of `ficgan.video.film.process_film`: rules, encode, start, end, overwrite, progress.
         """
@@ -431,33 +400,25 @@ def load_face_model(
     precision: str = "auto",
     **controls: Any,
 ) -> tuple[FaceModel, ModelInfo, str]:
-    """The embedded default model, or the given files, ready for use.
+    """The embedded default model, or the given files; with what its header says, and the sha256 of its file.
 
     Args:
-        checkpoint: appearance model or network; None: the embedded one.
-        bank: identity bank made with it; None: the embedded one (or, for another checkpoint, an error).
-        device: what computes: "cpu", "cuda", "cuda:N", "auto".
-        precision: see `Computing`.
+        checkpoint: appearance model or network; None: the embedded one. Another one needs its own bank.
+        device, precision: see `Computing`.
         controls: k, band, seed, alpha, attributes, add, swap, keep_kind, see `Identity`.
-
-    Returns:
-        The model, what its header says, and the sha256 of its file.
 
     Raises:
         FicganError: missing or damaged files, or a bank of another model.
-        UsageError: a value that cannot work.
     """
     checkpoint, bank = _files_of(checkpoint, bank)
     kind = file_header(checkpoint)[0]
-    if kind == "appearance" and precision not in ("auto", "float32"):
-        raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     if kind == "appearance":
         check_onnx_device(device)
+        if precision not in ("auto", "float32"):
+            raise UsageError(f"{checkpoint.name} computes in float32; precision is for networks on crops")
     loaded, digest = IdentityBank.load(bank), file_digest(checkpoint)
     if loaded.provenance.get("checkpoint") not in (None, digest):
-        raise UsageError(
-            f"the bank {bank} was built with another model than {checkpoint}; build one with `ficgan bank`"
-        )
+        raise UsageError(f"the bank {bank} was built with another model than {checkpoint}; see `ficgan bank build`")
     log.info("model %s (%s), bank of %d codes", checkpoint.name, kind, len(loaded))
     if kind == "appearance":
         from ficgan.faces import MediaPipeMesh
@@ -468,10 +429,8 @@ def load_face_model(
         _ = appearance.warp  # made once, before several threads want it
         mesh = MediaPipeMesh(device)
         network = None if network is None else replace(network, device=device)
-        made = FrameModel(
-            appearance, config, loaded, network=network, mesh=mesh, sha256=digest, device=device, **controls
-        )
-        return made, info, digest
+        shared: dict[str, Any] = {"network": network, "mesh": mesh, "sha256": digest, "device": device}
+        return FrameModel(appearance, config, loaded, **shared, **controls), info, digest
     from ficgan.face_model import CropModel
     from ficgan.models import load_checkpoint
 
@@ -500,9 +459,8 @@ def _files_of(checkpoint: str | Path | None, bank: str | Path | None) -> tuple[P
 
 def _detector(finding: Finding, device: str) -> FaceDetector:
     if isinstance(finding.detector, str):
-        return get_detector(
-            finding.detector, threshold=finding.threshold, scale=finding.scale, thorough=finding.thorough, device=device
-        )
+        given = {name: getattr(finding, name) for name in ("threshold", "scale", "thorough")}
+        return get_detector(finding.detector, **given, device=device)
     checked = isinstance(finding.detector, PyramidDetector | DetectAt)
     return finding.detector if checked else CheckedDetector(finding.detector)
 
@@ -518,9 +476,7 @@ def _judges(names: Sequence[str | Recognizer], info: ModelInfo | None, device: s
 def refuse_trainer(header: ModelInfo | None, recognizer: str) -> None:
     """A UsageError where a recogniser is the network V that the model was trained against: it would only flatter.
 
-    Args:
-        header: of the checkpoint; its training record holds V's sha256; None: no network was trained.
-        recognizer: name for `get_recognizer`, such as "onnx:PATH" or "insightface".
+    `header` is the checkpoint's, whose training record holds V's sha256; None: no network was trained.
     """
     trainer = None if header is None else header.training.get("verifier_sha256")
     kind, _, path = recognizer.partition(":")
@@ -535,6 +491,5 @@ def _keys_of(images: Sequence[Image] | NDArray[np.uint8], keys: Sequence[str] | 
     if keys is None:
         return [content_key(image) for image in images]
     if isinstance(keys, str) or len(keys) != len(images):
-        given = "one text" if isinstance(keys, str) else f"{len(keys)} keys"
-        raise UsageError(f"there are {len(images)} images and {given}; give a list with a key for each image")
+        raise UsageError(f"there are {len(images)} images, and keys are {keys!r}; give a list with a key for each")
     return keys

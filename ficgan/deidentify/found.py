@@ -23,8 +23,6 @@ Image = NDArray[np.uint8]
 
 # Landmarks of a face that has none: outside of the picture. It can be covered, and not be drawn anew.
 NOWHERE = np.full((5, 2), -1, np.float32)
-
-
 # Detection scores under which a find is doubtful, by detector; portraits have .95. None is known for the others.
 DOUBTFUL_SCORE = {"centerface": 0.6}
 
@@ -38,11 +36,11 @@ def doubts(face: Face, shape: Sequence[int], detector: str) -> str:
 
 
 class NewIdentity(NamedTuple):
-    """How a new face was drawn: z_id [D] of the face it was chosen for, its `read_kinds` that was kept, attempt."""
+    """How a new face was drawn."""
 
-    code: NDArray[np.float32]
-    kind: NDArray[np.float32] | None
-    step: int
+    code: NDArray[np.float32]  # z_id [D] of the face it was chosen for
+    kind: NDArray[np.float32] | None  # its `read_kinds` that was kept
+    step: int  # index of the policy's attempt
 
 
 def checked_faces(faces: Sequence[Face], shape: Sequence[int], detector: str) -> list[Face]:
@@ -90,14 +88,12 @@ class FaceJob:
     by_hand: bool = False  # whether a person chose its fallback in place of a new face
     reading: FaceReading | None = None  # of the source face by the model
     source: NDArray[np.float32] | None = None  # embedding of the source face by the gate
-    # of `read_kinds`, the source's; None where nothing of it is kept.
-    kind: NDArray[np.float32] | None = None
+    kind: NDArray[np.float32] | None = None  # of `read_kinds`, the source's; None where nothing of it is kept
     generated: Any = None  # new face, as the model made it
     step: int = 0  # index of the policy's attempt that is tried
     linked: bool = False  # whether its key is the person's, who keeps one new face in all photos
     identity: NewIdentity | None = None  # how the person was drawn in an earlier photo
-    # Controls of its own: the model with them, and the layer; None: those of the photo.
-    own: tuple[FaceModel, int] | None = None
+    own: tuple[FaceModel, int] | None = None  # its own controls: the model with them, the layer; None: the photo's
     result: FaceResult = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,14 +119,10 @@ _ANEW = "known from an earlier photo; the gate still knew it behind that new fac
 
 
 class Linked:
-    """The people whom the photos of a job have shown, and how the new face of each was drawn.
+    """The people whom the photos of a job have shown, and how the new face of each was drawn; all of it in memory.
 
     People are found as in films, by average linkage of embeddings; two faces of one photo are two people. The first
-    photo of a person settles the new face. All of it stays in memory. The order of the photos counts.
-
-    Args:
-        recognizer: tells people apart.
-        gate: checks new faces; where it is the recogniser itself, its readings are used.
+    photo of a person settles the new face. Where the `gate` is the recogniser itself, its readings are used.
     """
 
     def __init__(self, recognizer: Recognizer, gate: Recognizer | None) -> None:
@@ -223,15 +215,13 @@ class Exemptions:
     ) -> str | None:
         if reading is None or self.recognizer is None or not np.isfinite(reading).all():
             return None
-        apart = {name: self.recognizer.distance(reading, known) for name, known in people.items()}
-        nearest = min(apart, key=lambda name: apart[name])
-        return nearest if apart[nearest] < factor * self.recognizer.match_threshold else None
+        apart, nearest = min((self.recognizer.distance(reading, known), name) for name, known in people.items())
+        return nearest if apart < factor * self.recognizer.match_threshold else None
 
 
 # -- what is no face and is covered, too -------------------------------------------------------------------------------
 
-# The finds of each detector in a photo.
-FoundObjects = Mapping[ObjectDetector, Sequence[Face]]
+FoundObjects = Mapping[ObjectDetector, Sequence[Face]]  # The finds of each detector in a photo
 
 
 def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") -> tuple[ObjectDetector, ...]:
@@ -253,10 +243,7 @@ def load_objects(given: Iterable[str | ObjectDetector], *, device: str = "cpu") 
 def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, mask_scale: float = 1.0) -> None:
     """Cover objects in a result, in place, over whatever was done there, and add them to its account.
 
-    Args:
-        found: objects, in pixels of the photo.
-        keep: boxes in which they stay.
-        mask_scale: as of faces; below 1 it counts as 1.
+    They stay in boxes to `keep`. A `mask_scale` below 1 counts as 1.
     """
     entries: list[dict[str, Any]] = []
     for detector, faces in found.items():
@@ -265,12 +252,6 @@ def cover_objects(result: Result, found: FoundObjects, keep: Sequence[Box], *, m
             if not kept:
                 paste = cover_face(result.image, face, detector.cover, mask_scale=max(1.0, mask_scale))
                 paste.onto(result.image, result.mask)
-            entries.append(
-                {
-                    "name": detector.name,
-                    "box": [round(float(value), 1) for value in face.box],
-                    "score": round(face.score, 4),
-                    "action": "kept" if kept else detector.cover,
-                }
-            )
+            place = {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)}
+            entries.append({"name": detector.name, **place, "action": "kept" if kept else detector.cover})
     result.audit["objects"] = entries

@@ -26,17 +26,12 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.float32]
 
-# What the record states of a cover, where that is not its name.
-_ACTIONS = {"blur": "blurred"}
+_ACTIONS = {"blur": "blurred"}  # What the record states of a cover, where that is not its name
 
 
 @dataclass(eq=False)
 class Photos:
-    """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo.
-
-    `method` is the mode's anonymiser, one of `methods`; both are None for the modes of our own. `info` and `digests`
-    are of the model's checkpoint; without `linked` each photo shows people of its own. See the options for the rest.
-    """
+    """The tools and options that all photos of one `Deidentifier` share, and the steps of each photo."""
 
     model: FaceModel | None
     alignment: Alignment
@@ -45,14 +40,14 @@ class Photos:
     recognizer: Recognizer | None
     policy: Policy
     mode: str
-    methods: Methods | None
-    method: Anonymizer | None
+    methods: Methods | None  # None for the modes of our own
+    method: Anonymizer | None  # that of the mode
     hiding: Hiding
     finding: Finding
     psi: Diversity
-    info: ModelInfo | None
+    info: ModelInfo | None  # of the model's checkpoint, as are the digests
     digests: Mapping[str, str]
-    linked: Linked | None = None
+    linked: Linked | None = None  # None: each photo shows people of its own
     objects: Sequence[ObjectDetector] = ()
 
     @property
@@ -73,18 +68,10 @@ class Photos:
             found += list(enumerate(possible, len(faces)))
             possible = []
         kept = self.exemptions(image, [face for _, face in found])
-        jobs = [
-            FaceJob(
-                face,
-                f"{key}/{index}",
-                psi,
-                self.alignment.fits(face.landmarks),
-                self.hiding.fallback,
-                doubts(face, image.shape, self.detector.name),
-                why,
-            )
-            for (index, face), why in zip(found, kept, strict=True)
-        ]
+        jobs = []
+        for (index, face), why in zip(found, kept, strict=True):
+            readable, doubt = self.alignment.fits(face.landmarks), doubts(face, image.shape, self.detector.name)
+            jobs.append(FaceJob(face, f"{key}/{index}", psi, readable, self.hiding.fallback, doubt, why))
         return jobs, possible
 
     def auto_psi(self, faces: int) -> float:
@@ -99,15 +86,14 @@ class Photos:
 
     def finish(self, image: Image, jobs: list[FaceJob], layer: int, objects: FoundObjects) -> Result:
         """The photo with faces and objects hidden, and its account; `encode` comes first where faces are generated."""
-        hidden = [job for job in jobs if not job.kept]
-        for job in jobs:
-            if job.kept:
-                job.result.keep(job.kept)
+        hidden, kept = [job for job in jobs if not job.kept], [job for job in jobs if job.kept]
+        for job in kept:
+            job.result.keep(job.kept)
         if self.mode != "ficgan":
             out, mask = self._obscure(image, hidden)
         else:
-            kept = [job.face for job in jobs if job.kept]
-            out, mask = self.settle(image, hidden, layer, lambda group: self._compose(image, group, kept))
+            boxes = [job.face.box for job in kept]
+            out, mask = self.settle(image, hidden, layer, lambda group: self._compose(image, group, boxes))
         faces = [job.result for job in jobs]
         result = Result(out, faces, self._audit(faces, layer), mask)
         if self.objects:
@@ -174,10 +160,10 @@ class Photos:
         bad = job.result.matched or not job.result.covered
         return bad and (job.live or (job.result.action == "masked" and job.fallback not in OPAQUE))
 
-    def _compose(self, image: Image, jobs: list[FaceJob], kept: Sequence[Face] = ()) -> tuple[Image, Mask]:
+    def _compose(self, image: Image, jobs: list[FaceJob], kept: list[NDArray[np.float32]]) -> tuple[Image, Mask]:
         """All faces pasted into a copy of the image, the largest last; those without a new face are covered.
 
-        What is around a face moves with its outline, but not in the boxes of faces that are `kept`.
+        What is around a face moves with its outline, but not in the boxes `kept`.
         """
         out, mask = image.copy(), np.zeros(image.shape[:2], np.float32)
         for job in sorted(jobs, key=lambda job: float(np.ptp(job.face.landmarks[:, 0]))):
@@ -185,7 +171,7 @@ class Photos:
                 paste = cover_face(out, job.face, job.fallback, mask_scale=max(1.0, self.hiding.mask_scale))
             else:
                 paste = self.face_model.paste(out, job.reading, job.generated, mask_scale=self.hiding.mask_scale)
-            paste.onto(out, mask, kept=[face.box for face in kept])
+            paste.onto(out, mask, kept=kept)
         return out, mask
 
     def _obscure(self, image: Image, jobs: list[FaceJob]) -> tuple[Image, Mask]:
@@ -382,10 +368,8 @@ def name_possible(result: Result, possible: Sequence[Face]) -> None:
     result.audit["possible_faces"] = [
         {"box": [round(float(value), 1) for value in face.box], "score": round(face.score, 4)} for face in possible
     ]
-    if possible:
-        places = (
-            "1 place may be a face and was" if len(possible) == 1 else f"{len(possible)} places may be faces and were"
-        )
+    if number := len(possible):
+        places = "1 place may be a face and was" if number == 1 else f"{number} places may be faces and were"
         note = f"{places} left as found (see possible_faces); --strict covers them"
         result.audit["notes"] = [*result.audit.get("notes", ()), note]
 

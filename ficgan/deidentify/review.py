@@ -28,18 +28,16 @@ from ficgan.policy import Result
 from ficgan.video.decisions import Drawing
 
 SCHEMA = "ficgan-photo-decisions/1"
-# What may happen to a face of a photo.
-CHOICES = (*HIDING, "keep")
-# Engines with controls of single faces that are kept.
-ENGINES_KEPT = 8
+CHOICES = (*HIDING, "keep")  # What may happen to a face of a photo
+ENGINES_KEPT = 8  # Engines with controls of single faces that are kept
 
 
 class Find(Strict):
-    """A face of a photo as it was found; `score`: 0 for a box that a person drew where no face was."""
+    """A face of a photo as it was found."""
 
     box: Box
     landmarks: tuple[tuple[float, float], ...] = Field(min_length=5, max_length=5)
-    score: float = Field(ge=0, le=1)
+    score: float = Field(ge=0, le=1)  # 0 for a box that a person drew where no face was
 
     @property
     def face(self) -> Face:
@@ -80,11 +78,10 @@ class ReviewedFace(Find):
 
 
 class Retouch:
-    """The faces of one photo. Drawing them again costs a fraction of the first time.
+    """The faces of one photo, uint8 [H,W,3] RGB. Drawing them again costs a fraction of the first time.
 
     Args:
         engine: of mode ficgan; finds and reads the faces.
-        image: uint8 [H,W,3] RGB.
         key: names the photo in the keyed draw; None: a hash of the pixels.
         people: how people who are in several photos were drawn, by `ReviewedFace.identity`; new ones are added.
     """

@@ -222,9 +222,7 @@ def test_released_pixelation_shows_four_pixels_of_each_block(side: int, size: in
 # Solid
 
 
-@pytest.mark.parametrize(
-    ("colour", "expected"), [("black", (0, 0, 0)), ("#0aFf80", (10, 255, 128)), ("mean", (124, 116, 104))]
-)
+@pytest.mark.parametrize(("colour", "expected"), [("black", (0, 0, 0)), ("mean", (124, 116, 104))])
 def test_solid_is_one_colour(colour: str, expected: tuple[int, int, int]) -> None:
     out = Solid(colour=colour)(noise(2, 5))
     assert (out == np.array(expected)).all()

@@ -11,7 +11,7 @@ import pytest
 from stand_ins import face, noise, photo
 
 from ficgan.anonymizers import ANONYMIZERS, Faces
-from ficgan.anonymizers.basic import EyeMask, ObfuscationBlur, obfuscate_blur, obfuscate_overlay, rgb
+from ficgan.anonymizers.basic import EyeMask, ObfuscationBlur, Solid, obfuscate_blur, obfuscate_overlay
 from ficgan.anonymizers.cloak import Fawkes
 from ficgan.anonymizers.external import External
 from ficgan.anonymizers.k_same import KSamePixel
@@ -25,7 +25,6 @@ WRONG: dict[str, list[dict[str, object]]] = {
     "gaussian-blur": [{"kernel": 28}, {"kernel": 1}, {"variant": "as_told"}, {"kernal": 3}],
     "box-blur": [{"kernel": 30}, {"kernel": 0}],
     "pixelation": [{"size": 0}, {"size": "2.5"}],
-    "solid": [{"colour": "pink"}],
     "obfuscation-blur": [{"variant": "as_released"}, {"radius": 0}],
     "obfuscation-overlay": [{"colour": "black"}],
     "dp-pix": [{"eps": 0.0}, {"eps": math.inf}, {"block": 0}, {"m": 0}, {"block": 2.5}, {"variant": "x"}],
@@ -71,7 +70,7 @@ IMAGE = photo(9, 9)
 BOX = [[1, 1, 4, 4]]
 OVERLAYS = np.zeros((4, 8, 8, 3), np.uint8)
 CALLS: list[tuple[Callable[[], Any], type[Exception]]] = [
-    *((lambda text=text: rgb(text), UsageError) for text in ("", "#12345", "#1234567", "0,0,0", "#gg0000")),
+    (lambda: Solid(colour="#12345"), UsageError),
     (lambda: EyeMask()(eyes((5, 5), (5, 5))), InputError),
     (lambda: EyeMask()(eyes((math.nan, 5), (9, 5))), InputError),
     (lambda: EyeMask()(eyes((-90, 5), (-80, 5))), InputError),
@@ -85,7 +84,6 @@ CALLS: list[tuple[Callable[[], Any], type[Exception]]] = [
     *((lambda b=b: obfuscate_overlay(IMAGE, b), InputError) for b in ([[1, 2, 3]], [[0, 0, math.inf, 5]])),
     (lambda: obfuscate_blur(IMAGE.astype(float), BOX), InputError),
     (lambda: obfuscate_overlay(IMAGE[..., 0], BOX), InputError),
-    (lambda: obfuscate_overlay(IMAGE, BOX, "pink"), UsageError),
     (lambda: ObfuscationBlur()(Faces(IMAGE[None], ("a",), np.zeros((1, 5, 2), np.float32))), InputError),
     (lambda: KRtio(overlays=OVERLAYS[:2]), UsageError),
     (lambda: KRtio()(crops()), UsageError),

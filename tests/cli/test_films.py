@@ -16,7 +16,7 @@ from PIL import Image
 from standin import GREEN, StandIn, call, files, film, photo
 
 from ficgan.cli._files import make_plan
-from ficgan.cli.deid import analyse, render
+from ficgan.cli.review import analyse, render
 from ficgan.errors import UsageError
 from ficgan.folders import make_private_folder
 from ficgan.video.decided import CheckReport

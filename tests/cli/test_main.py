@@ -17,7 +17,7 @@ from ficgan import __version__, diagnosis, pretrained
 from ficgan.cli import main as command
 from ficgan.cli import main as group
 from ficgan.cli.main import handle_errors, reporting
-from ficgan.diagnosis import EMBEDDED, OPENCV_REMEDY, Diagnosis, DoctorFinding
+from ficgan.diagnosis import EMBEDDED, OPENCV_REMEDY, DoctorFinding
 from ficgan.errors import FicganError, InputError, UsageError
 
 SHORT = "Error: not enough memory: allow more, run less at once (--jobs, --batch), or take smaller files\n"
@@ -159,7 +159,7 @@ def test_handle_errors(error: BaseException, code: int, said: str) -> None:
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, *findings: DoctorFinding, words: tuple[str, ...] = ()) -> tuple[int, str]:
-    monkeypatch.setattr(diagnosis, "diagnose", lambda: Diagnosis({"section": list(findings)}))
+    monkeypatch.setattr(diagnosis, "diagnose", lambda: {"section": list(findings)})
     result = CliRunner().invoke(command.doctor, list(words))
     return result.exit_code, result.stdout
 
@@ -185,13 +185,13 @@ def test_everything_is_probed_and_a_probe_that_fails_hides_no_other(monkeypatch:
 
     monkeypatch.setattr(diagnosis, "_devices", _devices)
     found = diagnosis.diagnose()
-    assert list(found.sections) == ["versions", "libraries", "devices", "detectors", "recognizers", "pretrained"]
-    assert all(found.sections.values())
-    assert found.sections["devices"] == [DoctorFinding("devices", False, "OSError: driver mismatch")]
-    names = {finding.name: finding for section in found.sections.values() for finding in section}
+    assert list(found) == ["versions", "libraries", "devices", "detectors", "recognizers", "pretrained"]
+    assert all(found.values())
+    assert found["devices"] == [DoctorFinding("devices", False, "OSError: driver mismatch")]
+    names = {finding.name: finding for section in found.values() for finding in section}
     assert names["torch"].ok and names["torchvision"].ok
-    assert all(finding.ok for finding in found.sections["pretrained"])
-    assert [finding.name for finding in found.sections["pretrained"]] == list(EMBEDDED)
+    assert all(finding.ok for finding in found["pretrained"])
+    assert [finding.name for finding in found["pretrained"]] == list(EMBEDDED)
 
 
 def test_a_library_that_is_broken_or_absent_is_told_with_its_remedy(

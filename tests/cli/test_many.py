@@ -24,7 +24,7 @@ from PIL import Image
 from standin import BLUE, GREEN, ROOT, Result, StandIn, call, files, film, photo, started
 
 import ficgan.cli.deid as deid
-from ficgan.cli.deid import report
+from ficgan.cli.review import report
 from ficgan.deidentify.review import read_decisions
 from ficgan.errors import InputError
 from ficgan.records import MANIFEST

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from stand_ins import invoke
 
-from ficgan.cli.deid import purge
+from ficgan.cli.review import purge
 from ficgan.folders import MARKER, hold, make_private_folder, work_folder
 from ficgan.video.project import Project, Source, thumbnail
 from ficgan.video.source import VideoInfo

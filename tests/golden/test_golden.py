@@ -198,9 +198,9 @@ STUDIES = {
     "fantomas": "eval paper fantomas " + _SET + "--jobs 1 --general ridge --general "
     "autoencoder:size=32,linear=none,epochs=1",
     "revelio": "eval paper revelio " + _SET + "--config revelio64 --attacker ridge --attacker "
-    "Revelio=revelio:preset=tiny,size=32,epochs=1,samples=3,precision=float32 --candidates 2 --probes 3 "
-    "--set sweep=1 --set outsiders=3 --set identities=3 --set fine_tuned=1 --set tune_steps=1 --set estimator=[8,4,4] "
-    "--set adapt_epochs=1 --pictures 0",
+    "Revelio=revelio:preset=tiny,size=32,epochs=1,samples=3,precision=float32 "
+    "--set candidates=2 --set probes=3 --set outside=3 --set pictures=0 --set sweep=1 --set outsiders=3 "
+    "--set identities=3 --set fine_tuned=1 --set tune_steps=1 --set estimator=[8,4,4] --set adapt_epochs=1",
     "obfuscation": "eval paper obfuscation --config obfuscation-small --images {world}/people --annotations "
     "{world}/scenes.json --set crop=32 --set resize=32 --set min_scale=0.6 --set epochs=2 --set drop_every=2 "
     "--set batch=16 --set lr=0.05 --set seeds=[0] --set device=cpu",

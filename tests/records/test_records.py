@@ -19,7 +19,8 @@ from page_reader import Page
 from PIL import Image
 from stand_ins import certificate, invoke
 
-from ficgan.cli.deid import deid, export, report
+from ficgan.cli.deid import deid
+from ficgan.cli.review import export, report
 from ficgan.errors import UsageError
 from ficgan.records import Folder, Record
 from ficgan.records.exports import Credentials, of_project

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from stand_ins import random_network
 
-from ficgan.cli.deid import purge
 from ficgan.cli.main import printable
+from ficgan.cli.review import purge
 from ficgan.config import ModelConfig
 from ficgan.data import decode_rgb, open_faces
 from ficgan.deidentify import Deidentifier
