@@ -122,7 +122,7 @@ def make_plan(inputs: Sequence[str], out: str | None, *, overwrite: bool = False
     """
     file = None if out is None or not _is_file_name(inputs, out) else place_of(out)
     plan = FilePlan(None if out is None or file is not None else place_of(out))
-    if isinstance(plan.folder, Path) and (found := _obstacle(plan.folder)) is not None:
+    if isinstance(plan.folder, Path) and (found := obstacle(plan.folder)) is not None:
         kind = UsageError if plan.folder.is_file() else FicganError
         raise kind(f"{plan.folder}: cannot be made or written to, because of {found}; choose another folder")
     addresses = [name for name in inputs if _is_address(name)]
@@ -194,7 +194,7 @@ def _is_file_name(inputs: Sequence[str], out: str) -> bool:
     return True
 
 
-def _obstacle(folder: Path) -> Path | None:
+def obstacle(folder: Path) -> Path | None:
     """What keeps a folder from being made or written to; None: nothing does."""
     while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent

@@ -32,6 +32,7 @@ from ficgan.cli._files import (
     NewFile,
     make_folder,
     make_plan,
+    obstacle,
     with_name,
 )
 from ficgan.cli.main import Console, handle_errors, named, path, sentence
@@ -78,6 +79,7 @@ class DeidRun:
     counts: Counter[str] = field(default_factory=Counter)  # `SUMMARY`; "unread" are faces that nobody read again
     objects: Counter[str] = field(default_factory=Counter)  # covers of what is no face (of films, tracks), by name
     _photos_left: int = 0
+    _unlisted: list[FileJob] = field(default_factory=list)
     _warned_of_voices: bool = False
 
     def begin(self, plan: FilePlan) -> list[FileJob]:
@@ -106,12 +108,12 @@ class DeidRun:
                 if why:
                     raise InputError(f"{job.name}: {job.output} {why}; use --overwrite to replace it")
                 self.counts["skipped"] += 1
-                if not self.manifest.tells_of(job.output):  # a run was killed before it could write this line
-                    digest = (own_sidecar(job.output) or {}).get("input_sha256") if self.sidecar else None
-                    known = {"input_sha256": digest} if digest else {}
-                    self.manifest.add(job.output, input=job.name, seconds=None, **known, state="written", error=None)
+                if not self.manifest.tells_of(job.output):
+                    self._unlisted.append(job)
                 return False
             self.check_free(job)
+            if isinstance(job.output, Path) and (found := obstacle(job.output.parent)) is not None:
+                raise InputError(f"{found}: cannot be written to; choose another output folder")
         except (InputError, OSError) as error:
             self._refuse(job.name, job.output, with_name(job.name, sentence(error)))
             return False
@@ -151,10 +153,21 @@ class DeidRun:
                 return "is not the file that its side-car tells of"
             if not job.address and record.get("input_sha256") != file_digest(job.source):
                 return "was made of another file"
-        mine, before = json.loads(as_json(self.recorded)), dict(record.get("options") or {})
+        mine, before = json.loads(as_json(self.recorded)), record.get("options")
+        before = before if isinstance(before, dict) else {}
         ignored = {"device"} if mine.get("seed") else {"device", "seed"}  # without a seed any will do
         other = sorted(name for name in (mine.keys() & before.keys()) - ignored if mine[name] != before[name])
         return f"was made with other options ({', '.join(other)})" if other else ""
+
+    def list_finished(self) -> None:
+        """Lines for results of runs that were killed before they could write one."""
+        if self._unlisted:
+            self.manifest.refresh()  # another run may have written them meanwhile
+        for job in self._unlisted:
+            if not self.manifest.tells_of(job.output):
+                digest = (own_sidecar(job.output) or {}).get("input_sha256") if self.sidecar else None
+                known = {"input_sha256": digest} if digest else {}
+                self.manifest.add(job.output, input=job.name, seconds=None, **known, state="written", error=None)
 
     def take(self, results: Iterable[Done], total: int) -> None:
         """Write results as they come."""
@@ -381,6 +394,7 @@ def deid(
                     else:
                         results = _here(run, ready, setup, threads)
                     run.take(results, len(ready))
+                run.list_finished()
 
             run.finish(work, started, **{"dry_run": True} if dry_run else {})
 

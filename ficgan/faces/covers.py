@@ -174,6 +174,8 @@ class ObjectDetector:
 
     def __init__(self, file: str | Path, name: str, cover: str = "plain", *, device: str = "cpu") -> None:
         self.file, self.name, self.cover, self._device = Path(file), name, cover, device
+        if not self.file.is_file():
+            raise UsageError(f"--cover-also {name}: {file} is no file; name an ONNX model")
         try:
             self._session = onnx_session(self.file, device)
         except InputError as error:
@@ -186,8 +188,11 @@ class ObjectDetector:
     def _check(self) -> None:
         """Refuse a network of another kind, by what it says of itself and what it makes of a grey picture."""
         task = self._session.get_modelmeta().custom_metadata_map.get("task", "detect")
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or len(outputs) != 1 or task != "detect":
+            self._refuse(f"it has {len(inputs)} inputs and {len(outputs)} outputs, and was made to {task}")
+        entry = inputs[0]
         try:
-            (entry,), (_,) = self._session.get_inputs(), self._session.get_outputs()
             self._input, self._type = entry.name, np.float16 if entry.type == "tensor(float16)" else np.float32
             self._sides = tuple(side if isinstance(side, int) and side > 0 else None for side in entry.shape[2:])
             made = self._run(np.full((self._sides[0] or 320, self._sides[1] or 640, 3), GREY, np.uint8))
@@ -195,8 +200,8 @@ class ObjectDetector:
             self._refuse(f"it cannot look at a picture [1, 3, H, W] of floats ({reason(error)[:120]})")
         self._end_to_end = made.shape[2:] == (6,)
         fits = self._end_to_end or (made.ndim == 3 and 5 <= made.shape[1] < made.shape[2])
-        if task != "detect" or len(made) != 1 or not fits:
-            self._refuse(f"it was made to {task}, and its output has the shape {list(made.shape)}")
+        if len(made) != 1 or not fits:
+            self._refuse(f"its output has the shape {list(made.shape)}")
         scores = made[0, :, 4] if self._end_to_end else made[0, 4:]
         if scores.size and not (scores.min() >= -1e-3 and scores.max() <= 1.001):  # also false for NaN
             self._refuse("what should be scores from 0 to 1 is not")

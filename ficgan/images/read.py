@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -136,7 +137,8 @@ def _decode(path: Path, data: bytes, max_pixels: int) -> Photo:
         options, deep, note = _coding(image, data)
         notes += note
         image.load()
-        with suppress(Exception):  # a damaged EXIF block says nothing
+        with suppress(ArithmeticError, LookupError, OSError, SyntaxError, TypeError, ValueError, struct.error):
+            # A damaged EXIF block says nothing. Too little memory would leave the photo as it lies.
             ImageOps.exif_transpose(image, in_place=True)
         pixels, mode = _pixels(path, image, image)
         if deep and mode in ("RGB", "RGBA"):

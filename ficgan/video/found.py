@@ -41,7 +41,7 @@ def find_faces(task: FilmTask, rules: Rules, people: People | None = None, log: 
     references: dict[str, NDArray[np.float32]] = {}
     for name, photo in {**rules.keep, **rules.only}.items():
         if recognizer is None:
-            raise UsageError(f"{name}: people are recognised by photos only with a recogniser")
+            raise UsageError(f"{name}: people are recognised by photos only with a recogniser; leave --verify off out")
         references[name] = embed_largest(photo, name, search, recognizer)
     reads = recognizer if references or settings.link != "none" else None
     seen, step = _SeenFilm(task, reads), task.step("analysing", source.info.frames)
@@ -352,15 +352,18 @@ def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callabl
     if log is not None:
         log.touch(mode=0o600)
     with open(log or os.devnull, "r+b") as file:
-        lines = file.read()
-        whole = lines[: lines.rfind(b"\n") + 1]  # a run that was killed may leave a part of a line
-        try:
-            known = dict(map(_read_line, whole.splitlines()))
-        except ValueError:  # damaged by a power cut: all is searched anew
-            known, whole = {}, b""
-        if whole != lines:
-            file.truncate(len(whole))
-            file.seek(len(whole))
+        known, sound = dict[int, Finds](), 0
+        for line in file.read().splitlines(keepends=True):
+            try:
+                number, finds = _read_line(line)
+            except (ValueError, TypeError, AttributeError):  # a power cut or a kill: from here on it is searched anew
+                break
+            if not line.endswith(b"\n"):
+                break
+            known[number], sound = finds, sound + len(line)
+        if log is not None:
+            file.truncate(sound)
+            file.seek(sound)
 
         def row(face: Face) -> list[float]:
             places = [*face.box.ravel(), *face.landmarks.ravel()]
@@ -381,6 +384,8 @@ def logged(find: Callable[[Frame], Finds], log: Path | None) -> Iterator[Callabl
 def _read_line(line: bytes) -> tuple[int, Finds]:
     number, kinds = json.loads(line)
     tables = {kind: np.array(rows, np.float32).reshape(-1, 15) for kind, rows in kinds.items()}
+    if not all(np.isfinite(table).all() for table in tables.values()):
+        raise ValueError("no faces")
     return number, {
         kind: [Face(row[:4], row[4:14].reshape(5, 2), float(row[14])) for row in rows] for kind, rows in tables.items()
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -39,6 +39,8 @@ LEVEL = 0.1
 OFTEN = 0.25
 # Least diversity ψ of another draw: with the plain mean all draws are one face.
 APART = 0.6
+# Bytes of pictures on which faces are tried that are kept meanwhile.
+KEPT = 1 << 26
 # Numbers of the draws that films have beyond those of photos, and how many are tried at once: a face is seen on many
 # frames.
 DRAWS, AT_ONCE = range(8, 26), 6
@@ -230,6 +232,31 @@ class _DrawPlan:
         return "" if kind is None else kind.name
 
 
+class _TrialFaces:
+    """Faces of people on the single frames that they are tried on, in order; the first call is for all of them.
+
+    They are read once where the pictures of these frames are small enough to be kept.
+    """
+
+    def __init__(self, model: FaceModel, jobs: Callable[[Collection[str]], Iterable[FrameJob]]) -> None:
+        self._model, self._jobs = model, jobs
+        self._kept: list[FilmFace] | None = None
+
+    def __call__(self, people: Collection[str]) -> Iterator[FilmFace]:
+        if self._kept:
+            yield from (face for face in self._kept if face.person in people)
+            return
+        reader, kept, size = FaceReader(self._model, 0), list[FilmFace](), 0
+        for job in self._jobs(people):
+            size += job.frame.image.nbytes
+            for face in reader.read([job]):
+                if not face.reading.problem:
+                    kept += [face] if size <= KEPT else []
+                    yield face
+        if self._kept is None:
+            self._kept = kept if size <= KEPT else []
+
+
 class Identities:
     """Gives the people of a film their new identities, draws their faces, and covers moments that the gate recognises.
 
@@ -300,12 +327,14 @@ class Identities:
         tried: dict[str, list[FilmIdentity]] = {}
         kinds: dict[str, list[Floats | None]] = {}
 
+        faces = _TrialFaces(self._model, jobs)
+
         def read(people: Collection[str], attempts: range) -> None:
-            reader = FaceReader(self._model, 0)
-            for face in (face for job in jobs(people) for face in reader.read([job]) if not face.reading.problem):
+            for face in faces(people):
                 if not attempts[0]:
                     kinds.setdefault(face.person, []).append(self._kind([face]))
                 self._try(face, tried.setdefault(face.person, []), attempts, kinds[face.person])
+                face.paste = None
 
         read(people, range(1))
         plans = {person: self._plan_of(person) for person in tried}

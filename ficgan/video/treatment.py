@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,29 +173,46 @@ def _one_treatment(
         if track.kind or not wanted.any():
             continue
         seen = None if surveys is None else surveys.get(track.id)
-        shown, held, behind, why = _treatment_of(track, wanted, seen, plan)
+        rows = _treatment_of(track, wanted, seen, plan)
         drawing = plan.drawings.get(plan.people[track.id])
         covered = fallback if drawing is None else drawing.fallback
-        modes[track.id] = np.where(wanted & ~shown, covered, modes[track.id])
-        reasons.update(why)
+        modes[track.id] = np.where(wanted & ~rows.shown, covered, modes[track.id])
+        reasons.update(rows.why)
         if seen is not None and model is not None:
-            bridged[track.id] = _bridges(track, held, seen, plan, model)
-        hidden[track.id] = frozenset(np.flatnonzero(behind).tolist())
+            bridged[track.id] = _bridges(track, rows.bridged, seen, plan, model)
+        hidden[track.id] = frozenset(np.flatnonzero(rows.hidden).tolist())
     return replace(plan, modes=modes, bridged=bridged, hidden=hidden, fallbacks=reasons)
 
 
-def _treatment_of(
-    track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan
-) -> tuple[Flags, Flags, Flags, dict[str, int]]:
-    """Rows of a track that show a new face, that bridge with one, that another head hides, and why some are covered."""
+class _Rows(NamedTuple):
+    """What becomes of the rows [n] of a track.
+
+    Args:
+        shown: show a new face.
+        bridged: of these, show one between those before and after, as they cannot be read.
+        hidden: another head lies before them.
+        why: how many are covered for which reason.
+    """
+
+    shown: Flags
+    bridged: Flags
+    hidden: Flags
+    why: Mapping[str, int]
+
+
+def _treatment_of(track: Track, wanted: Flags, seen: TrackSurvey | None, plan: FilmPlan) -> _Rows:
+    """The cheapest treatment of the wanted rows of a track.
+
+    Flags of rows: `small`, of too few pixels for a new face; `padded`, a box before or after what was seen; `never`,
+    always covered; `crossed`, another head lies there; `bare`, cannot be read, and nobody saw a face (most likely there
+    is none, or another hides it); `held`, cannot be read for a moment, so that a face between its neighbours can stand.
+    """
     rate, small = plan.film.rate, (track.boxes[:, 2:] - track.boxes[:, :2]).min(1) < SMALL
     padded, never = track.origin >= PADDED, wanted & (track.origin == UNSURE)
     for row in np.flatnonzero(padded & wanted):
         # Where a person who was surely here before may be here still.
         others = _before(track, int(row), plan.tracks)
         never[row] |= any(other.origin[there] == UNSURE and (other.origin == SEEN).any() for other, there in others)
-    # Cannot be read, and: `bare`, nobody saw a face (most likely there is none, or another hides it); `held`, for a
-    # moment only, so that a face between those of before and after can stand there.
     bare, held, crossed = np.zeros((3, len(track)), bool)
     if seen is not None:
         never |= wanted & seen.refused & (seen.readable | ~padded)
@@ -204,7 +221,7 @@ def _treatment_of(
             others = _before(track, int(row), plan.tracks)
             crossed[row] = any(not other.kind and other.origin[there] <= FILLED for other, there in others)
         bare = (padded & (unread | crossed) & ~never) | (unread & crossed)
-        known = np.pad(wanted & seen.readable & ~never, 1)
+        known = np.pad(wanted & seen.readable & ~never, 1)  # row r is known[r + 1]
         for first, last in _runs(unread & ~bare):
             sides, length = (known[first], known[last + 2]), (last - first + 1) / rate
             if any(sides) and length <= (GAP if all(sides) else GAP_AT_END):
@@ -223,9 +240,9 @@ def _treatment_of(
     inner = np.flatnonzero(~padded)
     for rows in (np.arange(inner[0] - 1, -1, -1), np.arange(inner[-1] + 1, len(shown))) if len(inner) else ():
         shown[rows] &= np.logical_and.accumulate(shown[rows])  # a pad's face does not come and go
-    causes = [small, padded, bare | never | held]
+    causes = [small, padded, bare | never | held]  # the first that holds is named
     why = np.select(causes, ["small", "pad", "unread"], "with its track")[wanted & ~shown]
-    return shown, shown & held, crossed & bare, Counter(why.tolist())
+    return _Rows(shown, shown & held, crossed & bare, Counter(why.tolist()))
 
 
 def _cheapest(costs: NDArray[np.float64]) -> Flags:

@@ -167,6 +167,22 @@ def test_a_rerun_takes_no_other_file_for_its_result(tmp_path: Path, engine: Stan
     assert call(*run, "--skip-existing")[0]["written"] == 1
 
 
+def test_a_damaged_side_car_and_a_file_in_the_way_fail_alone_and_before_the_work(
+    tmp_path: Path, engine: StandIn
+) -> None:
+    for name in ("a.png", "b/b.png"):
+        photo(tmp_path / "in" / name)
+    run = (tmp_path / "in", "-o", tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/b").touch()
+    for words in (["--dry-run"], []):
+        assert call(*run, *words, code=3)[0]["failed"] == 1
+    side = tmp_path / "out/a.png.json"
+    side.write_text(json.dumps({**json.loads(side.read_text()), "options": "x"}))
+    summary, _ = call(*run, "--skip-existing", code=3)
+    assert (summary["skipped"], summary["failed"]) == (1, 1)
+
+
 def test_failures_do_not_stop_the_others(tmp_path: Path, engine: StandIn) -> None:
     photo(tmp_path / "in/a.png")
     (tmp_path / "in/broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 broken")

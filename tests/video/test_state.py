@@ -392,7 +392,10 @@ def test_killed_between_a_segment_and_its_account(
     [
         ("ficgan-state.json", b"[]"),
         pytest.param("ficgan-state.json", b"\xff", marks=pytest.mark.slow),
-        ("ficgan-detections.jsonl", b"[0, [], []]\nx"),
+        *(
+            ("ficgan-detections.jsonl", b'[0, {"faces": [], "weak": []}]\n' + line)
+            for line in (b"x", b"5\n", b"[1, []]\n")
+        ),
     ],
 )
 def test_damaged_leftovers_are_made_again(film: Path, tmp_path: Path, name: str, content: bytes) -> None:
