@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import ModelInfo, resize, to_pixels, to_tensor
+from ficgan.arrays import Image, ModelInfo, resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
@@ -28,7 +28,6 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 # By how many decades on either side, and by how many neighbours of its ethnic group, a kind is loosened in later draws.
 # Small children are alike to a recogniser: where no face of their own kind passes, one of a wider kind has to.

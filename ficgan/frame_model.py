@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -439,15 +440,12 @@ class FrameModel(FaceModel):
 
 def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:
     """Outline and landmarks of a mesh, and whether it is sure."""
-    import cv2
-
-    hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
+    hull = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
     return hull[:, 0], five_points(mesh.points), mesh.presence >= GOOD_PRESENCE
 
 
 def _cosines(rows: Floats, other: Floats) -> Floats:
-    out: Floats = rows @ other / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(other), 1e-9)
-    return out
+    return rows @ other / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(other), 1e-9)
 
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
 
 Floats = NDArray[np.float32]
 
+Doubles = NDArray[np.float64]
 # Corners of the part of the template's crop that the frame covers.
 LO, HI = (4.0, 1.0), (124.0, 127.0)
 
@@ -39,32 +41,32 @@ class Pose:
     Args: scale float64 [B], photo pixels per frame unit; rotation [B,3,3]; shift [B,3].
     """
 
-    scale: NDArray[np.float64]
-    rotation: NDArray[np.float64]
-    shift: NDArray[np.float64]
+    scale: Doubles
+    rotation: Doubles
+    shift: Doubles
 
     # Yaw, then pitch, then roll, each about the camera's axis: a photo that is turned changes roll and nothing else.
     @property
-    def yaw(self) -> NDArray[np.float64]:
+    def yaw(self) -> Doubles:
         """Turn about the upright axis, radians [B]."""
         return np.arctan2(-self.rotation[:, 2, 0], self.rotation[:, 2, 2])
 
     @property
-    def pitch(self) -> NDArray[np.float64]:
+    def pitch(self) -> Doubles:
         """Nod, radians [B]."""
         r = self.rotation
         return np.arctan2(r[:, 2, 1], np.hypot(r[:, 2, 0], r[:, 2, 2]))
 
     @property
-    def roll(self) -> NDArray[np.float64]:
+    def roll(self) -> Doubles:
         """Turn in the image plane, radians [B]."""
         return np.arctan2(-self.rotation[:, 0, 1], self.rotation[:, 1, 1])
 
-    def unposed(self, points: NDArray[Any]) -> NDArray[np.float64]:
+    def unposed(self, points: NDArray[Any]) -> Doubles:
         """Meshes [B,N,3] brought back into the mean face's place."""
         return np.einsum("bij,bni->bnj", self.rotation, points - self.shift[:, None]) / self.scale[:, None, None]
 
-    def posed(self, points: NDArray[Any]) -> NDArray[np.float64]:
+    def posed(self, points: NDArray[Any]) -> Doubles:
         """Meshes [B,N,3] in the mean face's place, brought where this pose has them."""
         return self.scale[:, None, None] * np.einsum("bij,bnj->bni", self.rotation, points) + self.shift[:, None]
 
@@ -82,13 +84,13 @@ def rigid_fit(mean: NDArray[Any], points: NDArray[Any]) -> Pose:
     return Pose(scale, rotation, b0 - scale[:, None] * np.einsum("bij,j->bi", rotation, a0))
 
 
-def expression_numbers(mesh: NDArray[Any]) -> NDArray[np.float64]:
+def expression_numbers(mesh: NDArray[Any]) -> Doubles:
     """Numbers of expression (see NUMBERS) of meshes [B,N,3] without their pose: [B,6], frame units."""
 
-    def x(*at: int) -> NDArray[np.float64]:
+    def x(*at: int) -> Doubles:
         return mesh[:, at, 0].mean(1)
 
-    def y(*at: int) -> NDArray[np.float64]:
+    def y(*at: int) -> Doubles:
         return mesh[:, at, 1].mean(1)
 
     left = y(145, 153, 144) - y(159, 158, 160)
@@ -117,8 +119,8 @@ class Readings:
     """
 
     pose: Pose
-    upright: NDArray[np.float64]
-    points: NDArray[np.float64]
+    upright: Doubles
+    points: Doubles
     numbers: Floats
     identity: Floats
 
@@ -184,31 +186,28 @@ class FaceShape:
     @cached_property
     def rim(self) -> Floats:
         """float32 [468]: 1 on the outline of the face, 0 well inside."""
-        import cv2
-
         outline = self.front[FACE_OVAL].reshape(-1, 1, 2)
         distance = np.array([cv2.pointPolygonTest(outline, (float(x), float(y)), True) for x, y in self.front])
         distance[FACE_OVAL] = 0
         return np.exp(-np.square(np.maximum(distance, 0) / _RIM)).astype(np.float32)
 
     @cached_property
-    def _reader(self) -> NDArray[np.float64]:
-        inverse: NDArray[Any] = np.linalg.pinv(self.basis.reshape(len(self.basis), -1).astype(np.float64))
-        return inverse
+    def _reader(self) -> Doubles:
+        return np.linalg.pinv(self.basis.reshape(len(self.basis), -1).astype(np.float64))
 
-    def _moved(self, pose: Pose, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def _moved(self, pose: Pose, numbers: NDArray[Any]) -> Doubles:
         return self.mean + np.einsum("bf,fnj->bnj", self.terms(pose, numbers), self.moves.astype(np.float64))
 
-    def terms(self, pose: Pose, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def terms(self, pose: Pose, numbers: NDArray[Any]) -> Doubles:
         """[B,1+6+4], what `moves` is multiplied by."""
         turn = self.turn(pose)
         return np.concatenate([np.ones((len(turn), 1)), np.asarray(numbers, np.float64), turn, turn**2], 1)
 
-    def turn(self, pose: Pose) -> NDArray[np.float64]:
+    def turn(self, pose: Pose) -> Doubles:
         """[B,2], yaw and pitch in standard deviations."""
         return np.stack([pose.yaw, pose.pitch], 1) / self.pose_sd
 
-    def _upright(self, pose: Pose) -> NDArray[np.float64]:
+    def _upright(self, pose: Pose) -> Doubles:
         c, s = np.cos(pose.roll) / pose.scale, np.sin(pose.roll) / pose.scale
         out = np.empty((len(c), 2, 3))
         out[:, 0, 0], out[:, 0, 1], out[:, 1, 0], out[:, 1, 1] = c, s, -s, c
@@ -271,8 +270,6 @@ class Warp:
         has such a pixel, falling to 0 a unit away. With its mesh [468,3], the nearer part is seen where the turned face
         covers itself.
         """
-        import cv2
-
         jacobian = _jacobian(upright)  # of frame pixels
         place = None if points is None else self._seen_first(upright, jacobian, wanted, points)
         p = ((wanted - LO) / self.step).astype(np.float32) if place is None else place
@@ -300,15 +297,11 @@ class Warp:
 
     def seen(self, upright: Floats) -> Floats:
         """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""
-        import cv2
-
         area = self.area(upright)
         return cv2.GaussianBlur(np.clip((area - 0.2) / 0.3, 0, 1).astype(np.float32), (0, 0), self.size / 48)
 
     def _seen_first(self, upright: Floats, jacobian: Floats, wanted: Floats, points: NDArray[Any]) -> Floats | None:
         """A first guess of the inverse where the face covers itself; None where it does not."""
-        import cv2
-
         j = jacobian
         if (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2] > 0).all():
             return None
@@ -338,7 +331,7 @@ class Warp:
         return np.where(near[..., None], filled, guess).astype(np.float32)
 
 
-def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _spline(a: Doubles, b: Doubles) -> Doubles:
     squared = np.square(a[:, None, 0] - b[:, 0]) + np.square(a[:, None, 1] - b[:, 1])
     return squared * np.log(squared + 1e-6)
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, grey_of
-from ficgan.frame import LO, NUMBERS, FaceShape, Readings
+from ficgan.frame import LO, NUMBERS, FaceShape, Floats, Readings
 from ficgan.frame.parts import FADE, FrameParts, frame_mask, model_pixels
 
-Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
 LIGHT = 6
 SLOPES = slice(4, 6)
@@ -185,8 +185,6 @@ class AppearanceModel(FrameParts):
 
         Returns float32 [B,32,32], root mean square over the colours, and float32 [B,R,R,3] in [0,1].
         """
-        import cv2
-
         made = textures.astype(np.float32) / np.float32(255)
         apart = made.copy()
         made.reshape(len(made), -1, 3)[:, self.pixels] = self.decode(code, moment)
@@ -203,8 +201,6 @@ class AppearanceModel(FrameParts):
 
         The model's expectation takes its place, so that the light is not read from it.
         """
-        import cv2
-
         small = cv2.resize(self.mask, (SMALL, SMALL), interpolation=cv2.INTER_AREA)
         out, share, read_of = texture, 0.0, self.encode(texture[None], read)
         for number in range(2 if self.usual.size else 0):
@@ -287,8 +283,7 @@ class AppearanceModel(FrameParts):
     def expected(self, moment: Moment) -> Floats:
         """An average face in the light of one moment, float32 [P,3] about [0,1]."""
         raw = (moment.light * self.light_sd + self.light_mean)[0]
-        out: Floats = raw[:3] + np.exp(raw[3]) * self.predicted(moment)[0]
-        return out
+        return raw[:3] + np.exp(raw[3]) * self.predicted(moment)[0]
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
@@ -352,8 +347,7 @@ class AppearanceModel(FrameParts):
     def unpredicted(self, pixels: Floats, moment: Moment) -> Floats:
         """What a moment does not predict of pixels [P,3] in [0,1], in units of its contrast: float32 [3P]."""
         raw = moment.light * self.light_sd + self.light_mean
-        rest: Floats = self.normalised(pixels[None], raw)[0] - self.predicted(moment)[0].ravel()
-        return rest
+        return self.normalised(pixels[None], raw)[0] - self.predicted(moment)[0].ravel()
 
     @property
     def written(self) -> Floats:
@@ -489,8 +483,6 @@ def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray
 
 def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
     """Inputs of the reader of attributes: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
-    import cv2
-
     small = np.stack([cv2.resize(texture, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for texture in textures])
     flat = small.reshape(len(small), -1).astype(np.float32)
     flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)

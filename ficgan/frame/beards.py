@@ -11,16 +11,14 @@ import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, read_arrays, resize
+from ficgan.arrays import LUMA, Image, read_arrays, resize
 from ficgan.device import embedded_file
-from ficgan.frame import HI, LO
+from ficgan.frame import HI, LO, Floats
 from ficgan.frame.look import strands
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # Side of the texture that is read, its rows and columns that are, and blurs in its pixels: of tones, of what is no
 # hair, and of the strength of hairs.
@@ -74,7 +72,7 @@ class BeardReader(NamedTuple):
     weights: Floats
     bias: Floats
     width: Floats
-    usual: NDArray[np.uint8]
+    usual: Image
     hairs: NDArray[np.int8]
     levels: Floats
 
@@ -97,8 +95,6 @@ def beard_reader() -> BeardReader:
 
 def tones_of(texture: Image, front: Floats) -> Floats:
     """Tones and strength of hairs in the lower half of a texture [R,R,3], beside those of the cheeks; of both sides."""
-    import cv2
-
     logs = np.log(resize(texture, SIDE).astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     planes = [cv2.GaussianBlur(logs @ colour, (0, 0), _TONE) for colour in _COLOURS]
     planes.append(np.log(_strength(logs @ LUMA) + np.float32(_BALD)))
@@ -112,8 +108,6 @@ def tones_of(texture: Image, front: Floats) -> Floats:
 
 
 def _strength(grey: Floats) -> Floats:
-    import cv2
-
     band = grey - cv2.GaussianBlur(grey, (0, 0), _HAIRS)
     return np.sqrt(cv2.GaussianBlur(np.square(band), (0, 0), _AROUND))
 
@@ -161,8 +155,6 @@ def _usual(side: int) -> tuple[Floats, NDArray[np.bool_]]:
 
 def _sized(rows: Floats, side: int) -> Floats:
     """A lender's last rows as a whole picture [side,side]."""
-    import cv2
-
     out = np.zeros((2 * SIDE, 2 * SIDE), np.float32)
     out[-len(rows) :] = rows
     return np.asarray(cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA))
@@ -179,7 +171,6 @@ def read_beard(texture: Image, front: Floats) -> Beard:
         texture: uint8 [R,R,3] of a face in the frame.
         front: float32 [468,2], the mesh in the frame.
     """
-    import cv2
 
     def blurred(picture: Floats, number: int) -> Floats:
         return np.asarray(cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE))
@@ -211,14 +202,10 @@ def hidden(beard: Beard, side: int) -> Floats:
 
 
 def _small(large: Floats) -> Floats:
-    import cv2
-
     return np.asarray(cv2.resize(large, (SMALL, SMALL), interpolation=cv2.INTER_AREA))
 
 
 def _large(small: Floats, side: int) -> Floats:
-    import cv2
-
     return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR))
 
 
@@ -230,8 +217,6 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
         chance: in [0,1), draws whose hairs it has.
         front: as of `read_beard`.
     """
-    import cv2
-
     share = worn(beard)
     stubble = (1 - share) * float(np.interp(beard.evidence, _STUBBLE, (0, 1)))
     if not share and not stubble:
@@ -254,5 +239,4 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
         change = darker + (_FINE * np.minimum(fine, np.float32(_LIT) * fine))[..., None]
         texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)
     new = np.exp(colours + fine[..., None]) - np.float32(_BLACK)
-    out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
-    return out
+    return texture + cover[..., None] * (np.clip(new, 0, 1) - texture)

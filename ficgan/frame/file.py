@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,11 +18,10 @@ from ficgan.arrays import ModelInfo, read_arrays, write_arrays
 from ficgan.device import onnx_session
 from ficgan.errors import FicganError, TakenError
 from ficgan.files import file_digest
-from ficgan.frame import LIDS, NUMBERS
+from ficgan.frame import LIDS, NUMBERS, Floats
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.identity.kind import READING
 
-Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"
 SCHEMA = 2
@@ -127,8 +127,7 @@ class FrameNetwork:
     def read(self, textures: NDArray[np.uint8], codes: Floats) -> Floats:
         """w [B,w_dim] of textures uint8 [B,R,R,3] and identity codes of the linear model [B,C]."""
         x = textures.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(127.5) - 1
-        w: Floats = self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
-        return w
+        return self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
         """Texture [B,R,R,3], of the contrast, and shape [B,I], deviations, to be added to the linear model's in [0,1].
@@ -159,8 +158,6 @@ class DetailWriter:
             texture: [R,R,3] in [0,1]; lent: [2R,2R], of `lent_detail`.
             kind: a reading [9] of `KindReader`; fine: deviation of the photo's detail.
         """
-        import cv2
-
         side = len(texture)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
         condition = detail_conditions(kind[None], np.array([fine]))
@@ -170,8 +167,7 @@ class DetailWriter:
         count = np.ones((side, side), np.float32)
         sums: Any = [cv2.boxFilter(x, -1, (9, 9), None, (-1, -1), False, cv2.BORDER_CONSTANT) for x in (made, count)]
         made -= sums[0] / sums[1][..., None]
-        unfolded: Floats = made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
-        return unfolded
+        return made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
 
     @cached_property
     def _run(self) -> Any:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import ridge
 from ficgan.errors import InputError, Progress, unheard
-from ficgan.frame import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
+from ficgan.frame import HI, LO, Doubles, FaceShape, Floats, Readings, expression_numbers, rigid_fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, layer_bands, look_features
 from ficgan.frame.parts import frame_mask
 
-Floats = NDArray[np.float32]
 # Penalties of what draws and lenders add to an embedding, of the mean variance; on held-out portraits .03 to .3 differ
 # little for draws, and .3 was the best of four for lenders.
 _DRAWN, _LENT = 0.1, 0.3
@@ -202,8 +202,6 @@ def _components(
 
 def _smoothed(half: AppearanceModel, data: Floats, weight: Floats, config: FitConfig) -> Floats:
     """Rows [N,3P] of weighted pixels, blurred under the weight."""
-    import cv2
-
     sigma = config.smooth * (config.size - 1) / float((HI[0] - LO[0] + HI[1] - LO[1]) / 2)
     plane = np.zeros((config.size * config.size, 3), np.float32)
     plane[half.pixels] = weight.reshape(-1, 3)
@@ -284,7 +282,7 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, p
     seen /= np.linalg.norm(seen, axis=1, keepdims=True)
     x, seen = x - x.mean(0), seen - seen.mean(0)
 
-    def explained(half: slice) -> NDArray[np.float64]:
+    def explained(half: slice) -> Doubles:
         return np.asarray(seen @ ridge_map(seen[half], x[half], penalty))
 
     shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
@@ -317,16 +315,16 @@ def gate_map(
     return np.vstack([sources.mean(0), effect]).astype(np.float32), lender.astype(np.float32)
 
 
-def ridge_map(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
+def ridge_map(x: Doubles, y: Doubles, penalty: float) -> Doubles:
     """`ridge` whose penalty is a share of x's mean square."""
     return ridge(x, y, penalty * float(np.square(x).sum()) / x.shape[1])
 
 
-def _penalised(square: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
+def _penalised(square: Doubles, penalty: float) -> Doubles:
     return square + penalty * np.trace(square) / len(square) * np.eye(len(square))
 
 
-def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+def _power(symmetric: Doubles, exponent: float) -> Doubles:
     """Power of a symmetric matrix; negative eigenvalues count as 0."""
     values, vectors = np.linalg.eigh(symmetric)
     return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)

@@ -10,18 +10,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import luminance, read_arrays, resize
+from ficgan.arrays import Image, luminance, read_arrays, resize
 from ficgan.device import embedded_file
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
-from ficgan.frame import LO, Warp
+from ficgan.frame import LO, Doubles, Floats, Warp
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import stretched
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # Side of the texture that is read, its rows around the eyes, and cells in which strength of lines is read.
 SIDE, ROWS, CELLS = 128, slice(14, 78), (24, 16)
@@ -109,8 +107,6 @@ class Trace(NamedTuple):
     @classmethod
     def of(cls, model: AppearanceModel, trace: Floats) -> Trace:
         """Of a model, from `GlassesReader.trace`."""
-        import cv2
-
         gives = cv2.resize(trace, (model.size, model.size), interpolation=cv2.INTER_AREA).ravel()[model.pixels]
         reader = model.reader[:, model.lights :]
         way = np.repeat(gives, 3) @ reader
@@ -125,8 +121,6 @@ class Trace(NamedTuple):
 
 def lines_of(texture: Image) -> Floats:
     """How strong lines are around the eyes of a texture [R,R,3]: logarithms, float32 [384]."""
-    import cv2
-
     grey = np.asarray(cv2.cvtColor(resize(texture, SIDE), cv2.COLOR_RGB2GRAY), np.float32)
     fine = np.abs(grey - cv2.GaussianBlur(grey, (0, 0), _LINE)) / (grey[20:110, 20:108].std() + _CONTRAST)
     return np.log(0.01 + cv2.resize(fine[ROWS], CELLS, interpolation=cv2.INTER_AREA)).ravel().astype(np.float32)
@@ -177,9 +171,7 @@ class _Crossing(NamedTuple):
     lighter: float
 
 
-def _line(
-    seen: Floats, step: NDArray[Any], place: NDArray[np.float64], ends: tuple[float, float], apart: float
-) -> _Crossing:
+def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, float], apart: float) -> _Crossing:
     """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
     ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, step[1])
     rows = np.rint((ys - LO[1]) / step[1]).astype(int).clip(0, len(seen) - 1)
@@ -292,15 +284,13 @@ def with_glasses(
     return out
 
 
-def _sampled(field: Floats, at: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sampled(field: Floats, at: Doubles) -> Doubles:
     """A field [R,R,2] at places [n,2] of its pixels."""
-    import cv2
-
     x, y = at.T.astype(np.float32)[..., None]
     return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR), np.float64)[:, 0]
 
 
-def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats:
+def _rigid(warp: Warp, eyes: Doubles, grid: Floats | None) -> Floats:
     """Where the frame's pixels would lie in it [R,R,2] on a face without lids and brows that move, and rather flat."""
     if grid is None:
         return warp.grid
@@ -314,7 +304,7 @@ def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats
     return np.asarray(warp.grid + np.clip(bent, -_MOST_BENT, _MOST_BENT), np.float32)
 
 
-def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[NDArray[np.float64]]:
+def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[Doubles]:
     """Outlines [n,2] of where rims may be left beside a new face; arms between them stay.
 
     Args:
@@ -336,6 +326,6 @@ def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[ND
     return out
 
 
-def _eyes(front: Floats) -> NDArray[np.float64]:
+def _eyes(front: Floats) -> Doubles:
     """Middles [2,2] of the eyes in the frame."""
     return np.array([np.asarray(front, np.float64)[contour].mean(0) for contour in (LEFT_EYE, RIGHT_EYE)])

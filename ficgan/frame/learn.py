@@ -20,7 +20,7 @@ from ficgan.device import cpus
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.faces.mesh import GOOD_PRESENCE
-from ficgan.frame import Readings, Warp
+from ficgan.frame import Doubles, Floats, Readings, Warp
 from ficgan.frame.appearance import COVERED, MIDDLE_UNIT, SHAVED, TONE_UNIT, AppearanceModel
 from ficgan.frame.beards import UNSURE as PERHAPS_A_BEARD
 from ficgan.frame.beards import read_beard
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
-
-Floats = NDArray[np.float32]
 
 Found = TypeVar("Found")
 # Of the aligned crops, pixels: a frame unit is a 128th of the template's crop.
@@ -127,10 +125,10 @@ def _banked(
     return np.concatenate(parts).astype(np.float32), covered
 
 
-def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], Doubles]:
     """Gender and age, as far as labels have them: names, and values [N,A] with NaN where unknown."""
     names: list[str] = []
-    columns: list[NDArray[np.float64]] = []
+    columns: list[Doubles] = []
     if labels is not None:
         known = {name.casefold(): labels.attributes[:, i] for i, name in enumerate(labels.attribute_names)}
         if "male" in known:
@@ -311,8 +309,7 @@ def _oddness(table: Floats, kinds: Floats) -> Floats:
         spread = spread - np.polyval(np.polyfit(kinds[:, AGE], spread, 1), kinds[:, AGE])
     deviation = np.abs(table - np.median(table, axis=0))
     lines = np.log(np.quantile(deviation, 0.995, axis=1) / table.std(1))
-    out: Floats = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
-    return out
+    return np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:

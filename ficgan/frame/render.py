@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, carried, grey_of, luminance
-from ficgan.frame import colours, compose, lent
+from ficgan.arrays import LUMA, Image, carried, grey_of, luminance
+from ficgan.frame import Doubles, Floats, colours, compose, lent
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
@@ -19,9 +20,6 @@ from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
 from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # How strong hairs of brows are, of how much darker than skin brows are, where the photo's lashes are as clear as this.
 _HAIRY, _CLEAR_LASHES = 0.35, 0.03
@@ -109,7 +107,7 @@ class NewFace:
     """
 
     texture: Floats
-    points: NDArray[np.float64]
+    points: Doubles
     grid: Floats
     hair: Floats | float = 0.0
     new: bool = True
@@ -299,8 +297,6 @@ class FaceRenderer:
 
     def _drawn(self, row: Row, place: Place, made: NewFace) -> NewFace:
         """A face with eyes and teeth as far as they are new, and with glasses and cloth where the source wears some."""
-        import cv2
-
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
@@ -378,5 +374,4 @@ def _greyed(colours: Floats, moment: Moment) -> Floats:
     """Colours [...,3] of a photo of a moment: less or none where that has none."""
     if not moment.grey[0]:
         return colours
-    out: Floats = colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
-    return out
+    return colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
