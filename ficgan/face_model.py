@@ -83,6 +83,7 @@ class FaceModel(ABC):
 
     alignment: Alignment
     resolution: int
+    precision: str
     AUTO_PSI: tuple[float, float] = (0.0, 0.6)
 
     def __init__(
@@ -114,10 +115,6 @@ class FaceModel(ABC):
         for name, amount in map(parse_direction, add):
             self.shift = self.shift + (bank.direction(name) * amount).astype(np.float32)
         self.target: Floats | None = None
-
-    @property
-    @abstractmethod
-    def precision(self) -> str: ...
 
     @abstractmethod
     def digest(self) -> str:
@@ -332,12 +329,9 @@ class CropModel(FaceModel):
         super().__init__(bank, model.num_layers, model.config.w_dim, **controls)
         self.device = resolve_device(device)
         self.networks = InferenceModel(model, device=self.device, dtype=resolve_precision(precision, self.device))
+        self.precision = str(self.networks.dtype).removeprefix("torch.")
         self.resolution, self.alignment = model.resolution, Alignment.from_dict(info.alignment)
         self._square = self.alignment.face_square(self.resolution)
-
-    @property
-    def precision(self) -> str:
-        return str(self.networks.dtype).removeprefix("torch.")
 
     def digest(self) -> str:
         return self.networks.digest()
@@ -355,10 +349,8 @@ class CropModel(FaceModel):
 
     def encode(self, crops: Image) -> tuple[Floats, Floats]:
         """z_id [B,D] and z_non [B,C,4,4] of aligned crops [B,R,R,3]."""
-        parts = [
-            self.networks.encode(to_tensor(crops[begin : begin + CHUNK], self.device))
-            for begin in range(0, len(crops), CHUNK)
-        ]
+        chunks = [crops[begin : begin + CHUNK] for begin in range(0, len(crops), CHUNK)]
+        parts = [self.networks.encode(to_tensor(chunk, self.device)) for chunk in chunks]
         z_id, z_non = (np.concatenate([part[i].float().cpu().numpy() for part in parts]) for i in range(2))
         return z_id, z_non
 

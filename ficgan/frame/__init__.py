@@ -30,6 +30,10 @@ LIDS = NUMBERS.index("lids")
 
 # Pixels of the frame whose spline is computed at once; all of them would take 180 MiB.
 _STRIP = 512
+# Of Newton's method.
+_STEPS = 5
+# How far a warp may miss the points of a mesh, against its own noise.
+_SMOOTH = 10.0
 # Frame units over which the source's own outline gives way to the published shape.
 _RIM = 7.0
 
@@ -163,13 +167,12 @@ class FaceShape:
         mesh = np.asarray(points, np.float64)[:, :MESH_POINTS]
         pose = rigid_fit(self.mean, mesh)
         upright = self._upright(pose)
-        flat = np.einsum("bij,bnj->bni", upright[:, :, :2], mesh[..., :2]) + upright[:, None, :, 2]
-        placed = np.concatenate([flat, mesh[..., 2:] / pose.scale[:, None, None]], 2)
         own = pose.unposed(mesh)
         numbers = (expression_numbers(own) - self.number_mean) / self.number_sd
         rest = (own - self._moved(pose, numbers)).reshape(len(own), -1)
         identity = rest @ self._reader
-        return Readings(pose, upright, placed, numbers.astype(np.float32), identity.astype(np.float32))
+        points = _brought_upright(mesh, upright, pose.scale)
+        return Readings(pose, upright, points, numbers.astype(np.float32), identity.astype(np.float32))
 
     def publish(self, read: Readings, numbers: NDArray[Any], identity: NDArray[Any], *, rim: float = 1.0) -> Any:
         """The mesh that is published, float64 [B,468,3] in upright units: the mean face posed as the source.
@@ -178,9 +181,7 @@ class FaceShape:
         """
         mesh = self._moved(read.pose, numbers)
         mesh = mesh + np.einsum("bi,inj->bnj", np.asarray(identity, np.float64), self.basis)
-        mesh = read.pose.posed(mesh)
-        flat = np.einsum("bij,bnj->bni", read.upright[:, :, :2], mesh[..., :2]) + read.upright[:, None, :, 2]
-        placed = np.concatenate([flat, mesh[..., 2:] / read.pose.scale[:, None, None]], 2)
+        placed = _brought_upright(read.pose.posed(mesh), read.upright, read.pose.scale)
         return placed + rim * self.rim[None, :, None] * (read.points - placed)
 
     @cached_property
@@ -217,39 +218,45 @@ class FaceShape:
         return out
 
 
+def _brought_upright(mesh: Doubles, upright: Doubles, scale: Doubles) -> Doubles:
+    """Meshes [B,N,3] of a photo in upright units."""
+    flat = np.einsum("bij,bnj->bni", upright[:, :, :2], mesh[..., :2]) + upright[:, None, :, 2]
+    return np.concatenate([flat, mesh[..., 2:] / scale[:, None, None]], 2)
+
+
 class Warp:
     """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front) (Bookstein 1989).
 
     Centres are every second point of the mesh and all of its outline; anchors around the frame stay where they are.
-    `smooth` is how far the spline may miss the points, against the mesh's own noise.
+    `front` [468,2] is where the mean mesh lies in the frame, and `size` R the side of its textures.
     """
 
-    def __init__(self, front: NDArray[Any], size: int, *, smooth: float = 10.0) -> None:
+    def __init__(self, front: NDArray[Any], size: int) -> None:
         self.size = size
-        self.rows = np.unique(np.concatenate([np.arange(0, MESH_POINTS, 2), FACE_OVAL]))
-        self.front = np.asarray(front, np.float64)[self.rows]
+        self.front, self.rows = front, np.unique(np.concatenate([np.arange(0, MESH_POINTS, 2), FACE_OVAL]))
+        self.known = np.asarray(front, np.float64)[self.rows]
         side = np.linspace(-24, 151, 11)
         anchors = np.array([(x, y) for x in side for y in side if x in side[[0, -1]] or y in side[[0, -1]]])
-        self._centres = np.concatenate([self.front, anchors])
-        n = len(self._centres)
-        affine = np.concatenate([np.ones((n, 1)), self._centres], 1)
+        centres = np.concatenate([self.known, anchors])
+        n = len(centres)
+        affine = np.concatenate([np.ones((n, 1)), centres], 1)
         system = np.zeros((n + 3, n + 3))
-        system[:n, :n] = _spline(self._centres, self._centres) + smooth * np.eye(n)
+        system[:n, :n] = _spline(centres, centres) + _SMOOTH * np.eye(n)
         system[:n, n:], system[n:, :n] = affine, affine.T
-        self._solve = np.linalg.inv(system)[:, : len(self.rows)]
+        solve = np.linalg.inv(system)[:, : len(self.known)]
         self.step = (np.array(HI) - LO) / (size - 1)
         x, y = np.meshgrid(np.linspace(LO[0], HI[0], size), np.linspace(LO[1], HI[1], size))
         self.grid = np.stack([x, y], -1).astype(np.float32)
         points = self.grid.reshape(-1, 2).astype(np.float64)
-        self.matrix = np.empty((len(points), len(self.rows)), np.float32)
+        self.matrix = np.empty((len(points), len(self.known)), np.float32)
         for first in range(0, len(points), _STRIP):
             some = points[first : first + _STRIP]
-            kernel = np.concatenate([_spline(some, self._centres), np.ones((len(some), 1)), some], 1)
-            self.matrix[first : first + _STRIP] = kernel @ self._solve
+            kernel = np.concatenate([_spline(some, centres), np.ones((len(some), 1)), some], 1)
+            self.matrix[first : first + _STRIP] = kernel @ solve
 
     def to_upright(self, points: NDArray[Any]) -> Floats:
         """Positions of the frame's pixels: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
-        moved = (np.asarray(points)[:, self.rows, :2] - self.front).astype(np.float32)
+        moved = (np.asarray(points)[:, self.rows, :2] - self.known).astype(np.float32)
         flat = self._spread(moved.transpose(1, 0, 2).reshape(len(self.rows), -1))
         return self.grid + flat.reshape(self.size, self.size, -1, 2).transpose(2, 0, 1, 3)
 
@@ -261,9 +268,7 @@ class Warp:
         """Numbers [centres,n] spread over the frame: [R,R,n]; row by row it takes half the time of one product."""
         return self.matrix.reshape(self.size, self.size, -1) @ values
 
-    def to_frame(
-        self, upright: Floats, wanted: Floats, points: NDArray[Any] | None = None, *, steps: int = 5
-    ) -> tuple[Floats, Floats]:
+    def to_frame(self, upright: Floats, wanted: Floats, points: NDArray[Any] | None = None) -> tuple[Floats, Floats]:
         """The inverse of `to_upright` for one face, by Newton's method.
 
         Of upright coordinates `wanted` [h,w,2] on a regular grid: pixels [h,w,2] of the frame; and [h,w], 1 where it
@@ -275,7 +280,7 @@ class Warp:
         p = ((wanted - LO) / self.step).astype(np.float32) if place is None else place
         field = np.concatenate([upright, jacobian], 2)
         last = np.float32(self.size - 1)
-        for _ in range(steps):
+        for _ in range(_STEPS):
             now = cv2.remap(field, p[..., 0], p[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
             ex, ey = wanted[..., 0] - now[..., 0], wanted[..., 1] - now[..., 1]
             a, b, c, d = (now[..., i] for i in (2, 3, 4, 5))
@@ -302,8 +307,7 @@ class Warp:
 
     def _seen_first(self, upright: Floats, jacobian: Floats, wanted: Floats, points: NDArray[Any]) -> Floats | None:
         """A first guess of the inverse where the face covers itself; None where it does not."""
-        j = jacobian
-        if (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2] > 0).all():
+        if (jacobian[..., 0] * jacobian[..., 3] - jacobian[..., 1] * jacobian[..., 2] > 0).all():
             return None
         depth = self.depth(points)
         height, width = wanted.shape[:2]

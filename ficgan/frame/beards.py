@@ -157,7 +157,7 @@ def _sized(rows: Floats, side: int) -> Floats:
     """A lender's last rows as a whole picture [side,side]."""
     out = np.zeros((2 * SIDE, 2 * SIDE), np.float32)
     out[-len(rows) :] = rows
-    return np.asarray(cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA))
+    return cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA)
 
 
 def _ramp(values: Floats, ends: tuple[float, float]) -> Floats:
@@ -173,7 +173,7 @@ def read_beard(texture: Image, front: Floats) -> Beard:
     """
 
     def blurred(picture: Floats, number: int) -> Floats:
-        return np.asarray(cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE))
+        return cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE)
 
     side = len(texture)
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
@@ -187,7 +187,9 @@ def read_beard(texture: Image, front: Floats) -> Beard:
     found = _ramp(blurred(np.maximum(hairy, far.astype(np.float32)), 1), _FOUND)
     cover = blurred(found, 2) * _ramp(usual, _PLACES)
     weight = cover[..., None] + np.float32(1e-3)
-    small, colours, count = (_small(part) for part in (cover, weight * logs, weight))
+    small, colours, count = (
+        cv2.resize(part, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for part in (cover, weight * logs, weight)
+    )
     return Beard(beard_reader().evidence(texture, front), clear, small, colours / count[..., None])
 
 
@@ -201,12 +203,8 @@ def hidden(beard: Beard, side: int) -> Floats:
     return np.float32(worn(beard)) * _large(beard.cover, side) * _ramp(_usual(side)[0], _PLACES)
 
 
-def _small(large: Floats) -> Floats:
-    return np.asarray(cv2.resize(large, (SMALL, SMALL), interpolation=cv2.INTER_AREA))
-
-
 def _large(small: Floats, side: int) -> Floats:
-    return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR))
+    return cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR)
 
 
 def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> Floats:

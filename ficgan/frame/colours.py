@@ -164,17 +164,12 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     room = np.float32(1 / _SHOULDER - 1)
     limited: Floats = out * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
     light = luminance(limited)[..., None]
-    tint = _bright_colour(photo.reshape(-1, 3)[coloured if len(coloured) else skin])
+    bare = photo.reshape(-1, 3)[coloured if len(coloured) else skin]
+    bright = np.median(bare[luminance(bare) >= np.quantile(luminance(bare), 0.8)], axis=0)
+    tint = (bright / max(float(bright @ LUMA), 1)).astype(np.float32)
     pale = 1 + (tint - 1) * np.clip((1 - light) / np.float32(1 - _PALE), 0, 1)
     limited += burnt[..., None] * (light * pale - limited)
     return limited.astype(np.float32)
-
-
-def _bright_colour(skin: Image) -> Floats:
-    """Colour [3] of the brightest fifth of skin [N,3], less its light."""
-    light = luminance(skin)
-    bright = np.median(skin[light >= np.quantile(light, 0.8)], axis=0)
-    return np.asarray(bright / max(float(bright @ LUMA), 1), np.float32)
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:

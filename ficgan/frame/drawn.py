@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -68,8 +68,7 @@ _DOWNWARDS, _LOWER = 0.14, 0.4
 _GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.55, 0.12, (0.4, -0.25)
 
 
-@dataclass(frozen=True, eq=False)
-class _Eye:
+class _Eye(NamedTuple):
     """Place of an eye: its middle between the corners, a unit vector across and one down, its width, its lids."""
 
     middle: Doubles
@@ -110,22 +109,20 @@ def with_eyes(
     slope: float,
     iris: Doubles,
     age: float,
-    front: Floats,
     warp: Warp,
-    grid: Floats | None = None,
+    grid: Floats,
 ) -> Floats:
     """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
     The light is that of the lids; shape and size of an iris are everybody's.
 
     Args:
-        points: [468,3] of the published mesh, upright units; front: [468,2], places in the frame.
+        points: [468,3] of the published mesh, upright units.
         gaze: [2] of `read_gaze`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
-    grid = warp.to_upright(points[None])[0] if grid is None else grid
+    front, step = warp.front, warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
     for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
         eye = _Eye.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
@@ -282,14 +279,14 @@ def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
 
-def read_teeth(texture: Image, points: Array, mask: Floats, front: Floats, warp: Warp) -> Floats:
+def read_teeth(texture: Image, points: Array, mask: Floats, warp: Warp) -> Floats:
     """Colours and content between the lips of a source's texture uint8 [n,n,3], under the mask [R,R] of the face: [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth; 0 where the lips of the mesh [≥468,≥2] touch.
     """
     opening, step = _Mouth.of(points).opening, warp.step * (warp.size - 1) / (len(texture) - 1)
-    window, inside, _ = _opening((front[LIPS_INNER] - LO) / step)
+    window, inside, _ = _opening((warp.front[LIPS_INNER] - LO) / step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
         return np.zeros(6, np.float32)
@@ -317,14 +314,7 @@ def _redness(colour: Array) -> float:
 
 
 def with_teeth(
-    texture: Floats,
-    points: Array,
-    seen: Floats,
-    teeth: Array,
-    opening: float,
-    front: Floats,
-    warp: Warp,
-    grid: Floats | None = None,
+    texture: Floats, points: Array, seen: Floats, teeth: Array, opening: float, warp: Warp, grid: Floats
 ) -> Floats:
     """A texture with teeth, or a hollow, between open lips, where a mean of many people has a pink or grey blur.
 
@@ -335,11 +325,10 @@ def with_teeth(
     share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *_OPEN))
     if share == 0:
         return out
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)
-    window, inside, depth = _opening((front[LIPS_INNER] - LO) / step)
-    depth *= float(step[0]) / float(np.ptp(front[LIPS_INNER, 0]))
+    lips, step = warp.front[LIPS_INNER], warp.step * (warp.size - 1) / (len(texture) - 1)
+    window, inside, depth = _opening((lips - LO) / step)
+    depth *= float(step[0]) / float(np.ptp(lips[:, 0]))
     weight = share * (inside * _smooth(depth, 0, _EDGE))[..., None]
-    grid = warp.to_upright(points[None])[0] if grid is None else grid
     u, v = mouth.place(_places(grid, window, len(texture)))
     ratio = mouth.opening / max(opening, 1e-3)
     part = max(min(ratio, 1.0), ratio / _STRETCH, _LEAST)  # teeth hang from the upper lip
@@ -351,8 +340,8 @@ def with_teeth(
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
     tooth = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    lips, red = np.median(texture[window][inside < _EDGE], axis=0), np.array(_RED, np.float32)
-    tongue = (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * lips
+    beside, red = np.median(texture[window][inside < _EDGE], axis=0), np.array(_RED, np.float32)
+    tongue = (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * beside
     dark = (_DARKEST * seen[3] + tongue) * red
     tooth = tooth * (1 - _BELOW * _smooth(v, 0.4, 1))  # the lower lip's side lies in shadow
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)

@@ -268,8 +268,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         if not getattr(model, name).any():
             raise ValueError(f"its {name} are all zero, so that it draws one flat patch")
     pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
-    light, details = len(model.light_mean), len(model.details)
-    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
+    details, light = len(model.details), np.zeros((1, len(model.light_mean)))
+    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), light).shape[1]
     wanted: dict[str, tuple[int | None, ...]] = {
         "light_mean": (LIGHT,),
         "light_sd": (LIGHT,),
@@ -279,22 +279,22 @@ def _check_sizes(model: AppearanceModel) -> None:
         "attributes": (kept, code),
         "give": (code, kept),
         "bands": (None, code),
+        "teeth_openings": (len(model.teeth),),
+    }
+    optional: dict[str, tuple[int | None, ...]] = {
+        "details": (None, len(model.fine_pixels)),
+        "middles": (details, len(model.pixels)),
+        "teeth": (None, None, None),
+        "telling": (code, code),
+        "gate": (1 + code, None),
+        "bias": (READING, len(model.pixels), 3),
+        "usual": (SMALL, SMALL),
     }
     if details:
-        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, READING)}
-        wanted["detail_tones"] = (details, None, None)
-    if len(model.middles):
-        wanted["middles"] = (details, len(model.pixels))
-    if len(model.teeth):
-        wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
-    if model.telling.size:
-        wanted["telling"] = (code, code)
+        wanted |= {"lenders": (details, READING), "detail_tones": (details, None, None)}
     if model.gate.size:
-        wanted |= {"gate": (1 + code, None), "lent_gate": (details, model.gate.shape[1])}
-    if model.bias.size:
-        wanted["bias"] = (READING, len(model.pixels), 3)
-    if model.usual.size:
-        wanted["usual"] = (SMALL, SMALL)
+        wanted["lent_gate"] = (details, model.gate.shape[1])
+    wanted |= {name: sizes for name, sizes in optional.items() if getattr(model, name).size}
     for name, sizes in wanted.items():
         shape = getattr(model, name).shape
         if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):

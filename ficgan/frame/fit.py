@@ -170,9 +170,10 @@ def _explained(
     """
     use, rest = np.ones(len(weighted), bool), np.empty_like(weighted)
     rounds = 3 if config.trim else 1
+    penalty = np.r_[0, np.full(features.shape[1] - 1, config.ridge)]  # the mean face is not to shrink
     for number in range(1, rounds + 1):
         progress(number - 1, rounds, "fitting")
-        predict = _regression(features * use[:, None], weighted, config.ridge)
+        predict = ridge(features * use[:, None], weighted, penalty).astype(np.float32)
         for rows in _chunks(len(weighted)):  # in place, since each of these arrays has gigabytes
             np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
         axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
@@ -182,12 +183,6 @@ def _explained(
             use = _kept(error, strata, 1 - config.trim)
     progress(rounds, rounds, "fitting")
     return predict, axes, coefficients[use], use
-
-
-def _regression(features: Floats, pixels: Floats, penalty: float) -> Floats:
-    """Pixels from features, [F,3P]."""
-    weights = np.r_[0, np.full(features.shape[1] - 1, penalty)]  # the mean face is not to shrink
-    return ridge(features, pixels, weights).astype(np.float32)
 
 
 def _components(
@@ -286,7 +281,8 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, p
         return np.asarray(seen @ ridge_map(seen[half], x[half], penalty))
 
     shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
-    covariance = _penalised(x.T @ x / len(x), penalty)
+    square = x.T @ x / len(x)
+    covariance = square + penalty * np.trace(square) / len(square) * np.eye(len(square))
     out = np.eye(codes.shape[1])
     out[np.ix_(kept, kept)] = gain * _power((shared + shared.T) / 2, 0.5) @ _power(covariance, -0.5)
     return out.astype(np.float32)
@@ -320,11 +316,7 @@ def ridge_map(x: Doubles, y: Doubles, penalty: float) -> Doubles:
     return ridge(x, y, penalty * float(np.square(x).sum()) / x.shape[1])
 
 
-def _penalised(square: Doubles, penalty: float) -> Doubles:
-    return square + penalty * np.trace(square) / len(square) * np.eye(len(square))
-
-
 def _power(symmetric: Doubles, exponent: float) -> Doubles:
     """Power of a symmetric matrix; negative eigenvalues count as 0."""
     values, vectors = np.linalg.eigh(symmetric)
-    return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)
+    return (vectors * np.maximum(values, 0) ** exponent) @ vectors.T

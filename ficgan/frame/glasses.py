@@ -126,12 +126,11 @@ def lines_of(texture: Image) -> Floats:
     return np.log(0.01 + cv2.resize(fine[ROWS], CELLS, interpolation=cv2.INTER_AREA)).ravel().astype(np.float32)
 
 
-def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
+def read_glasses(texture: Image, warp: Warp) -> Floats:
     """Evidence of glasses, and where their arms leave the face.
 
     Args:
         texture: uint8 [n,n,3] of a face in the frame, with what lies over it.
-        front: float32 [468,2], the mesh in the frame.
         warp: of the frame.
 
     Returns:
@@ -140,9 +139,8 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
-    lenses: list[Floats] = []
-    cheeks: list[Floats] = []
-    middles = _eyes(front)
+    lenses, cheeks = list[Floats](), list[Floats]()
+    middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
     step = warp.step * (warp.size - 1) / (len(seen) - 1)
@@ -186,17 +184,15 @@ def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, f
     return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])))
 
 
-def with_glasses(
-    texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp, grid: Floats | None = None
-) -> Floats:
+def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, grid: Floats) -> Floats:
     """A texture with glasses, as far as there is evidence of some.
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
         glasses: float32 [11] of `read_glasses`.
         chance: in [0,1), draws their form.
-        front, warp: as of `read_glasses`.
-        grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units; None: as in the frame.
+        warp: of the frame.
+        grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units.
     """
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
@@ -215,7 +211,7 @@ def with_glasses(
     # Light rims are of metal, and thin.
     dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
     rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
-    middles = _eyes(front)
+    middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
     step = warp.step * (warp.size - 1) / (len(texture) - 1)
@@ -290,10 +286,8 @@ def _sampled(field: Floats, at: Doubles) -> Doubles:
     return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR), np.float64)[:, 0]
 
 
-def _rigid(warp: Warp, eyes: Doubles, grid: Floats | None) -> Floats:
+def _rigid(warp: Warp, eyes: Doubles, grid: Floats) -> Floats:
     """Where the frame's pixels would lie in it [R,R,2] on a face without lids and brows that move, and rather flat."""
-    if grid is None:
-        return warp.grid
     apart = eyes[1, 0] - eyes[0, 0]
     x, y = np.moveaxis((warp.grid - eyes.mean(0)) / apart, 2, 0)
     powers = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
@@ -310,7 +304,7 @@ def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[Do
     Args:
         glasses: float32 [11] of `read_glasses`.
         source: [468,≥2], the mesh that wears them.
-        front: as of `read_glasses`.
+        front: float32 [468,2], the mesh in the frame.
     """
     if glasses[0] < SURE:
         return []

@@ -106,7 +106,7 @@ def codes_of(
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, covered = _banked(model, texture, read, network)
-        return code, covered < _COVERED and read_glasses(texture, model.shape.front, model.warp)[0] < UNSURE
+        return code, covered < _COVERED and read_glasses(texture, model.warp)[0] < UNSURE
 
     found = [one for _, one in _each(data.subset(clear), code_of, "encoding", progress)]
     bare = np.array([bare for _, bare in found])
@@ -230,13 +230,13 @@ def lend(
         if abs(float(read.pose.yaw[0])) > _FRONTAL:
             continue
         small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
-        seen = read_teeth(small, found.points, model.mask, model.shape.front, model.warp)
+        seen = read_teeth(small, found.points, model.mask, model.warp)
         mouths.append((*teeth_of(image, found.points), seen))
         _, covered, (_, moment) = model.uncovered(small, read)
         pixels = model.seen(small[None])[0]
         hairy = bool(read_beard(small, model.shape.front).evidence > PERHAPS_A_BEARD)
         hairy |= bool(model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED)
-        if covered > _UNLIKE or hairy or read_glasses(small, model.shape.front, model.warp)[0] > UNSURE:
+        if covered > _UNLIKE or hairy or read_glasses(small, model.warp)[0] > UNSURE:
             continue
         middles.append(middle_of(pixels, model, moment).ravel()[model.pixels])
         grey = luminance(double) / np.float32(255)

@@ -97,9 +97,8 @@ def read_pores(photo: Image, points: NDArray[Any]) -> float:
     Args:
         points: [468,≥2] the mesh in the photo.
     """
-    levels = []
-    for window in skin_windows(points, photo.shape[1::-1]):
-        levels.append(pore_noise(luminance(photo[window]) / np.float32(255)))
+    windows = skin_windows(points, photo.shape[1::-1])
+    levels = [pore_noise(luminance(photo[window]) / np.float32(255)) for window in windows]
     return float(np.median(levels)) if levels else 0.0
 
 
@@ -272,8 +271,7 @@ def with_blotches(texture: Floats, skin: NDArray[np.int64], blotches: float, cha
 
 
 def _blotches(picture: Floats) -> Floats:
-    narrow, wide = _BLOTCHES
-    return cv2.GaussianBlur(picture, (0, 0), narrow) - cv2.GaussianBlur(picture, (0, 0), wide)
+    return cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[0]) - cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[1])
 
 
 def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:

@@ -174,17 +174,11 @@ class FrameParts:
         return self.fine_pixels[other[self.fine_pixels] < 0.1]
 
     @cached_property
-    def _on_forehead(self) -> Floats:
-        """float32 [2R,2R], 1 above the brows, fading over a few units towards them."""
-        brows = float(self.shape.front[_BROW_LINE, 1].mean())
-        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
-        rows = np.clip((brows - y) / FADE, 0, 1)[:, None]
-        return (rows * (1 - self._around_eyes)).astype(np.float32)
-
-    @cached_property
     def fine_places(self) -> FinePlaces:
         """Where fine detail is measured."""
-        pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
+        pixels, around_eyes, brow = self.fine_pixels, self._around_eyes, float(self.shape.front[_BROW_LINE, 1].mean())
+        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
+        on_forehead = (np.clip((brow - y) / FADE, 0, 1)[:, None] * (1 - around_eyes)).astype(np.float32)
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
         lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
         folds = self._near(_FOLD_LINE, _FOLDS)

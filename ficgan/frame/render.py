@@ -306,33 +306,15 @@ class FaceRenderer:
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
         age = float(row.kind[AGE])
-        drawn = with_eyes(
-            drawn,
-            made.points,
-            place.gaze,
-            yaw,
-            float(moment.light[0, SLOPES.start]),
-            iris,
-            age,
-            model.shape.front,
-            model.warp,
-            made.grid,
-        )
+        slope = float(moment.light[0, SLOPES.start])
+        drawn = with_eyes(drawn, made.points, place.gaze, yaw, slope, iris, age, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
-            drawn = with_teeth(
-                drawn,
-                made.points,
-                place.mouth,
-                model.teeth[number],
-                float(model.teeth_openings[number]),
-                model.shape.front,
-                model.warp,
-                made.grid,
-            )
+            teeth, opening = model.teeth[number], float(model.teeth_openings[number])
+            drawn = with_teeth(drawn, made.points, place.mouth, teeth, opening, model.warp, made.grid)
         drawn = _greyed(drawn - made.texture, moment)
         texture = made.texture + self._share(row) * drawn
-        texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp, made.grid)
+        texture = with_glasses(texture, place.glasses, row.lot, model.warp, made.grid)
         if place.cloth is None or row.bare:
             return replace(made, texture=texture)
         cloth = cv2.resize(place.cloth, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)
