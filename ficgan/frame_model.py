@@ -241,10 +241,7 @@ class FrameModel(FaceModel):
         return replace(moment, numbers=moment.numbers.clip(-self.config.limit, self.config.limit))
 
     def _hair(self, texture: Image, bare: Image, moment: Moment) -> tuple[Floats, Floats]:
-        """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3].
-
-        `bare` is the texture without what lies over the face.
-        """
+        """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3]."""
         model = self.model
         brow = float(model.shape.front[[105, 334], 1].min())
         row, mask = int((brow - LO[1]) / model.warp.step[1]), self.renderer.mask(1.0)

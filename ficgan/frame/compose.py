@@ -183,13 +183,9 @@ def paste_texture(
 
 
 class _PlacedTexture:
-    """A texture of the frame as it lies in a patch of a photo.
+    """A texture and a pattern of pores [n,n] of the frame of R=`side` pixels, as they lie in a patch of a photo.
 
-    Args:
-        at: float32 [rows,columns,3], where a coarse grid over the patch lies in the frame, and how much of it does.
-        size: width and height of the patch.
-        side: R, in whose pixels `at` is.
-        pores: float32 [n,n], a pattern in the frame.
+    `at` [rows,columns,3] is where a coarse grid over the patch lies in the frame, and how much of the face is there.
     """
 
     def __init__(self, at: Floats, size: tuple[int, int], texture: Floats, side: int, pores: Floats | None) -> None:
@@ -219,12 +215,7 @@ class _PlacedTexture:
         return cv2.remap(self._pores, scale * u, scale * v, cv2.INTER_LINEAR)
 
     def pores_for(self, look: Look, mesh: NDArray[Any], grain: bool) -> float:
-        """The amount with which skin is as fine as a look says.
-
-        Args:
-            mesh: [468,2] in pixels of the patch.
-            grain: whether that is added, too.
-        """
+        """The amount with which skin is as fine as a look says; mesh [468,2] in pixels of the patch."""
         levels = []
         for window in skin_windows(mesh, self._size):
             u, v, _ = self.places(*window)

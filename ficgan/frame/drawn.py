@@ -7,7 +7,6 @@ those of synthetic faces.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cv2
@@ -223,8 +222,7 @@ _TONGUE, _LIES = 0.3, (0.2, 0.9)
 _EDGE = 0.012
 
 
-@dataclass(frozen=True, eq=False)
-class _Mouth:
+class _Mouth(NamedTuple):
     """The inside of a mouth: left corner, unit vectors across and down, width, and both lips' edges [n,2] in widths."""
 
     corner: Doubles

@@ -205,7 +205,7 @@ def save_appearance(
         "data": info.data,
         "training": info.training,
     }
-    arrays = dict(model.to_arrays())
+    arrays = model.to_arrays()
     if apart:
         folder = Path(path).parent
         taken = [each for each in (Path(path), *(folder / name for name in BESIDE.values())) if each.exists()]
@@ -251,8 +251,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
         network = None
         if (sizes := header.get("network")) is not None:
             if sizes.get("z_non"):
-                what = "a network with a learnt spatial code, which this version does not have"
-                raise FicganError(f"{path} holds {what}; train it again")
+                raise FicganError(f"{path} has a network with a learnt spatial code; train it again")
             reader, writer = (arrays[f"network.{name}"].tobytes() for name in ("reader", "writer"))
             network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]))
             if network.num_layers != model.num_layers:

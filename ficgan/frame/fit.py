@@ -163,10 +163,9 @@ def _explained(
     rng: np.random.Generator,
     progress: Progress,
 ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-    """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of the M rows
-    that count, and which these are.
+    """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of rows.
 
-    In each round but the last the worst explained faces of every stratum are left out.
+    And which M rows count: in each round but the last the worst explained faces of every stratum are left out.
     """
     use, rest = np.ones(len(weighted), bool), np.empty_like(weighted)
     rounds = 3 if config.trim else 1

@@ -152,10 +152,9 @@ def _age(name: str) -> float | None:
 
 def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     """Group of each face, of which every one is trimmed alike: the race where labels have it, else none."""
-    if labels is None or not labels.attribute_columns:
-        return [""] * count
-    rows = [i for i, column in enumerate(labels.attribute_columns) if column.casefold() in ("race", "ethnicity")]
-    if not rows:
+    columns = () if labels is None else labels.attribute_columns
+    rows = [i for i, column in enumerate(columns) if column.casefold() in ("race", "ethnicity")]
+    if labels is None or not rows:
         return [""] * count
     table = labels.attributes[:, rows]
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
@@ -283,15 +282,7 @@ def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
 
 
 def _typical(tables: Sequence[Floats], kinds: Floats, number: int) -> NDArray[np.int64]:
-    """Rows of the faces that lend: of each kind those with the most typical light and shade.
-
-    Args:
-        tables: float32 [N,Q] each, fine and middle light and shade of the faces.
-        kinds: float32 [N,9], readings of a `KindReader`.
-
-    Returns:
-        int64 [≤ number], ascending.
-    """
+    """Ascending rows of the faces that lend: of each kind [N,9] those with the most typical tables [N,Q]."""
     oddness = np.sum([_oddness(table, kinds) for table in tables], axis=0)
     kept = np.flatnonzero(oddness <= np.quantile(oddness, _ODDEST))
     cells = [Kind.of(kinds[row]).cells.argmax() for row in kept]

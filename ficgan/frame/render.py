@@ -240,11 +240,7 @@ class FaceRenderer:
         return out
 
     def _browed(self, texture: Floats, age: float, bare: NDArray[np.int64]) -> Floats:
-        """A new face [R,R,3] whose brows are as dark as those of people of its age are.
-
-        Args:
-            bare: flat indices of skin without hair.
-        """
+        """A new face [R,R,3] whose brows are as dark as those of people of its age; `bare` is skin without hair."""
         on_brows = self.model.on_brows
         darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
         texture = colours.of_skin(texture, on_brows, bare)
@@ -300,12 +296,11 @@ class FaceRenderer:
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
-        yaw = float(moment.read.pose.yaw[0])
+        yaw, age = float(moment.read.pose.yaw[0]), float(row.kind[AGE])
         iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
         drawn = made.texture
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
-        age = float(row.kind[AGE])
         slope = float(moment.light[0, SLOPES.start])
         drawn = with_eyes(drawn, made.points, place.gaze, yaw, slope, iris, age, model.warp, made.grid)
         if len(model.teeth):
