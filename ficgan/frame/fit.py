@@ -102,19 +102,9 @@ def fit_appearance(
     sample = np.sort(rng.permutation(count)[: config.sample])
     read, textures, kept, count = read.take(sample), textures[sample], kept[sample], len(sample)
     zero, empty = np.zeros(LIGHT, np.float32), np.zeros((0, 0), np.float32)
-    half = AppearanceModel(  # reads textures and light; what it predicts comes with the fit
-        shape,
-        config.size,
-        zero,
-        zero + 1,
-        predict=empty,
-        components=empty,
-        reader=empty,
-        looks=looks,
-        attributes=empty,
-        give=empty,
-        bands=np.ones((1, 1), np.int64),
-    )
+    unknown: dict[str, Any] = dict.fromkeys(("predict", "components", "reader", "attributes", "give"), empty)
+    unknown["bands"] = np.ones((1, 1), np.int64)  # reads textures and light; what it predicts comes with the fit
+    half = AppearanceModel(shape, config.size, zero, zero + 1, looks=looks, **unknown)
     light = np.empty((count, LIGHT), np.float32)
     weight = np.sqrt(np.repeat(frame_mask(shape.front, config.size).ravel()[half.pixels], 3))
     weighted = np.empty((count, len(weight)), np.float32)
@@ -277,7 +267,7 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, p
     x, seen = x - x.mean(0), seen - seen.mean(0)
 
     def explained(half: slice) -> Doubles:
-        return np.asarray(seen @ ridge_map(seen[half], x[half], penalty))
+        return seen @ ridge_map(seen[half], x[half], penalty)
 
     shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
     square = x.T @ x / len(x)

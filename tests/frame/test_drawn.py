@@ -11,7 +11,7 @@ from frame_world import turned
 from numpy.typing import NDArray
 
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame import LO, FaceShape, Warp
+from ficgan.frame import LO, FaceShape, Floats, Warp
 from ficgan.frame.colours import lifted
 from ficgan.frame.compose import stretched
 from ficgan.frame.drawn import (
@@ -27,8 +27,6 @@ from ficgan.frame.drawn import (
 )
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import ETHNICITIES
-
-Floats = NDArray[np.float32]
 
 BROWN = np.array([0.34, 0.23, 0.16])
 LIP, TOOTH, DARK, SKIN = [150, 60, 60], [240, 235, 225], [30, 12, 12], [200, 150, 130]

@@ -24,10 +24,8 @@ from ficgan.frame_model import FrameModel
 from ficgan.identity.kind import AGE, MALE, UNKNOWN
 
 
-def test_a_dark_fringe_is_not_light(engine: Deidentifier, photo: Image, face: Face) -> None:
-    model, dark = engine.photos.model, photo.copy()
-    assert isinstance(model, FrameModel)
-    left, right = face.landmarks[0], face.landmarks[1]
+def test_a_dark_fringe_is_not_light(model: FrameModel, photo: Image, face: Face) -> None:
+    dark, (left, right) = photo.copy(), face.landmarks[:2]
     low = round(float(left[1] - 0.42 * (right[0] - left[0])))
     dark[round(float(face.box[1])) - 20 : low, round(float(face.box[0])) : round(float(face.box[2]))] = (20, 15, 12)
     found = model.find([(photo, face)]) * 2  # the mesh does not move

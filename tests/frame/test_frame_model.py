@@ -10,21 +10,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from frame_world import apart
+from PIL import Image as Pillow
 from safetensors.numpy import load_file
 
 from ficgan import pretrained
 from ficgan.arrays import Image, file_header, write_arrays
+from ficgan.cli.evaluate import evaluate
 from ficgan.deidentify import Deidentifier
 from ficgan.errors import FicganError, InputError, UsageError
 from ficgan.face_model import ModelInfo, read_kinds
-from ficgan.faces import Face
+from ficgan.faces import Face, crop
 from ficgan.files import file_digest
 from ficgan.frame import LIDS
 from ficgan.frame.file import BESIDE, FrameConfig, load_appearance, save_appearance
 from ficgan.frame_model import FrameModel
 from ficgan.identity import IdentityBank
 from ficgan.identity.kind import UNKNOWN
+from ficgan.lab.papers import TITLE
+from ficgan.lab.papers.ficgan import SIDE
 from ficgan.policy import Attempt, Result
 
 MODEL, BANK = pretrained.path("model"), pretrained.path("bank")
@@ -146,8 +151,6 @@ def test_landmarks_that_span_no_face_are_a_problem_not_an_error(model: FrameMode
 
 
 def test_aligned_crops(model: FrameModel, engine: Deidentifier, photo: Image, face: Face) -> None:
-    from ficgan.faces import crop
-
     size = model.resolution
     noise = np.random.default_rng(1).integers(0, 256, (size, size, 3), np.uint8)
     crops = np.stack([crop(photo, engine.alignment.matrix(face.landmarks, size), size), noise])
@@ -325,13 +328,6 @@ def test_a_face_that_is_kept_stays_as_it_is_beside_a_new_one(photo: Image, face:
 
 @pytest.mark.parametrize(("name", "columns"), [("swaps", 3), ("bands", 5)])
 def test_sheets_of_the_paper(tmp_path: Path, photo: Image, name: str, columns: int) -> None:
-    from click.testing import CliRunner
-    from PIL import Image as Pillow
-
-    from ficgan.cli.evaluate import evaluate
-    from ficgan.lab.papers import TITLE
-    from ficgan.lab.papers.ficgan import SIDE
-
     (file, out) = (tmp_path / "a.png", tmp_path / "sheet.png")
     Pillow.fromarray(photo).save(file)
     other = ["--exemplar", str(file)] if name == "swaps" else []

@@ -12,7 +12,6 @@ from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
 
-Floats = NDArray[np.float32]
 CLEAR = (0.0, 0.6, 0.6, 0.6)  # lenses
 SKIN = np.full((256, 256, 3), 0.6, np.float32)
 
@@ -82,10 +81,8 @@ def test_a_lid_that_moves_bends_no_rim(shape: FaceShape) -> None:
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
     rim = eyes[0] - np.array([0, 0.22 * apart])
     bump = 3 * np.exp(-np.square(warp.grid - rim).sum(-1) / 60)
-    bent, glasses = (
-        warp.grid + bump[..., None] * np.float32([0, 1]),
-        np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]),
-    )
+    bent = warp.grid + bump[..., None] * np.float32([0, 1])
+    glasses = np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR])
     column, tops = round((rim[0] - LO[0]) / (warp.step[0] * 127 / 255)), []
     for grid in (warp.grid, bent):
         drawn = np.abs(with_glasses(SKIN, glasses, 0.3, warp, grid) - SKIN).max(2) > 0.2
