@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -118,7 +118,6 @@ class FrameModel(FaceModel):
         window = _unbroken([None if reading.problem else reading for reading in readings], at)
         row, places = window.index(reading), _dressed([near.place for near in window])
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
-        looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
@@ -128,7 +127,7 @@ class FrameModel(FaceModel):
         place = replace(
             place,
             moment=replace(place.moment, light=light[None]),
-            look=Look(*looks.mean(0).tolist()),
+            look=Look(*np.mean([astuple(near.look) for near in places], 0).tolist()),
             glasses=np.median([near.glasses for near in places], 0).astype(np.float32),
             moustache=float(np.mean([near.moustache for near in places])),
             forehead=compose.steadied([near.forehead for near in places], row),

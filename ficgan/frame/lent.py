@@ -205,7 +205,7 @@ def lent_detail(
     fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
     added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
     # The texture has the lender's brows already. To add their edges again would draw a light rim.
-    added -= places.on_brows * np.asarray(cv2.GaussianBlur(added, (0, 0), _OF_FRAME))
+    added -= places.on_brows * cv2.GaussianBlur(added, (0, 0), _OF_FRAME)
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)
     limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)

@@ -200,7 +200,7 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
 
     def around(marks: Sequence[int]) -> Floats:
         parts = [planes[y - _HALF : y + _HALF + 1, x - _HALF : x + _HALF + 1].reshape(-1, 3) for x, y in at(marks)]
-        return np.asarray(np.median(np.concatenate(parts), axis=0))
+        return np.median(np.concatenate(parts), axis=0)
 
     def other(apart: Floats) -> Floats:
         hue = np.hypot(apart[..., 1], apart[..., 2]) / _OTHER[0]
@@ -282,7 +282,7 @@ def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
     """
     side = _FINEST * model.size
     skin = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
-    return np.asarray(chance_detail(side, *_PORES) * skin, np.float32)
+    return chance_detail(side, *_PORES) * skin
 
 
 def strands(side: int, directions: tuple[int, int], right: Floats) -> Floats:

@@ -110,7 +110,7 @@ class FrameParts:
         out = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
         lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
         cv2.fillPoly(out, [lips], 1.0, shift=4)
-        return np.asarray(out, np.float32)
+        return out
 
     @cached_property
     def well_inside(self) -> Floats:
@@ -121,9 +121,7 @@ class FrameParts:
     def lendable(self) -> Floats:
         """float32 [R,R], 1 well within the outline; 0 in the openings of eyes and mouth, and where a frown lies."""
         drawn = self.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
-        return np.asarray(
-            self.well_inside * blurred(self.well_inside, 2.0) * (1 - drawn) * (1 - self.between_brows), np.float32
-        )
+        return self.well_inside * blurred(self.well_inside, 2.0) * (1 - drawn) * (1 - self.between_brows)
 
     @cached_property
     def lips(self) -> Floats:
@@ -164,7 +162,7 @@ class FrameParts:
         for outline, value in shapes:
             points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
             cv2.fillPoly(out, [points], value, shift=4)
-        return np.asarray(cv2.GaussianBlur(out, (0, 0), soft), np.float32)
+        return cv2.GaussianBlur(out, (0, 0), soft)
 
     @cached_property
     def plain_skin(self) -> NDArray[np.int64]:
