@@ -272,8 +272,8 @@ class FrameModel(FaceModel):
         if z_id is not None:  # what they have in common, the kind, is no likeness
             usual = 0.0 if group is None or self.bank.kinds is None else self.bank.usual(group)
             size = self.model.code_size
-            source = np.append(self.model.bank_codes(z_id[None, :size])[0], z_id[size:]) - usual
-            code = drawn[np.argmin(self._likeness(np.stack([made.w for made in drawn]) - usual, source, seen))]
+            own: Floats = np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
+            code = drawn[np.argmin(self._likeness(np.stack([made.w for made in drawn]) - usual, own - usual, seen))]
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
             asked = self.shift[kept]  # `wanted` adds it

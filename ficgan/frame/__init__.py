@@ -254,6 +254,10 @@ class Warp:
             kernel = np.concatenate([_spline(some, centres), np.ones((len(some), 1)), some], 1)
             self.matrix[first : first + _STRIP] = kernel @ solve
 
+    def step_of(self, side: int) -> Doubles:
+        """Frame units a pixel of a texture with another side."""
+        return self.step * (self.size - 1) / (side - 1)
+
     def to_upright(self, points: NDArray[Any]) -> Floats:
         """Positions of the frame's pixels: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
         moved = (np.asarray(points)[:, self.rows, :2] - self.known).astype(np.float32)

@@ -98,11 +98,9 @@ def tones_of(texture: Image, front: Floats) -> Floats:
     logs = np.log(resize(texture, SIDE).astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     planes = [cv2.GaussianBlur(logs @ colour, (0, 0), _TONE) for colour in _COLOURS]
     planes.append(np.log(_strength(logs @ LUMA) + np.float32(_BALD)))
-    x, y = places(CHEEKS, front, SIDE).T
-    half, out = round(_WINDOW), []
+    out = []
     for plane in planes:
-        cheeks = [plane[b - half : b + half + 1, a - half : a + half + 1] for a, b in zip(x, y, strict=True)]
-        beside = plane - np.median(np.concatenate(cheeks))
+        beside = plane - np.median(np.concatenate(_cheeks(plane, front)))
         out.append(((beside + beside[:, ::-1]) / 2)[ROWS, COLUMNS].ravel())
     return np.concatenate(out).astype(np.float32)
 
@@ -118,14 +116,17 @@ def places(points: list[int], front: Floats, side: int) -> NDArray[np.int64]:
     return np.rint((front[points, :2] - LO) * scale).astype(np.int64)
 
 
+def _cheeks(picture: Floats, front: Floats) -> list[Floats]:
+    """Windows around `CHEEKS` in a picture [n,n,…] in the frame."""
+    half = round(_WINDOW * len(picture) / SIDE)
+    return [picture[y - half : y + half + 1, x - half : x + half + 1] for x, y in places(CHEEKS, front, len(picture))]
+
+
 def skin_of(logs: Floats, front: Floats) -> Floats:
     """Logarithms of the skin's colours [n,n,3] at each place of those of a texture: from cheek to cheek."""
     side = len(logs)
-    half = round(_WINDOW * side / SIDE)
-    colours, at = [], []
-    for x, y in places(CHEEKS, front, side):
-        colours.append(np.median(logs[y - half : y + half + 1, x - half : x + half + 1].reshape(-1, 3), axis=0))
-        at.append(x)
+    colours = [np.median(window.reshape(-1, 3), axis=0) for window in _cheeks(logs, front)]
+    at = places(CHEEKS, front, side)[:, 0]
     share = np.clip((np.arange(side) - at[0]) / (at[1] - at[0]), -0.2, 1.2)[None, :, None]
     return np.asarray(colours[0] + (colours[1] - colours[0]) * share, np.float32)
 
@@ -179,9 +180,8 @@ def read_beard(texture: Image, front: Floats) -> Beard:
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     (usual, amid), beside, strength = _usual(side), logs - skin_of(logs, front), blurred(_strength(logs @ LUMA), 0)
     typical, clear = np.median(beside[amid], axis=0), float(np.median(strength[amid]))
-    length, half = float(np.linalg.norm(typical)), round(_WINDOW * side / SIDE)
-    cheeks = [strength[y - half : y + half + 1, x - half : x + half + 1] for x, y in places(CHEEKS, front, side)]
-    least = max(_HAIRY[0] * float(np.median(cheeks)), _HAIRY[1] * clear, _HAIRY[2])
+    length = float(np.linalg.norm(typical))
+    least = max(_HAIRY[0] * float(np.median(_cheeks(strength, front))), _HAIRY[1] * clear, _HAIRY[2])
     hairy = _ramp(strength, (least, least + max(_MORE[0] * clear, _MORE[1])))
     far = np.interp(length, _COLOURED, (0, 1)) * _ramp(blurred(beside, 0) @ typical / max(length**2, 1e-4), _FAR)
     found = _ramp(blurred(np.maximum(hairy, far.astype(np.float32)), 1), _FOUND)

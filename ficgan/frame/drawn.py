@@ -121,7 +121,7 @@ def with_eyes(
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
-    front, step = warp.front, warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
+    front, step = warp.front, warp.step_of(len(texture))  # frame units a pixel
     for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
         eye = _Eye.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
@@ -283,7 +283,7 @@ def read_teeth(texture: Image, points: Array, mask: Floats, warp: Warp) -> Float
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth; 0 where the lips of the mesh [≥468,≥2] touch.
     """
-    opening, step = _Mouth.of(points).opening, warp.step * (warp.size - 1) / (len(texture) - 1)
+    opening, step = _Mouth.of(points).opening, warp.step_of(len(texture))
     window, inside, _ = _opening((warp.front[LIPS_INNER] - LO) / step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
@@ -323,7 +323,7 @@ def with_teeth(
     share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *_OPEN))
     if share == 0:
         return out
-    lips, step = warp.front[LIPS_INNER], warp.step * (warp.size - 1) / (len(texture) - 1)
+    lips, step = warp.front[LIPS_INNER], warp.step_of(len(texture))
     window, inside, depth = _opening((lips - LO) / step)
     depth *= float(step[0]) / float(np.ptp(lips[:, 0]))
     weight = share * (inside * _smooth(depth, 0, _EDGE))[..., None]

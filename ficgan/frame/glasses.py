@@ -143,7 +143,7 @@ def read_glasses(texture: Image, warp: Warp) -> Floats:
     middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
-    step = warp.step * (warp.size - 1) / (len(seen) - 1)
+    step = warp.step_of(len(seen))
     lines = [_line(seen, step, place, _ARM, apart) for place in (*arms, middles.mean(0))]  # and of the bridge
     rims = [_line(seen, step, place, _UNDER, apart) for place in middles]
     lines += [rim for rim in rims if rim.lighter < -_DARK_RIM]  # others may be bags under the eyes
@@ -214,7 +214,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)
+    step = warp.step_of(len(texture))
     low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
     ends = middles + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - middles[:, 1]])

@@ -91,7 +91,7 @@ class FrameParts:
     def _near(self, marks: Sequence[int] | NDArray[np.intp], reach: float) -> Floats:
         """float32 [2R,2R], 1 within a reach of points of the mesh, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
-        place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
+        place = np.stack([x, y], -1) * self.warp.step_of(2 * self.size) + LO
         apart = np.linalg.norm(place[:, :, None] - self.shape.front[np.asarray(marks)], axis=3).min(2) - reach
         return np.clip(-apart / FADE, 0, 1).astype(np.float32)
 
@@ -108,8 +108,7 @@ class FrameParts:
     def not_skin(self) -> Floats:
         """float32 [R,R], 1 around eyes and brows and on the lips."""
         out = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
-        cv2.fillPoly(out, [lips], 1.0, shift=4)
+        self._fill(out, _LIPS, 1.0)
         return out
 
     @cached_property
@@ -160,9 +159,12 @@ class FrameParts:
         """float32 [R,R], outlines of mesh points filled with values one after the other, blurred."""
         out = np.zeros((self.size, self.size), np.float32)
         for outline, value in shapes:
-            points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
-            cv2.fillPoly(out, [points], value, shift=4)
+            self._fill(out, outline, value)
         return cv2.GaussianBlur(out, (0, 0), soft)
+
+    def _fill(self, picture: Floats, outline: Any, value: float) -> None:
+        points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
+        cv2.fillPoly(picture, [points], value, shift=4)
 
     @cached_property
     def plain_skin(self) -> NDArray[np.int64]:
