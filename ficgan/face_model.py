@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import ModelInfo, resize, to_pixels, to_tensor
+from ficgan.arrays import Image, ModelInfo, resize, to_pixels, to_tensor
 from ficgan.device import resolve_device, resolve_precision
 from ficgan.errors import InputError, UsageError
 from ficgan.faces import Alignment, DlibRecognizer, Face, Paste, crop, paste_back
@@ -28,7 +28,6 @@ from ficgan.policy import Attempt
 if TYPE_CHECKING:
     from ficgan.models import FICGAN
 
-Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 # By how many decades on either side, and by how many neighbours of its ethnic group, a kind is loosened in later draws.
 # Small children are alike to a recogniser: where no face of their own kind passes, one of a wider kind has to.
@@ -84,6 +83,7 @@ class FaceModel(ABC):
 
     alignment: Alignment
     resolution: int
+    precision: str
     AUTO_PSI: tuple[float, float] = (0.0, 0.6)
 
     def __init__(
@@ -115,10 +115,6 @@ class FaceModel(ABC):
         for name, amount in map(parse_direction, add):
             self.shift = self.shift + (bank.direction(name) * amount).astype(np.float32)
         self.target: Floats | None = None
-
-    @property
-    @abstractmethod
-    def precision(self) -> str: ...
 
     @abstractmethod
     def digest(self) -> str:
@@ -333,12 +329,9 @@ class CropModel(FaceModel):
         super().__init__(bank, model.num_layers, model.config.w_dim, **controls)
         self.device = resolve_device(device)
         self.networks = InferenceModel(model, device=self.device, dtype=resolve_precision(precision, self.device))
+        self.precision = str(self.networks.dtype).removeprefix("torch.")
         self.resolution, self.alignment = model.resolution, Alignment.from_dict(info.alignment)
         self._square = self.alignment.face_square(self.resolution)
-
-    @property
-    def precision(self) -> str:
-        return str(self.networks.dtype).removeprefix("torch.")
 
     def digest(self) -> str:
         return self.networks.digest()
@@ -356,10 +349,8 @@ class CropModel(FaceModel):
 
     def encode(self, crops: Image) -> tuple[Floats, Floats]:
         """z_id [B,D] and z_non [B,C,4,4] of aligned crops [B,R,R,3]."""
-        parts = [
-            self.networks.encode(to_tensor(crops[begin : begin + CHUNK], self.device))
-            for begin in range(0, len(crops), CHUNK)
-        ]
+        chunks = [crops[begin : begin + CHUNK] for begin in range(0, len(crops), CHUNK)]
+        parts = [self.networks.encode(to_tensor(chunk, self.device)) for chunk in chunks]
         z_id, z_non = (np.concatenate([part[i].float().cpu().numpy() for part in parts]) for i in range(2))
         return z_id, z_non
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import astuple, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,6 +60,7 @@ class FrameModel(FaceModel):
     """
 
     AUTO_PSI = (1.0, 1.0)
+    precision = "float32"
 
     def __init__(
         self,
@@ -73,15 +75,14 @@ class FrameModel(FaceModel):
         **controls: Any,
     ) -> None:
         self.model, self.config, self.network, self.device = model, config, network, device
+        self._w_dim = 0 if network is None else network.w_dim
+        # Of z_id and of the intermediate latent: the model's code, the attributes that stay, and w.
+        self.code_size = model.code_size + len(model.names) + self._w_dim
         super().__init__(bank, model.num_layers, self.code_size, **controls)
         # With --device cuda the mesh takes the best provider that onnxruntime has, as the detector does.
         self.mesh: MediaPipeMesh = mesh or MediaPipeMesh(device="cpu" if device == "cpu" else "auto")
         self.resolution, self.alignment = model.size, Alignment("canonical")
         self._sha256, self.renderer = sha256, FaceRenderer(model, config, network, device)
-
-    @property
-    def precision(self) -> str:
-        return "float32"
 
     def digest(self) -> str:
         return hashlib.sha256(f"{self._sha256} {self.config}".encode()).hexdigest()[:16]
@@ -91,14 +92,13 @@ class FrameModel(FaceModel):
         return [self._reading(photo, mesh) for (photo, _), mesh in zip(pairs, meshes, strict=True)]
 
     def find(self, pairs: Sequence[tuple[Image, Face]]) -> list[Mesh | None]:
-        meshes: list[Mesh | None] = [None] * len(pairs)
+        meshes: dict[int, Mesh] = {}
         readable = [n for n, (_, face) in enumerate(pairs) if self.alignment.fits(face.landmarks)]
         for _, group in groupby(readable, lambda n: id(pairs[n][0])):  # neighbours of one photo together
             rows = list(group)
-            photo = pairs[rows[0]][0]
-            for n, mesh in zip(rows, find_meshes(self.mesh, photo, [pairs[n][1].landmarks for n in rows]), strict=True):
-                meshes[n] = mesh
-        return meshes
+            found = find_meshes(self.mesh, pairs[rows[0]][0], [pairs[n][1].landmarks for n in rows])
+            meshes |= zip(rows, found, strict=True)
+        return [meshes.get(n) for n in range(len(pairs))]
 
     def smoothed(self, found: Sequence[Mesh | None], at: int) -> Mesh | None:
         mesh = found[at]
@@ -118,7 +118,6 @@ class FrameModel(FaceModel):
         window = _unbroken([None if reading.problem else reading for reading in readings], at)
         row, places = window.index(reading), _dressed([near.place for near in window])
         light = smooth_middle([place.moment.light[0] for place in places], row, LIGHT_BOUND).astype(np.float32)
-        looks = np.array([[getattr(place.look, field.name) for field in fields(Look)] for place in places])
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
@@ -128,7 +127,7 @@ class FrameModel(FaceModel):
         place = replace(
             place,
             moment=replace(place.moment, light=light[None]),
-            look=Look(*looks.mean(0).tolist()),
+            look=Look(*np.mean([astuple(near.look) for near in places], 0).tolist()),
             glasses=np.median([near.glasses for near in places], 0).astype(np.float32),
             moustache=float(np.mean([near.moustache for near in places])),
             forehead=compose.steadied([near.forehead for near in places], row),
@@ -211,24 +210,21 @@ class FrameModel(FaceModel):
             pores = read_pores(photo, mesh.points)
             inside = np.clip(np.rint(double + compose.stretched(pixels * 255 - texture, 2)), 0, 255).astype(np.uint8)
             look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, pores=pores)
-        glasses = read_glasses(double, model.shape.front, model.warp)
+        glasses = read_glasses(double, model.warp)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:
-            w = self.network.read(bare[None], model.identity_code(code, moment.kept))
-            z_id = np.concatenate([z_id, w[0]])
+            z_id = np.append(z_id, self.network.read(bare[None], model.identity_code(code, moment.kept))[0])
         note = "something lies over the face, and the new one is drawn over it" if covered > COVERED else ""
         note = "cloth lies over nose and mouth" if cloth.any() else note
         weak = mesh.presence < DOUBTFUL_PRESENCE and np.ptp(mesh.points[:, :2], axis=0).min() >= DOUBTFUL_SIDE
         doubt = f"its shape is hardly that of a person ({mesh.presence:.0f} of usually 22 to 26)" if weak else ""
-        mouth = read_teeth(inside, read.points[0], model.mask, model.shape.front, model.warp)
+        mouth = read_teeth(inside, read.points[0], model.mask, model.warp)
         forehead = compose.read_forehead(photo, read.upright[0], read.points[0])
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
-        gaze = read_gaze(mesh.points)
-        place = Place(
-            moment, bare, look, gaze, mouth, glasses, moustache, beard, lips, nostrils, relief, forehead, hair
-        )
+        dress = mouth, glasses, moustache, beard
+        place = Place(moment, bare, look, read_gaze(mesh.points), *dress, lips, nostrils, relief, forehead, hair)
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
             place = replace(place, cloth=np.dstack([double / np.float32(255), share]))
@@ -241,14 +237,10 @@ class FrameModel(FaceModel):
         return np.rint(texture + cloth[..., None] * (under - texture)).astype(np.uint8)
 
     def _limited(self, moment: Moment) -> Moment:
-        limit = self.config.limit
-        return replace(moment, numbers=np.clip(moment.numbers, -limit, limit))
+        return replace(moment, numbers=moment.numbers.clip(-self.config.limit, self.config.limit))
 
     def _hair(self, texture: Image, bare: Image, moment: Moment) -> tuple[Floats, Floats]:
-        """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3].
-
-        `bare` is the texture without what lies over the face.
-        """
+        """Hair before the forehead [R,R], and an average face in the light that is below the brows [R,R,3]."""
         model = self.model
         brow = float(model.shape.front[[105, 334], 1].min())
         row, mask = int((brow - LO[1]) / model.warp.step[1]), self.renderer.mask(1.0)
@@ -266,15 +258,6 @@ class FrameModel(FaceModel):
         out.reshape(-1, 3)[self.model.pixels] = np.clip(self.model.expected(moment), 0, 1)
         return out
 
-    @property
-    def code_size(self) -> int:
-        """Length of z_id and of the intermediate latent: the model's code, the attributes that stay, and w."""
-        return self.model.code_size + len(self.model.names) + self._w_dim
-
-    @property
-    def _w_dim(self) -> int:
-        return self.network.w_dim if self.network is not None else 0
-
     def latent(self, z_id: Floats) -> Floats:
         return z_id
 
@@ -288,8 +271,9 @@ class FrameModel(FaceModel):
         seen = None if z_id is None or kind is None or len(kind) == READING else kind[READING:]
         if z_id is not None:  # what they have in common, the kind, is no likeness
             usual = 0.0 if group is None or self.bank.kinds is None else self.bank.usual(group)
-            source = self._telling(z_id) - usual
-            code = drawn[np.argmin(self._likeness(np.stack([made.w for made in drawn]) - usual, source, seen))]
+            size = self.model.code_size
+            own: Floats = np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
+            code = drawn[np.argmin(self._likeness(np.stack([made.w for made in drawn]) - usual, own - usual, seen))]
         w, kept = code.w.copy(), slice(self.model.code_size, self.model.code_size + len(self.model.names))
         if group is not None and self.bank.kinds is not None:  # the same for everybody of the group
             asked = self.shift[kept]  # `wanted` adds it
@@ -321,10 +305,6 @@ class FrameModel(FaceModel):
             "lends light and shade. That tells whoever knows the seed a little about it."
         )
         return record
-
-    def _telling(self, z_id: Floats) -> Floats:
-        size = self.model.code_size
-        return np.concatenate([self.model.bank_codes(z_id[None, :size])[0], z_id[size:]])
 
     def _likeness(self, drawn: Floats, source: Floats, seen: Floats | None) -> Floats:
         """How like their source draws [N,D] are: the cosine of codes without light, and that of what the gate sees."""
@@ -377,10 +357,8 @@ class FrameModel(FaceModel):
         return Row(code, given, own, new, noise, kind, float(lot[0]), number, int(first), int(last), bool(bare[0]))
 
     def render(self, styles: Floats, readings: Sequence[FaceReading]) -> list[Any]:
-        return [
-            self.renderer.made(self._unpacked(row), reading.place)
-            for row, reading in zip(styles, readings, strict=True)
-        ]
+        rows = zip(map(self._unpacked, styles), readings, strict=True)
+        return [self.renderer.made(row, reading.place) for row, reading in rows]
 
     def undetailed(self, styles: Floats, readings: Sequence[FaceReading]) -> list[tuple[Floats, int]]:
         """Of the faces of `render` what a detail network is given: textures [R,R,3], and the number of who lends."""
@@ -424,13 +402,11 @@ class FrameModel(FaceModel):
         return self._packed(len(readings), parts)
 
     def moment(self, reading: FaceReading) -> Floats:
-        length = len(NUMBERS) + 2 + len(self.model.light_mean)
         if reading.problem:
-            return np.zeros(length, np.float32)
+            return np.zeros(len(NUMBERS) + 2 + len(self.model.light_mean), np.float32)
         moment: Moment = reading.place.moment
         turn = self.model.shape.turn(moment.read.pose)
-        parts = [moment.numbers[0], turn[0], moment.light[0]]
-        return np.concatenate(parts).astype(np.float32)
+        return np.concatenate([moment.numbers[0], turn[0], moment.light[0]]).astype(np.float32)
 
     def layer_codes(self, z_id: Floats, layers: Sequence[int]) -> Floats:
         take = self.model.bands[[layer - 1 for layer in layers]].any(0)
@@ -439,15 +415,12 @@ class FrameModel(FaceModel):
 
 def _outlined(mesh: Mesh) -> tuple[Floats, Floats, bool]:
     """Outline and landmarks of a mesh, and whether it is sure."""
-    import cv2
-
-    hull: Any = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
+    hull = cv2.convexHull(np.ascontiguousarray(mesh.points[:, :2], np.float32))
     return hull[:, 0], five_points(mesh.points), mesh.presence >= GOOD_PRESENCE
 
 
 def _cosines(rows: Floats, other: Floats) -> Floats:
-    out: Floats = rows @ other / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(other), 1e-9)
-    return out
+    return rows @ other / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(other), 1e-9)
 
 
 def _unbroken(rows: Sequence[Any], at: int) -> list[Any]:

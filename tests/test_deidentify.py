@@ -7,16 +7,18 @@ import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image as Pillow
 from stand_ins import Fixed, Judge, face
 
 from ficgan.config import ModelConfig
-from ficgan.deidentify import Deidentifier
+from ficgan.deidentify import Deidentifier, refuse_trainer
 from ficgan.errors import InputError, UsageError
 from ficgan.face_model import CropModel, ModelInfo
 from ficgan.faces import DETECTORS, Alignment, Face, detector_missing, get_detector
@@ -152,13 +154,8 @@ def test_the_audit_is_json_and_honest(parts, photo) -> None:
     audit = build(parts, [face(40, 30, 80)], seed=1234567)(photo).audit
     text = json.dumps(audit)
     assert "1234567" not in text, "the seed stays secret"
-    assert audit["k"] == 30 and audit["layers"] == {
-        "total": 6,
-        "k_same": [3, 4, 5, 6],
-        "exemplar": [],
-        "source": [1, 2],
-    }
-    assert "z_non" in audit["not_covered"]
+    assert audit["layers"] == {"total": 6, "k_same": [3, 4, 5, 6], "exemplar": [], "source": [1, 2]}
+    assert audit["k"] == 30 and "z_non" in audit["not_covered"]
 
 
 WRONG: list[dict[str, Any]] = [
@@ -189,10 +186,6 @@ def test_what_cannot_work_is_said_before_any_photo(parts, options) -> None:
 
 def test_the_trainer_is_no_judge(parts, tmp_path) -> None:
     """The network the model was trained against would only flatter it."""
-    from hashlib import sha256
-
-    from ficgan.deidentify import refuse_trainer
-
     network = tmp_path / "v.onnx"
     network.write_bytes(b"weights")
     header = parts[1].model_copy(update={"training": {"verifier_sha256": sha256(b"weights").hexdigest()}})
@@ -257,8 +250,6 @@ def test_another_process_makes_the_same(parts, photo) -> None:
 
 
 def test_arrays_pictures_and_paths(parts, photo, tmp_path) -> None:
-    from PIL import Image as Pillow
-
     deid = build(parts, [face(40, 30, 80)], recognizer=None)
     want = deid(photo, key="a").image
     clear = np.dstack([photo, np.full(photo.shape[:2], 77, np.uint8)])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from ficgan.faces.mesh import FACE_OVAL, MESH_POINTS
 
 Floats = NDArray[np.float32]
 
+Doubles = NDArray[np.float64]
 # Corners of the part of the template's crop that the frame covers.
 LO, HI = (4.0, 1.0), (124.0, 127.0)
 
@@ -28,6 +30,10 @@ LIDS = NUMBERS.index("lids")
 
 # Pixels of the frame whose spline is computed at once; all of them would take 180 MiB.
 _STRIP = 512
+# Of Newton's method.
+_STEPS = 5
+# How far a warp may miss the points of a mesh, against its own noise.
+_SMOOTH = 10.0
 # Frame units over which the source's own outline gives way to the published shape.
 _RIM = 7.0
 
@@ -39,32 +45,32 @@ class Pose:
     Args: scale float64 [B], photo pixels per frame unit; rotation [B,3,3]; shift [B,3].
     """
 
-    scale: NDArray[np.float64]
-    rotation: NDArray[np.float64]
-    shift: NDArray[np.float64]
+    scale: Doubles
+    rotation: Doubles
+    shift: Doubles
 
     # Yaw, then pitch, then roll, each about the camera's axis: a photo that is turned changes roll and nothing else.
     @property
-    def yaw(self) -> NDArray[np.float64]:
+    def yaw(self) -> Doubles:
         """Turn about the upright axis, radians [B]."""
         return np.arctan2(-self.rotation[:, 2, 0], self.rotation[:, 2, 2])
 
     @property
-    def pitch(self) -> NDArray[np.float64]:
+    def pitch(self) -> Doubles:
         """Nod, radians [B]."""
         r = self.rotation
         return np.arctan2(r[:, 2, 1], np.hypot(r[:, 2, 0], r[:, 2, 2]))
 
     @property
-    def roll(self) -> NDArray[np.float64]:
+    def roll(self) -> Doubles:
         """Turn in the image plane, radians [B]."""
         return np.arctan2(-self.rotation[:, 0, 1], self.rotation[:, 1, 1])
 
-    def unposed(self, points: NDArray[Any]) -> NDArray[np.float64]:
+    def unposed(self, points: NDArray[Any]) -> Doubles:
         """Meshes [B,N,3] brought back into the mean face's place."""
         return np.einsum("bij,bni->bnj", self.rotation, points - self.shift[:, None]) / self.scale[:, None, None]
 
-    def posed(self, points: NDArray[Any]) -> NDArray[np.float64]:
+    def posed(self, points: NDArray[Any]) -> Doubles:
         """Meshes [B,N,3] in the mean face's place, brought where this pose has them."""
         return self.scale[:, None, None] * np.einsum("bij,bnj->bni", self.rotation, points) + self.shift[:, None]
 
@@ -82,13 +88,13 @@ def rigid_fit(mean: NDArray[Any], points: NDArray[Any]) -> Pose:
     return Pose(scale, rotation, b0 - scale[:, None] * np.einsum("bij,j->bi", rotation, a0))
 
 
-def expression_numbers(mesh: NDArray[Any]) -> NDArray[np.float64]:
+def expression_numbers(mesh: NDArray[Any]) -> Doubles:
     """Numbers of expression (see NUMBERS) of meshes [B,N,3] without their pose: [B,6], frame units."""
 
-    def x(*at: int) -> NDArray[np.float64]:
+    def x(*at: int) -> Doubles:
         return mesh[:, at, 0].mean(1)
 
-    def y(*at: int) -> NDArray[np.float64]:
+    def y(*at: int) -> Doubles:
         return mesh[:, at, 1].mean(1)
 
     left = y(145, 153, 144) - y(159, 158, 160)
@@ -117,8 +123,8 @@ class Readings:
     """
 
     pose: Pose
-    upright: NDArray[np.float64]
-    points: NDArray[np.float64]
+    upright: Doubles
+    points: Doubles
     numbers: Floats
     identity: Floats
 
@@ -161,13 +167,12 @@ class FaceShape:
         mesh = np.asarray(points, np.float64)[:, :MESH_POINTS]
         pose = rigid_fit(self.mean, mesh)
         upright = self._upright(pose)
-        flat = np.einsum("bij,bnj->bni", upright[:, :, :2], mesh[..., :2]) + upright[:, None, :, 2]
-        placed = np.concatenate([flat, mesh[..., 2:] / pose.scale[:, None, None]], 2)
         own = pose.unposed(mesh)
         numbers = (expression_numbers(own) - self.number_mean) / self.number_sd
         rest = (own - self._moved(pose, numbers)).reshape(len(own), -1)
         identity = rest @ self._reader
-        return Readings(pose, upright, placed, numbers.astype(np.float32), identity.astype(np.float32))
+        points = _brought_upright(mesh, upright, pose.scale)
+        return Readings(pose, upright, points, numbers.astype(np.float32), identity.astype(np.float32))
 
     def publish(self, read: Readings, numbers: NDArray[Any], identity: NDArray[Any], *, rim: float = 1.0) -> Any:
         """The mesh that is published, float64 [B,468,3] in upright units: the mean face posed as the source.
@@ -176,39 +181,34 @@ class FaceShape:
         """
         mesh = self._moved(read.pose, numbers)
         mesh = mesh + np.einsum("bi,inj->bnj", np.asarray(identity, np.float64), self.basis)
-        mesh = read.pose.posed(mesh)
-        flat = np.einsum("bij,bnj->bni", read.upright[:, :, :2], mesh[..., :2]) + read.upright[:, None, :, 2]
-        placed = np.concatenate([flat, mesh[..., 2:] / read.pose.scale[:, None, None]], 2)
+        placed = _brought_upright(read.pose.posed(mesh), read.upright, read.pose.scale)
         return placed + rim * self.rim[None, :, None] * (read.points - placed)
 
     @cached_property
     def rim(self) -> Floats:
         """float32 [468]: 1 on the outline of the face, 0 well inside."""
-        import cv2
-
         outline = self.front[FACE_OVAL].reshape(-1, 1, 2)
         distance = np.array([cv2.pointPolygonTest(outline, (float(x), float(y)), True) for x, y in self.front])
         distance[FACE_OVAL] = 0
         return np.exp(-np.square(np.maximum(distance, 0) / _RIM)).astype(np.float32)
 
     @cached_property
-    def _reader(self) -> NDArray[np.float64]:
-        inverse: NDArray[Any] = np.linalg.pinv(self.basis.reshape(len(self.basis), -1).astype(np.float64))
-        return inverse
+    def _reader(self) -> Doubles:
+        return np.linalg.pinv(self.basis.reshape(len(self.basis), -1).astype(np.float64))
 
-    def _moved(self, pose: Pose, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def _moved(self, pose: Pose, numbers: NDArray[Any]) -> Doubles:
         return self.mean + np.einsum("bf,fnj->bnj", self.terms(pose, numbers), self.moves.astype(np.float64))
 
-    def terms(self, pose: Pose, numbers: NDArray[Any]) -> NDArray[np.float64]:
+    def terms(self, pose: Pose, numbers: NDArray[Any]) -> Doubles:
         """[B,1+6+4], what `moves` is multiplied by."""
         turn = self.turn(pose)
         return np.concatenate([np.ones((len(turn), 1)), np.asarray(numbers, np.float64), turn, turn**2], 1)
 
-    def turn(self, pose: Pose) -> NDArray[np.float64]:
+    def turn(self, pose: Pose) -> Doubles:
         """[B,2], yaw and pitch in standard deviations."""
         return np.stack([pose.yaw, pose.pitch], 1) / self.pose_sd
 
-    def _upright(self, pose: Pose) -> NDArray[np.float64]:
+    def _upright(self, pose: Pose) -> Doubles:
         c, s = np.cos(pose.roll) / pose.scale, np.sin(pose.roll) / pose.scale
         out = np.empty((len(c), 2, 3))
         out[:, 0, 0], out[:, 0, 1], out[:, 1, 0], out[:, 1, 1] = c, s, -s, c
@@ -218,39 +218,49 @@ class FaceShape:
         return out
 
 
+def _brought_upright(mesh: Doubles, upright: Doubles, scale: Doubles) -> Doubles:
+    """Meshes [B,N,3] of a photo in upright units."""
+    flat = np.einsum("bij,bnj->bni", upright[:, :, :2], mesh[..., :2]) + upright[:, None, :, 2]
+    return np.concatenate([flat, mesh[..., 2:] / scale[:, None, None]], 2)
+
+
 class Warp:
     """Thin-plate spline between frame and upright coordinates, as a matrix: grid + W (points − front) (Bookstein 1989).
 
     Centres are every second point of the mesh and all of its outline; anchors around the frame stay where they are.
-    `smooth` is how far the spline may miss the points, against the mesh's own noise.
+    `front` [468,2] is where the mean mesh lies in the frame, and `size` R the side of its textures.
     """
 
-    def __init__(self, front: NDArray[Any], size: int, *, smooth: float = 10.0) -> None:
+    def __init__(self, front: NDArray[Any], size: int) -> None:
         self.size = size
-        self.rows = np.unique(np.concatenate([np.arange(0, MESH_POINTS, 2), FACE_OVAL]))
-        self.front = np.asarray(front, np.float64)[self.rows]
+        self.front, self.rows = front, np.unique(np.concatenate([np.arange(0, MESH_POINTS, 2), FACE_OVAL]))
+        self.known = np.asarray(front, np.float64)[self.rows]
         side = np.linspace(-24, 151, 11)
         anchors = np.array([(x, y) for x in side for y in side if x in side[[0, -1]] or y in side[[0, -1]]])
-        self._centres = np.concatenate([self.front, anchors])
-        n = len(self._centres)
-        affine = np.concatenate([np.ones((n, 1)), self._centres], 1)
+        centres = np.concatenate([self.known, anchors])
+        n = len(centres)
+        affine = np.concatenate([np.ones((n, 1)), centres], 1)
         system = np.zeros((n + 3, n + 3))
-        system[:n, :n] = _spline(self._centres, self._centres) + smooth * np.eye(n)
+        system[:n, :n] = _spline(centres, centres) + _SMOOTH * np.eye(n)
         system[:n, n:], system[n:, :n] = affine, affine.T
-        self._solve = np.linalg.inv(system)[:, : len(self.rows)]
+        solve = np.linalg.inv(system)[:, : len(self.known)]
         self.step = (np.array(HI) - LO) / (size - 1)
         x, y = np.meshgrid(np.linspace(LO[0], HI[0], size), np.linspace(LO[1], HI[1], size))
         self.grid = np.stack([x, y], -1).astype(np.float32)
         points = self.grid.reshape(-1, 2).astype(np.float64)
-        self.matrix = np.empty((len(points), len(self.rows)), np.float32)
+        self.matrix = np.empty((len(points), len(self.known)), np.float32)
         for first in range(0, len(points), _STRIP):
             some = points[first : first + _STRIP]
-            kernel = np.concatenate([_spline(some, self._centres), np.ones((len(some), 1)), some], 1)
-            self.matrix[first : first + _STRIP] = kernel @ self._solve
+            kernel = np.concatenate([_spline(some, centres), np.ones((len(some), 1)), some], 1)
+            self.matrix[first : first + _STRIP] = kernel @ solve
+
+    def step_of(self, side: int) -> Doubles:
+        """Frame units a pixel of a texture with another side."""
+        return self.step * (self.size - 1) / (side - 1)
 
     def to_upright(self, points: NDArray[Any]) -> Floats:
         """Positions of the frame's pixels: upright coordinates [B,R,R,2] of meshes [B,468,≥2]."""
-        moved = (np.asarray(points)[:, self.rows, :2] - self.front).astype(np.float32)
+        moved = (np.asarray(points)[:, self.rows, :2] - self.known).astype(np.float32)
         flat = self._spread(moved.transpose(1, 0, 2).reshape(len(self.rows), -1))
         return self.grid + flat.reshape(self.size, self.size, -1, 2).transpose(2, 0, 1, 3)
 
@@ -262,23 +272,19 @@ class Warp:
         """Numbers [centres,n] spread over the frame: [R,R,n]; row by row it takes half the time of one product."""
         return self.matrix.reshape(self.size, self.size, -1) @ values
 
-    def to_frame(
-        self, upright: Floats, wanted: Floats, points: NDArray[Any] | None = None, *, steps: int = 5
-    ) -> tuple[Floats, Floats]:
+    def to_frame(self, upright: Floats, wanted: Floats, points: NDArray[Any] | None = None) -> tuple[Floats, Floats]:
         """The inverse of `to_upright` for one face, by Newton's method.
 
         Of upright coordinates `wanted` [h,w,2] on a regular grid: pixels [h,w,2] of the frame; and [h,w], 1 where it
         has such a pixel, falling to 0 a unit away. With its mesh [468,3], the nearer part is seen where the turned face
         covers itself.
         """
-        import cv2
-
         jacobian = _jacobian(upright)  # of frame pixels
         place = None if points is None else self._seen_first(upright, jacobian, wanted, points)
         p = ((wanted - LO) / self.step).astype(np.float32) if place is None else place
         field = np.concatenate([upright, jacobian], 2)
         last = np.float32(self.size - 1)
-        for _ in range(steps):
+        for _ in range(_STEPS):
             now = cv2.remap(field, p[..., 0], p[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
             ex, ey = wanted[..., 0] - now[..., 0], wanted[..., 1] - now[..., 1]
             a, b, c, d = (now[..., i] for i in (2, 3, 4, 5))
@@ -300,17 +306,12 @@ class Warp:
 
     def seen(self, upright: Floats) -> Floats:
         """Visibility of each pixel of the frame [R,R] in a photo: 0 hidden, 1 from half of its area on."""
-        import cv2
-
         area = self.area(upright)
         return cv2.GaussianBlur(np.clip((area - 0.2) / 0.3, 0, 1).astype(np.float32), (0, 0), self.size / 48)
 
     def _seen_first(self, upright: Floats, jacobian: Floats, wanted: Floats, points: NDArray[Any]) -> Floats | None:
         """A first guess of the inverse where the face covers itself; None where it does not."""
-        import cv2
-
-        j = jacobian
-        if (j[..., 0] * j[..., 3] - j[..., 1] * j[..., 2] > 0).all():
+        if (jacobian[..., 0] * jacobian[..., 3] - jacobian[..., 1] * jacobian[..., 2] > 0).all():
             return None
         depth = self.depth(points)
         height, width = wanted.shape[:2]
@@ -338,7 +339,7 @@ class Warp:
         return np.where(near[..., None], filled, guess).astype(np.float32)
 
 
-def _spline(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _spline(a: Doubles, b: Doubles) -> Doubles:
     squared = np.square(a[:, None, 0] - b[:, 0]) + np.square(a[:, None, 1] - b[:, 1])
     return squared * np.log(squared + 1e-6)
 

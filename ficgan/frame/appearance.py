@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, grey_of
-from ficgan.frame import LO, NUMBERS, FaceShape, Readings
+from ficgan.frame import LO, NUMBERS, FaceShape, Floats, Readings
 from ficgan.frame.parts import FADE, FrameParts, frame_mask, model_pixels
 
-Floats = NDArray[np.float32]
 # Mean colour (3), log of the contrast, and how luminance rises to the right and downwards in units of it (2).
 LIGHT = 6
 SLOPES = slice(4, 6)
@@ -47,6 +47,15 @@ MIDDLE_UNIT = 30
 SMALL = 32
 # Times of what the model usually misses at a place; beyond that it is no face.
 _ODD = 2.2
+# Types of a model's arrays in a file: of those that each has, and of those that it may have.
+_STORED: dict[str, Any] = {"details": np.int8, "bands": np.int32}
+_STORED |= dict.fromkeys(("light_mean", "light_sd", "looks", "attributes", "give", "lenders"), np.float32)
+_OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("detail_tones", "middles", "bias"), np.int8),
+    **dict.fromkeys(("detail_network", "teeth"), np.uint8),
+    **dict.fromkeys(("usual", "teeth_openings"), np.float32),
+    **dict.fromkeys(("telling", "gate", "lent_gate"), np.float16),
+}
 # Share of a face beyond which something lies over it. Measured on 500 training faces: 18 % have more, and of the 40
 # with most all have glasses, hands, hair, paint or another thing before them.
 COVERED = 0.05
@@ -185,8 +194,6 @@ class AppearanceModel(FrameParts):
 
         Returns float32 [B,32,32], root mean square over the colours, and float32 [B,R,R,3] in [0,1].
         """
-        import cv2
-
         made = textures.astype(np.float32) / np.float32(255)
         apart = made.copy()
         made.reshape(len(made), -1, 3)[:, self.pixels] = self.decode(code, moment)
@@ -203,8 +210,6 @@ class AppearanceModel(FrameParts):
 
         The model's expectation takes its place, so that the light is not read from it.
         """
-        import cv2
-
         small = cv2.resize(self.mask, (SMALL, SMALL), interpolation=cv2.INTER_AREA)
         out, share, read_of = texture, 0.0, self.encode(texture[None], read)
         for number in range(2 if self.usual.size else 0):
@@ -251,13 +256,9 @@ class AppearanceModel(FrameParts):
     def _light_weights(self) -> tuple[Floats, Floats, Floats]:
         weight = self.mask.ravel()[self.pixels]
         weight = weight / weight.sum()
-        y, x = np.divmod(self.pixels, self.size)
-        sides = []
-        for at in (x, y):
-            place = at / (self.size - 1) * 2 - 1
-            place = place - (place * weight).sum()
-            sides.append((weight * place * 8).astype(np.float32))
-        return weight.astype(np.float32), sides[0], sides[1]
+        places = [at / (self.size - 1) * 2 - 1 for at in np.divmod(self.pixels, self.size)]
+        down, across = ((weight * (at - (at * weight).sum()) * 8).astype(np.float32) for at in places)
+        return weight.astype(np.float32), across, down
 
     def contrast(self, moment: Moment) -> np.float32:
         """Contrast of the light of one moment, in [0,1]."""
@@ -287,8 +288,7 @@ class AppearanceModel(FrameParts):
     def expected(self, moment: Moment) -> Floats:
         """An average face in the light of one moment, float32 [P,3] about [0,1]."""
         raw = (moment.light * self.light_sd + self.light_mean)[0]
-        out: Floats = raw[:3] + np.exp(raw[3]) * self.predicted(moment)[0]
-        return out
+        return raw[:3] + np.exp(raw[3]) * self.predicted(moment)[0]
 
     def decode(self, codes: Floats, moment: Moment, taken: NDArray[np.bool_] | None = None) -> Floats:
         """Textures float32 [B,P,3], about [0,1], of codes [B,D] in a moment.
@@ -352,8 +352,7 @@ class AppearanceModel(FrameParts):
     def unpredicted(self, pixels: Floats, moment: Moment) -> Floats:
         """What a moment does not predict of pixels [P,3] in [0,1], in units of its contrast: float32 [3P]."""
         raw = moment.light * self.light_sd + self.light_mean
-        rest: Floats = self.normalised(pixels[None], raw)[0] - self.predicted(moment)[0].ravel()
-        return rest
+        return self.normalised(pixels[None], raw)[0] - self.predicted(moment)[0].ravel()
 
     @property
     def written(self) -> Floats:
@@ -391,29 +390,17 @@ class AppearanceModel(FrameParts):
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a file, the large ones in 8 bits a number and one scale a row."""
         out: dict[str, NDArray[Any]] = {n: array.astype(np.float32) for n, array in self.shape.to_arrays().items()}
-        for name in ("light_mean", "light_sd", "looks", "attributes", "give"):
-            out[name] = getattr(self, name)
+        out |= {name: getattr(self, name).astype(kind) for name, kind in _STORED.items()}
+        optional = {name: getattr(self, name).astype(kind) for name, kind in _OPTIONAL.items()}
+        out |= {name: array for name, array in optional.items() if array.size}
         for name in ("predict", "components"):
             out[name], out[f"{name}.scale"] = quantised(getattr(self, name))
-        out |= {"details": self.details, "lenders": self.lenders.astype(np.float32), "usual": self.usual}
-        if len(self.details):
-            out["detail_tones"] = self.detail_tones
-        if len(self.middles):
-            out["middles"] = self.middles
         out["detail_scale"] = np.array([self.detail_scale], np.float32)
-        if self.detail_network.size:
-            out["detail_network"] = self.detail_network
-        if len(self.teeth):
-            out |= {"teeth": self.teeth, "teeth_openings": self.teeth_openings.astype(np.float32)}
-        if self.telling.size:
-            out["telling"] = self.telling.astype(np.float16)
-        if self.gate.size:
-            out |= {"gate": self.gate.astype(np.float16), "lent_gate": self.lent_gate.astype(np.float16)}
-        if self.bias.size:
-            out["bias"] = self.bias
         # The first row is the mean face: 8 bits would show.
         out["mean"] = self.predict[0].astype(np.float16)
-        out["reading"], out["bands"] = self._reading.astype(np.float32), self.bands.astype(np.int32)
+        # Components are orthogonal under the mask's weight: their reader is they themselves, scaled.
+        weight = np.repeat(frame_mask(self.shape.front, self.size).ravel()[self.pixels], 3)
+        out["reading"] = (1 / (np.square(self.components) * weight).sum(1)).astype(np.float32)
         return out
 
     @classmethod
@@ -424,39 +411,23 @@ class AppearanceModel(FrameParts):
         predict[0] = arrays["mean"]
         weight = frame_mask(shape.front, size).ravel()[model_pixels(shape.front, size)]
         reader = (components * np.repeat(weight, 3)).T * arrays["reading"]
-        names = ("light_mean", "light_sd", "looks", "attributes", "give")
-        rest = {name: np.asarray(arrays[name], np.float32) for name in names}
+        given = {name: arrays[name] for name in _STORED}
+        given |= {name: arrays[name] for name in _OPTIONAL if name in arrays}
+        given = {name: array.astype(np.float32) if array.dtype.kind == "f" else array for name, array in given.items()}
+        given["bands"] = given["bands"].astype(np.int64)
+        if "detail_tones" not in arrays:  # details of another form
+            given |= {name: given[name][:0] for name in ("details", "lenders")}
         return cls(
             shape,
             size,
             predict=predict,
             components=components,
             reader=np.ascontiguousarray(reader, np.float32),
-            bands=arrays["bands"].astype(np.int64),
             names=tuple(header["names"]),
             lights=int(header["lights"]),
-            # Files without tones hold details of another form.
-            details=arrays["details"][: None if "detail_tones" in arrays else 0],
-            detail_tones=arrays.get("detail_tones", np.zeros((0, 1, 1), np.int8)),
-            lenders=np.asarray(arrays["lenders"], np.float32)[: None if "detail_tones" in arrays else 0],
-            middles=arrays.get("middles", np.zeros((0, 0), np.int8)),
             detail_scale=float(arrays["detail_scale"][0]),
-            **rest,
-            detail_network=arrays.get("detail_network", np.zeros(0, np.uint8)),
-            usual=np.asarray(arrays.get("usual", np.zeros((0, 0))), np.float32),  # older files have none
-            teeth=arrays.get("teeth", np.zeros((0, 1, 1), np.uint8)),
-            teeth_openings=np.asarray(arrays.get("teeth_openings", np.zeros(0)), np.float32),
-            telling=np.asarray(arrays.get("telling", np.zeros((0, 0))), np.float32),
-            gate=np.asarray(arrays.get("gate", np.zeros((0, 0))), np.float32),
-            lent_gate=np.asarray(arrays.get("lent_gate", np.zeros((0, 0))), np.float32),
-            bias=arrays.get("bias", np.zeros((0, 0, 3), np.int8)),
+            **given,
         )
-
-    @cached_property
-    def _reading(self) -> Floats:
-        """float32 [T]: components are orthogonal under the mask's weight: their reader is they themselves, scaled."""
-        weight = np.repeat(frame_mask(self.shape.front, self.size).ravel()[self.pixels], 3)
-        return 1 / (np.square(self.components) * weight).sum(1)
 
 
 def _greyness(seen: Floats) -> float:
@@ -489,8 +460,6 @@ def layer_bands(layers: int, shapes: int, lights: int, textures: int) -> NDArray
 
 def look_features(textures: NDArray[np.uint8], read: Readings) -> Floats:
     """Inputs of the reader of attributes: [B,3·32²+I+6+1] of textures [B,R,R,3], of even brightness and contrast."""
-    import cv2
-
     small = np.stack([cv2.resize(texture, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for texture in textures])
     flat = small.reshape(len(small), -1).astype(np.float32)
     flat = (flat - flat.mean(1, keepdims=True)) / np.maximum(flat.std(1, keepdims=True), 1)
@@ -502,6 +471,3 @@ def quantised(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
     """Rows [N,M] as int8 and a float32 scale [N,1] each."""
     scale = np.abs(rows).max(1, keepdims=True).clip(1e-12) / 127
     return np.rint(rows / scale).astype(np.int8), scale.astype(np.float32)
-
-
-assert len(NUMBERS) == 6

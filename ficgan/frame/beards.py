@@ -11,16 +11,14 @@ import math
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, read_arrays, resize
+from ficgan.arrays import LUMA, Image, read_arrays, resize
 from ficgan.device import embedded_file
-from ficgan.frame import HI, LO
+from ficgan.frame import HI, LO, Floats
 from ficgan.frame.look import strands
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # Side of the texture that is read, its rows and columns that are, and blurs in its pixels: of tones, of what is no
 # hair, and of the strength of hairs.
@@ -74,7 +72,7 @@ class BeardReader(NamedTuple):
     weights: Floats
     bias: Floats
     width: Floats
-    usual: NDArray[np.uint8]
+    usual: Image
     hairs: NDArray[np.int8]
     levels: Floats
 
@@ -97,23 +95,17 @@ def beard_reader() -> BeardReader:
 
 def tones_of(texture: Image, front: Floats) -> Floats:
     """Tones and strength of hairs in the lower half of a texture [R,R,3], beside those of the cheeks; of both sides."""
-    import cv2
-
     logs = np.log(resize(texture, SIDE).astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     planes = [cv2.GaussianBlur(logs @ colour, (0, 0), _TONE) for colour in _COLOURS]
     planes.append(np.log(_strength(logs @ LUMA) + np.float32(_BALD)))
-    x, y = places(CHEEKS, front, SIDE).T
-    half, out = round(_WINDOW), []
+    out = []
     for plane in planes:
-        cheeks = [plane[b - half : b + half + 1, a - half : a + half + 1] for a, b in zip(x, y, strict=True)]
-        beside = plane - np.median(np.concatenate(cheeks))
+        beside = plane - np.median(np.concatenate(_cheeks(plane, front)))
         out.append(((beside + beside[:, ::-1]) / 2)[ROWS, COLUMNS].ravel())
     return np.concatenate(out).astype(np.float32)
 
 
 def _strength(grey: Floats) -> Floats:
-    import cv2
-
     band = grey - cv2.GaussianBlur(grey, (0, 0), _HAIRS)
     return np.sqrt(cv2.GaussianBlur(np.square(band), (0, 0), _AROUND))
 
@@ -124,14 +116,17 @@ def places(points: list[int], front: Floats, side: int) -> NDArray[np.int64]:
     return np.rint((front[points, :2] - LO) * scale).astype(np.int64)
 
 
+def _cheeks(picture: Floats, front: Floats) -> list[Floats]:
+    """Windows around `CHEEKS` in a picture [n,n,…] in the frame."""
+    half = round(_WINDOW * len(picture) / SIDE)
+    return [picture[y - half : y + half + 1, x - half : x + half + 1] for x, y in places(CHEEKS, front, len(picture))]
+
+
 def skin_of(logs: Floats, front: Floats) -> Floats:
     """Logarithms of the skin's colours [n,n,3] at each place of those of a texture: from cheek to cheek."""
     side = len(logs)
-    half = round(_WINDOW * side / SIDE)
-    colours, at = [], []
-    for x, y in places(CHEEKS, front, side):
-        colours.append(np.median(logs[y - half : y + half + 1, x - half : x + half + 1].reshape(-1, 3), axis=0))
-        at.append(x)
+    colours = [np.median(window.reshape(-1, 3), axis=0) for window in _cheeks(logs, front)]
+    at = places(CHEEKS, front, side)[:, 0]
     share = np.clip((np.arange(side) - at[0]) / (at[1] - at[0]), -0.2, 1.2)[None, :, None]
     return np.asarray(colours[0] + (colours[1] - colours[0]) * share, np.float32)
 
@@ -161,11 +156,9 @@ def _usual(side: int) -> tuple[Floats, NDArray[np.bool_]]:
 
 def _sized(rows: Floats, side: int) -> Floats:
     """A lender's last rows as a whole picture [side,side]."""
-    import cv2
-
     out = np.zeros((2 * SIDE, 2 * SIDE), np.float32)
     out[-len(rows) :] = rows
-    return np.asarray(cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA))
+    return cv2.resize(out, (side, side), interpolation=cv2.INTER_AREA)
 
 
 def _ramp(values: Floats, ends: tuple[float, float]) -> Floats:
@@ -179,24 +172,24 @@ def read_beard(texture: Image, front: Floats) -> Beard:
         texture: uint8 [R,R,3] of a face in the frame.
         front: float32 [468,2], the mesh in the frame.
     """
-    import cv2
 
     def blurred(picture: Floats, number: int) -> Floats:
-        return np.asarray(cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE))
+        return cv2.GaussianBlur(picture, (0, 0), _BLURS[number] * side / SIDE)
 
     side = len(texture)
     logs = np.log(texture.astype(np.float32) / np.float32(255) + np.float32(_BLACK))
     (usual, amid), beside, strength = _usual(side), logs - skin_of(logs, front), blurred(_strength(logs @ LUMA), 0)
     typical, clear = np.median(beside[amid], axis=0), float(np.median(strength[amid]))
-    length, half = float(np.linalg.norm(typical)), round(_WINDOW * side / SIDE)
-    cheeks = [strength[y - half : y + half + 1, x - half : x + half + 1] for x, y in places(CHEEKS, front, side)]
-    least = max(_HAIRY[0] * float(np.median(cheeks)), _HAIRY[1] * clear, _HAIRY[2])
+    length = float(np.linalg.norm(typical))
+    least = max(_HAIRY[0] * float(np.median(_cheeks(strength, front))), _HAIRY[1] * clear, _HAIRY[2])
     hairy = _ramp(strength, (least, least + max(_MORE[0] * clear, _MORE[1])))
     far = np.interp(length, _COLOURED, (0, 1)) * _ramp(blurred(beside, 0) @ typical / max(length**2, 1e-4), _FAR)
     found = _ramp(blurred(np.maximum(hairy, far.astype(np.float32)), 1), _FOUND)
     cover = blurred(found, 2) * _ramp(usual, _PLACES)
     weight = cover[..., None] + np.float32(1e-3)
-    small, colours, count = (_small(part) for part in (cover, weight * logs, weight))
+    small, colours, count = (
+        cv2.resize(part, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for part in (cover, weight * logs, weight)
+    )
     return Beard(beard_reader().evidence(texture, front), clear, small, colours / count[..., None])
 
 
@@ -210,16 +203,8 @@ def hidden(beard: Beard, side: int) -> Floats:
     return np.float32(worn(beard)) * _large(beard.cover, side) * _ramp(_usual(side)[0], _PLACES)
 
 
-def _small(large: Floats) -> Floats:
-    import cv2
-
-    return np.asarray(cv2.resize(large, (SMALL, SMALL), interpolation=cv2.INTER_AREA))
-
-
 def _large(small: Floats, side: int) -> Floats:
-    import cv2
-
-    return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR))
+    return cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR)
 
 
 def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> Floats:
@@ -230,8 +215,6 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
         chance: in [0,1), draws whose hairs it has.
         front: as of `read_beard`.
     """
-    import cv2
-
     share = worn(beard)
     stubble = (1 - share) * float(np.interp(beard.evidence, _STUBBLE, (0, 1)))
     if not share and not stubble:
@@ -254,5 +237,4 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
         change = darker + (_FINE * np.minimum(fine, np.float32(_LIT) * fine))[..., None]
         texture = texture * np.exp((stubble * usual)[..., None] * change).astype(np.float32)
     new = np.exp(colours + fine[..., None]) - np.float32(_BLACK)
-    out: Floats = texture + cover[..., None] * (np.clip(new, 0, 1) - texture)
-    return out
+    return texture + cover[..., None] * (np.clip(new, 0, 1) - texture)

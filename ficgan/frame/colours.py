@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, blurred, brightest, carried, grey_of, luminance
+from ficgan.arrays import LUMA, Image, blurred, brightest, carried, grey_of, luminance
+from ficgan.frame import Floats
 from ficgan.identity.kind import AGE, MALE
 
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 # Colour that nothing of a new face is much darker than, of its skin.
@@ -82,8 +82,6 @@ _UNTOUCHED = 0.005
 
 def read_lips(texture: Floats, skin: Indices, lips: Floats) -> Floats:
     """Colour of the lips, less that of the skin: float32 [3], logarithms. `lips` [R,R] is 1 on them."""
-    import cv2
-
     mouth = cv2.GaussianBlur(texture, (0, 0), _SOFT)[lips > 0.7]
     both = (np.log(np.maximum(part, 0) + LOG_BLACK) for part in (mouth, texture.reshape(-1, 3)[skin]))
     of_lips, of_skin = (np.median(logs, axis=0) for logs in both)
@@ -97,8 +95,7 @@ def with_lips(texture: Floats, wanted: Floats, skin: Indices, lips: Floats) -> F
         wanted = np.full(3, light)
     change = np.minimum(wanted, wanted - light + _LIGHTEST_LIPS) - read_lips(texture, skin, lips)
     colour = _FOLLOWS * np.clip(change, -_MOST_OF_LIPS, _MOST_OF_LIPS)
-    out: Floats = texture * np.exp(lips[..., None] * colour.astype(np.float32))
-    return out
+    return texture * np.exp(lips[..., None] * colour.astype(np.float32))
 
 
 def read_nostrils(texture: Floats, nostrils: Floats) -> Floats:
@@ -167,17 +164,12 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     room = np.float32(1 / _SHOULDER - 1)
     limited: Floats = out * ((1 + room * (1 - np.exp((1 - over) / room))) / over)[..., None]
     light = luminance(limited)[..., None]
-    tint = _bright_colour(photo.reshape(-1, 3)[coloured if len(coloured) else skin])
+    bare = photo.reshape(-1, 3)[coloured if len(coloured) else skin]
+    bright = np.median(bare[luminance(bare) >= np.quantile(luminance(bare), 0.8)], axis=0)
+    tint = (bright / max(float(bright @ LUMA), 1)).astype(np.float32)
     pale = 1 + (tint - 1) * np.clip((1 - light) / np.float32(1 - _PALE), 0, 1)
     limited += burnt[..., None] * (light * pale - limited)
     return limited.astype(np.float32)
-
-
-def _bright_colour(skin: Image) -> Floats:
-    """Colour [3] of the brightest fifth of skin [N,3], less its light."""
-    light = luminance(skin)
-    bright = np.median(skin[light >= np.quantile(light, 0.8)], axis=0)
-    return np.asarray(bright / max(float(bright @ LUMA), 1), np.float32)
 
 
 def read_relief(texture: Floats, parts: Floats) -> Floats:
@@ -230,8 +222,7 @@ def parted(texture: Floats, skin: Indices, between: Floats) -> Floats:
     bare = np.maximum(np.exp(_skin_logs(texture, beside)) - LOG_BLACK, 0) * np.float32(_BETWEEN)
     dark = 1 - (texture @ LUMA) / np.maximum(bare @ LUMA, LOG_BLACK)
     share = between * np.clip(dark / np.float32(_HAIRY), 0, 1)
-    out: Floats = texture + share[..., None] * (bare - texture)
-    return out
+    return texture + share[..., None] * (bare - texture)
 
 
 def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
@@ -243,8 +234,7 @@ def of_skin(texture: Floats, where: Floats, skin: Indices) -> Floats:
     """
     bare = np.maximum(np.exp(_skin_logs(texture, skin)) - LOG_BLACK, LOG_BLACK)
     tinted = bare * (luminance(texture) / luminance(bare))[..., None]
-    out: Floats = texture + where[..., None] * (tinted - texture)
-    return out
+    return texture + where[..., None] * (tinted - texture)
 
 
 def with_brows(texture: Floats, darkest: float, lightest: float, on_brows: Floats, skin: Indices) -> Floats:
@@ -260,8 +250,7 @@ def with_brows(texture: Floats, darkest: float, lightest: float, on_brows: Float
     gain = np.clip(min(max(own, darkest), lightest) / min(own, -_NO_BROW), *_DARKENED)
     change = np.float32(gain - 1) * darker[..., None] + np.minimum(darker / np.float32(-_HAIRY), 1)[..., None] * _BROWN
     change += (_ABOVE * np.tanh(lighter / _ABOVE) - lighter)[..., None]
-    out: Floats = texture * np.exp(on_brows[..., None] * change)
-    return out
+    return texture * np.exp(on_brows[..., None] * change)
 
 
 def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
@@ -274,8 +263,7 @@ def no_lighter(texture: Floats, change: Floats, skin: Indices) -> Floats:
     lighter = np.maximum(light, 0)
     allowed = np.clip((bare - texture) @ LUMA, 0, lighter)
     share = allowed.sum() / max(float(lighter.sum()), 1e-6)  # as much of what becomes darker
-    out: Floats = change * np.where(light > 0, allowed / np.maximum(lighter, 1e-6), share)[..., None]
-    return out
+    return change * np.where(light > 0, allowed / np.maximum(lighter, 1e-6), share)[..., None]
 
 
 def _skin_logs(texture: Floats, skin: Indices) -> Floats:
@@ -288,22 +276,18 @@ def _skin_logs(texture: Floats, skin: Indices) -> Floats:
 def lifted(texture: Floats, skin: Floats) -> Floats:
     """A texture [R,R,3] without the colours below black that hard light makes of a draw; `skin` [3] is its mean."""
     least = np.maximum(_DARKEST * skin, 1e-3).astype(np.float32)
-    out: Floats = np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
-    return out
+    return np.where(texture < least, least * np.exp(np.minimum(texture - least, 0) / least), texture)
 
 
 def shaded(texture: Floats, change: Floats) -> Floats:
     """A texture [n,n,3] with shares [n,n] of its light added: darker skin is not greyer."""
     light = np.maximum(texture @ LUMA, LOG_BLACK)[..., None]
     tints = np.log(np.clip(texture / light, 0.4, 2.5))
-    out: Floats = texture * (1 + change[..., None] * (1 - np.float32(_FLESH) * tints))
-    return out
+    return texture * (1 + change[..., None] * (1 - np.float32(_FLESH) * tints))
 
 
 def sharpened(texture: Floats, gains: Sequence[float]) -> Floats:
     """A texture whose bands of fine detail, between blurs of deviation 0, .7, 1.4, … pixels, are raised."""
-    import cv2
-
     out, finer = texture.copy(), texture
     for number, gain in enumerate(gains):
         coarser = cv2.GaussianBlur(texture, (0, 0), 0.7 * 2**number)
@@ -320,8 +304,7 @@ def smoothed(picture: Floats) -> Floats:
 def plainer(texture: Floats) -> Floats:
     """A texture [R,R,3] whose colours beside grey are blurred: spots of colour go, its light and dark stay."""
     grey = grey_of(texture)[..., None]
-    out: Floats = grey + blurred(texture - grey, _SPOTS * len(texture))
-    return out
+    return grey + blurred(texture - grey, _SPOTS * len(texture))
 
 
 def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | float, not_skin: Floats) -> Floats:
@@ -332,8 +315,6 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
     it, and more than light would; `hair` [R,R] that stays, and skin beside it, count nothing. `not_skin` [R,R] is 1 on
     brows, eyes, lips and beards.
     """
-    import cv2
-
     half = (len(mask) + 1) // 2  # what fades smoothly needs no more pixels
 
     def reduced(image: Any) -> Any:
@@ -384,10 +365,7 @@ def matched_border(made: Floats, source: Image, mask: Floats, hair: Floats | flo
 
 def free_of_hair(hair: Floats) -> Floats:
     """How much of each pixel [R,R] is not hair, nor skin that hair may lie on."""
-    import cv2
-
-    out: Any = 1 - cv2.dilate(hair, np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))
-    return out
+    return 1 - cv2.dilate(hair, np.ones((_BESIDE_HAIR, _BESIDE_HAIR)))
 
 
 def _bent(field: Floats, weight: Floats) -> Floats:
@@ -422,9 +400,7 @@ def bias_terms(kinds: Floats) -> Floats:
     return np.column_stack([ones, kinds[:, :MALE], years / 40 - 1]).astype(np.float32)
 
 
-def fit_bias(
-    made: NDArray[np.uint8], photos: NDArray[np.uint8], kinds: Floats, weights: NDArray[np.uint8], pixels: Any
-) -> NDArray[np.int8]:
+def fit_bias(made: Image, photos: Image, kinds: Floats, weights: Image, pixels: Any) -> NDArray[np.int8]:
     """The bias of new faces in the place of those of photos: int8 [9,P,3], see `BIAS_UNIT`.
 
     Args:
@@ -433,8 +409,6 @@ def fit_bias(
         weights: uint8 [N,R,R], where 255 the skin, brows and lips of both show; 0 elsewhere.
         pixels: int [P], flat indices that are stored.
     """
-    import cv2
-
     # Gender is shown more clearly on purpose: what men and women have too much of each stays.
     terms = np.column_stack([bias_terms(kinds), kinds[:, MALE] - 0.5])
     found = np.zeros((len(made), len(pixels), 3), np.float32)

@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import brightest, carried, grey_of, luminance
+from ficgan.arrays import Image, brightest, carried, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame import Warp
+from ficgan.frame import Doubles, Floats, Warp
 from ficgan.frame.colours import free_of_hair, shaded
 from ficgan.frame.look import EYES, MOST_GRAIN, Look, chance_detail, grain_of, pore_noise, skin_windows
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 # Side of the grid on which the warp is inverted; it is smooth, so a larger patch only interpolates it.
 _COARSE = 96
@@ -71,8 +68,6 @@ def read_texture(
         finer: samples per pixel of the frame's grid, in each direction.
         grid: [R,R,2] of `warp.to_upright`, where it is known already.
     """
-    import cv2
-
     grid = warp.to_upright(points[None])[0] if grid is None else grid
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))  # photo pixels per frame unit
     finest = float(warp.step.min()) / finer
@@ -90,7 +85,7 @@ def read_texture(
         x1, y1 = (int(v) for v in np.clip(high, (x0 + 1, y0 + 1), photo.shape[1::-1]))
         photo, place = photo[y0:y1, x0:x1], place - np.array([x0, y0])
     place = stretched(place.astype(np.float32), finer)
-    found: Any = cv2.remap(
+    found = cv2.remap(
         np.ascontiguousarray(photo), place[..., 0], place[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
     seen = warp.seen(grid)
@@ -103,14 +98,11 @@ def read_texture(
 
 def stretched(field: Floats, finer: int) -> Floats:
     """A field [R,R,…] on a grid `finer` times as fine whose corners are the same: [finer·R,finer·R,…]."""
-    import cv2
-
     if finer == 1:
         return field
     at = np.linspace(0, len(field) - 1, finer * len(field), dtype=np.float32)
     x, y = np.meshgrid(at, at)
-    out: Any = cv2.remap(field, x, y, cv2.INTER_CUBIC if field.ndim == 3 and field.shape[2] == 3 else cv2.INTER_LINEAR)
-    return out
+    return cv2.remap(field, x, y, cv2.INTER_CUBIC if field.ndim == 3 and field.shape[2] == 3 else cv2.INTER_LINEAR)
 
 
 def _extent(field: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -148,8 +140,6 @@ def paste_texture(
         forehead: skin above the mask that is laid on, too; but not where [R,R] there is `hair` that stays.
         pores: float32 [n,n], a pattern in the frame that is added until skin is as fine as `look` says.
     """
-    import cv2
-
     x0, y0, x1, y1 = _patch(photo, upright, points, forehead)
     if x1 <= x0 or y1 <= y0:
         return nothing(photo)
@@ -175,11 +165,11 @@ def paste_texture(
         strip = slice(first, first + step)
         u, v, sure = placed.places(strip)
         new = placed.drawn(u, v, amount)
-        share: Any = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
+        share = cv2.remap(mask, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
         share *= sure
         share[share < 1 / 255] = 0
         if forehead is not None:
-            free: Any = cv2.remap(bare, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+            free = cv2.remap(bare, u, v, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
             fine = 0.0 if look is None else look.fine
             new, share = _with_forehead(new, share, free, forehead, x0, y0 + first, fine)
         if grain is not None:
@@ -193,13 +183,9 @@ def paste_texture(
 
 
 class _PlacedTexture:
-    """A texture of the frame as it lies in a patch of a photo.
+    """A texture and a pattern of pores [n,n] of the frame of R=`side` pixels, as they lie in a patch of a photo.
 
-    Args:
-        at: float32 [rows,columns,3], where a coarse grid over the patch lies in the frame, and how much of it does.
-        size: width and height of the patch.
-        side: R, in whose pixels `at` is.
-        pores: float32 [n,n], a pattern in the frame.
+    `at` [rows,columns,3] is where a coarse grid over the patch lies in the frame, and how much of the face is there.
     """
 
     def __init__(self, at: Floats, size: tuple[int, int], texture: Floats, side: int, pores: Floats | None) -> None:
@@ -211,37 +197,25 @@ class _PlacedTexture:
 
     def places(self, rows: slice, columns: slice = np.s_[:]) -> tuple[Floats, Floats, Floats]:
         """Of pixels of the patch: x and y in the frame, and how much of the face is there."""
-        import cv2
-
         grid = np.meshgrid(self._x[columns], self._y[rows])
-        fine: Any = cv2.remap(self._at, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        fine = cv2.remap(self._at, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         u, v, sure = (np.ascontiguousarray(fine[..., i]) for i in range(3))
         return u, v, sure
 
     def drawn(self, u: Floats, v: Floats, amount: float = 0.0) -> Floats:
         """Colours of the texture at places of the frame, with an amount of pores."""
-        import cv2
-
         scale = np.float32((len(self._texture) - 1) / (self._side - 1))
-        new: Any = cv2.remap(self._texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        new = cv2.remap(self._texture, scale * u, scale * v, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
         new = _without_tears(new, u, v)
         return shaded(new, np.float32(amount) * self._pattern(u, v)) if amount else new
 
     def _pattern(self, u: Floats, v: Floats) -> Floats:
-        import cv2
-
         assert self._pores is not None
         scale = np.float32((len(self._pores) - 1) / (self._side - 1))
-        out: Any = cv2.remap(self._pores, scale * u, scale * v, cv2.INTER_LINEAR)
-        return out
+        return cv2.remap(self._pores, scale * u, scale * v, cv2.INTER_LINEAR)
 
     def pores_for(self, look: Look, mesh: NDArray[Any], grain: bool) -> float:
-        """The amount with which skin is as fine as a look says.
-
-        Args:
-            mesh: [468,2] in pixels of the patch.
-            grain: whether that is added, too.
-        """
+        """The amount with which skin is as fine as a look says; mesh [468,2] in pixels of the patch."""
         levels = []
         for window in skin_windows(mesh, self._size):
             u, v, _ = self.places(*window)
@@ -260,18 +234,14 @@ def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floa
     """Places in the frame [h,w,2], also in the gaps beside a fold, as behind the nose of a turned face; and how much of
     the face is there [h,w], fading at its far edge, where the mask's own edge is narrower than a pixel.
     """
-    import cv2
-
     known = (found > 0.5).astype(np.uint8)
-    near: Any = cv2.GaussianBlur(known.astype(np.float32), (0, 0), _GAP / 2)
-    around: Any = cv2.GaussianBlur(at * known[..., None], (0, 0), _GAP / 2)
+    near = cv2.GaussianBlur(known.astype(np.float32), (0, 0), _GAP / 2)
+    around = cv2.GaussianBlur(at * known[..., None], (0, 0), _GAP / 2)
     at = np.where(known[..., None] > 0, at, around / np.maximum(near, 1e-6)[..., None]).astype(np.float32)
     padded = cv2.copyMakeBorder(known, _GAP, _GAP, _GAP, _GAP, cv2.BORDER_REPLICATE)
-    closed: Any = cv2.morphologyEx(padded, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8), iterations=_GAP)
+    closed = cv2.morphologyEx(padded, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8), iterations=_GAP)
     closed = closed[_GAP:-_GAP, _GAP:-_GAP]
-    share: Any = cv2.remap(
-        mask, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0
-    )
+    share = cv2.remap(mask, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
     depth = cv2.distanceTransform((share > 0.05).astype(np.uint8) & closed, cv2.DIST_L2, 3)
     fade = max(_FADE * max(at.shape[:2]), 1.0)
     return at, cv2.GaussianBlur(np.clip(depth / fade, 0, 1), (0, 0), 0.7)
@@ -279,8 +249,6 @@ def _without_gaps(at: Floats, found: Floats, mask: Floats) -> tuple[Floats, Floa
 
 def _without_tears(colours: Floats, u: Floats, v: Floats) -> Floats:
     """Colours [h,w,3], blended across folds, where the places in the frame [h,w] jump."""
-    import cv2
-
     steps = np.zeros(u.shape, np.float32)
     for place in (u, v):
         for axis in (0, 1):
@@ -290,7 +258,7 @@ def _without_tears(colours: Floats, u: Floats, v: Floats) -> Floats:
     if not torn.any():
         return colours
     width = float(cv2.distanceTransform(torn, cv2.DIST_L2, 3).max())
-    share: Any = cv2.GaussianBlur(cv2.dilate(torn, np.ones((3, 3), np.uint8)).astype(np.float32), (0, 0), 0.7)
+    share = cv2.GaussianBlur(cv2.dilate(torn, np.ones((3, 3), np.uint8)).astype(np.float32), (0, 0), 0.7)
     return colours + share[..., None] * (carried(colours, 1 - torn.astype(np.float32), width) - colours)
 
 
@@ -320,12 +288,10 @@ def _surroundings(
 
     Of `paste_texture`'s `rims` no lines are left.
     """
-    import cv2
-
     back = invert(upright)
     unit = math.sqrt(abs(np.linalg.det(back[:, :2])))
     # The silhouette: of a turned head the cheek, and not the outline of the face, ends its far side.
-    hull: Any = cv2.convexHull(points[:, :2].astype(np.float32), returnPoints=False)
+    hull = cv2.convexHull(points[:, :2].astype(np.float32), returnPoints=False)
     old, new = (_dense(mesh[hull[:, 0], :2]) for mesh in (source, points))
     place = transform_points(back, new)
     low, high = np.floor(place.min(0) - _REACH * unit), np.ceil(place.max(0) + _REACH * unit) + 1
@@ -344,7 +310,7 @@ def _surroundings(
     move *= (far * far * (3 - 2 * far) * lower)[..., None]
     length = np.linalg.norm(move, axis=-1, keepdims=True)
     move *= np.minimum(1, _REACH / 3 / np.maximum(length, 1e-9))  # nothing folds
-    field: Any = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
+    field = cv2.resize((move @ back[:, :2].T).astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     some = (length[..., 0] > 0).astype(np.float32)
     changed: Any = np.ceil(cv2.resize(some, (width, height), interpolation=cv2.INTER_LINEAR))
     for axis, (places, first, last) in enumerate(
@@ -355,14 +321,12 @@ def _surroundings(
     region = np.ascontiguousarray(photo[y0:y1, x0:x1])
     plain, erased = _without_lines(region, [transform_points(back, rim) - (x0, y0) for rim in rims], _LINES * unit)
     changed = np.maximum(changed, erased)
-    moved: Any = cv2.remap(plain, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    moved = cv2.remap(plain, field, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     return Paste(photo, x0, y0, cv2.blendLinear(moved, region, changed, 1 - changed), np.float32(MOVED) * changed)
 
 
 def _without_lines(region: Image, outlines: Sequence[Doubles], width: float) -> tuple[Image, Floats]:
     """A picture [h,w,3] without lines, up to a width, within outlines [n,2]; and 1 where it changed."""
-    import cv2
-
     erased = np.zeros(region.shape[:2], np.uint8)
     if not outlines:
         return region, erased.astype(np.float32)
@@ -371,8 +335,8 @@ def _without_lines(region: Image, outlines: Sequence[Doubles], width: float) -> 
     square = np.ones((side, side), np.uint8)
     thin = np.maximum(*(cv2.morphologyEx(grey, how, square) for how in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)))
     lines = cv2.dilate((thin > _SEEN).astype(np.uint8) & erased, square[: side // 2 + 1, : side // 2 + 1])
-    share: Any = cv2.GaussianBlur(lines.astype(np.float32), (0, 0), max(width / 6, 0.5))
-    plain: Any = cv2.medianBlur(region, 2 * side + 1)
+    share = cv2.GaussianBlur(lines.astype(np.float32), (0, 0), max(width / 6, 0.5))
+    plain = cv2.medianBlur(region, 2 * side + 1)
     return cv2.blendLinear(plain, region, share, 1 - share), np.ceil(share)
 
 
@@ -386,17 +350,15 @@ def _with_forehead(
     new: Floats, share: Floats, free: Floats, forehead: Forehead, x0: int, y0: int, fine: float
 ) -> tuple[Floats, Floats]:
     """Colours [h,w,3] and weights [h,w] of a strip that begins at (x0, y0), with the forehead where it is `free`."""
-    import cv2
-
     matrix = forehead.matrix.copy()
     matrix[:, 2] += matrix[:, :2] @ (x0, y0)
-    skin: Any = cv2.warpAffine(forehead.fill, invert(matrix), share.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
+    skin = cv2.warpAffine(forehead.fill, invert(matrix), share.shape[::-1], borderMode=cv2.BORDER_REPLICATE)
     above: Any = free * cv2.warpAffine(forehead.weight, invert(matrix), share.shape[::-1])
     if fine:
         fine_matrix = _FINER * matrix
         fine_matrix[:, 2] += (_FINER - 1) / 2
         pattern = chance_detail(_FINER * HEAD_SIDE, _FINER * _PORES[0], _FINER * _PORES[1])
-        pores: Any = cv2.warpAffine(pattern, invert(fine_matrix), share.shape[::-1])
+        pores = cv2.warpAffine(pattern, invert(fine_matrix), share.shape[::-1])
         skin += (_STIPPLED * fine * pores / np.maximum(luminance(skin), 0.05))[..., None] * skin
     total = share + above * (1 - share)
     total[total < 1 / 255] = 0
@@ -425,10 +387,8 @@ def _head_matrix(upright: Doubles) -> Doubles:
     return np.column_stack([upright[:, :2], upright[:, 2] + HEAD_SHIFT])
 
 
-def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -> Forehead:
+def read_forehead(photo: Image, upright: Doubles, points: Doubles) -> Forehead:
     """The bare forehead of a face, arguments as of `read_texture`; 0 where hair or a hat begins at the mask."""
-    import cv2
-
     matrix = _head_matrix(upright)
     image = crop(photo, matrix, HEAD_SIDE)
     mesh = points[:, :2] + HEAD_SHIFT
@@ -460,7 +420,7 @@ def read_forehead(photo: NDArray[np.uint8], upright: Doubles, points: Doubles) -
     reached[0] = False
     found = cv2.morphologyEx(reached[label].astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
     found = cv2.erode(found | zone.astype(np.uint8), np.ones((3, 3), np.uint8))
-    inner: Any = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
+    inner = cv2.GaussianBlur(found.astype(np.float32), (0, 0), 1.2)
     known = (found > 0) & skin
     fill = carried(colours, known.astype(np.float32), _SMOOTH)
     depth = cv2.distanceTransform(face, cv2.DIST_L2, 3)

@@ -7,18 +7,16 @@ those of synthetic faces.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, luminance
+from ficgan.arrays import LUMA, Image, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame import LO, Warp
+from ficgan.frame import LO, Doubles, Floats, Warp
 
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 Array = NDArray[Any]
 # Of the pictures of teeth in a model's file: 1 in `teeth_of`.
 TEETH_UNIT = 200
@@ -69,15 +67,14 @@ _DOWNWARDS, _LOWER = 0.14, 0.4
 _GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.55, 0.12, (0.4, -0.25)
 
 
-@dataclass(frozen=True, eq=False)
-class _Eye:
+class _Eye(NamedTuple):
     """Place of an eye: its middle between the corners, a unit vector across and one down, its width, its lids."""
 
-    middle: NDArray[np.float64]
-    across: NDArray[np.float64]
-    down: NDArray[np.float64]
+    middle: Doubles
+    across: Doubles
+    down: Doubles
     width: float
-    lids: NDArray[np.float64]
+    lids: Doubles
 
     @classmethod
     def of(cls, points: Array, contour: NDArray[np.int64]) -> _Eye:
@@ -109,24 +106,22 @@ def with_eyes(
     gaze: Floats,
     yaw: float,
     slope: float,
-    iris: NDArray[np.float64],
+    iris: Doubles,
     age: float,
-    front: Floats,
     warp: Warp,
-    grid: Floats | None = None,
+    grid: Floats,
 ) -> Floats:
     """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
     The light is that of the lids; shape and size of an iris are everybody's.
 
     Args:
-        points: [468,3] of the published mesh, upright units; front: [468,2], places in the frame.
+        points: [468,3] of the published mesh, upright units.
         gaze: [2] of `read_gaze`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)  # frame units a pixel
-    grid = warp.to_upright(points[None])[0] if grid is None else grid
+    front, step = warp.front, warp.step_of(len(texture))  # frame units a pixel
     for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
         eye = _Eye.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
@@ -166,7 +161,7 @@ def with_eyes(
     return out
 
 
-def iris_colour(shares: Floats, chance: float) -> NDArray[np.float64]:
+def iris_colour(shares: Floats, chance: float) -> Doubles:
     """Colour [3] of an iris, of the white beside it, of a person whose ethnic group is read with these shares [7].
 
     Args:
@@ -178,8 +173,6 @@ def iris_colour(shares: Floats, chance: float) -> NDArray[np.float64]:
 
 def _opening(outline: Array) -> tuple[tuple[slice, slice], Floats, Floats]:
     """Rows and columns around a polygon [N,2], how much of each pixel lies inside it, and how many pixels deep."""
-    import cv2
-
     finer, low, high = 8, np.floor(outline.min(0)).astype(int) - 2, np.ceil(outline.max(0)).astype(int) + 3
     (width, height), outline = high - low, outline - low
     mask = np.zeros((finer * height, finer * width), np.uint8)
@@ -191,18 +184,14 @@ def _opening(outline: Array) -> tuple[tuple[slice, slice], Floats, Floats]:
 
 def _places(grid: Floats, window: tuple[slice, slice], side: int) -> Floats:
     """Upright coordinates [h,w,2] of the pixels of a part of a texture of `side` pixels to the side."""
-    import cv2
-
     at = np.linspace(0, len(grid) - 1, side, dtype=np.float32)
-    out: Any = cv2.remap(grid, *np.meshgrid(at[window[1]], at[window[0]]), cv2.INTER_LINEAR)
-    return out
+    return cv2.remap(grid, *np.meshgrid(at[window[1]], at[window[0]]), cv2.INTER_LINEAR)
 
 
 def _smooth(x: Array, low: float, high: float) -> Array:
     """0 below low, 1 above high, a cubic between them."""
     t = np.clip((x - low) / (high - low), 0, 1)
-    out: Array = t * t * (3 - 2 * t)
-    return out
+    return t * t * (3 - 2 * t)
 
 
 # Mouths: rows and columns of the picture of a synthetic face's teeth.
@@ -233,16 +222,15 @@ _TONGUE, _LIES = 0.3, (0.2, 0.9)
 _EDGE = 0.012
 
 
-@dataclass(frozen=True, eq=False)
-class _Mouth:
+class _Mouth(NamedTuple):
     """The inside of a mouth: left corner, unit vectors across and down, width, and both lips' edges [n,2] in widths."""
 
-    corner: NDArray[np.float64]
-    across: NDArray[np.float64]
-    down: NDArray[np.float64]
+    corner: Doubles
+    across: Doubles
+    down: Doubles
     width: float
-    upper: NDArray[np.float64]
-    lower: NDArray[np.float64]
+    upper: Doubles
+    lower: Doubles
 
     @classmethod
     def of(cls, points: Array) -> _Mouth:
@@ -272,36 +260,31 @@ class _Mouth:
         u, v = (np.arange(columns) + 0.5) / columns, ((np.arange(rows) + 0.5) / rows)[:, None]
         top, bottom = (np.interp(u, lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
         flat = np.dstack([np.broadcast_to(u, (rows, columns)), top + v * (bottom - top)]) * self.width
-        out: Floats = (self.corner + flat @ np.stack([self.across, self.down])).astype(np.float32)
-        return out
+        return (self.corner + flat @ np.stack([self.across, self.down])).astype(np.float32)
 
 
-def _rising(lip: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rising(lip: Doubles) -> Doubles:
     """A lip whose points go from left to right, also where a mesh folds."""
     return np.column_stack([np.maximum.accumulate(lip[:, 0]), lip[:, 1]])
 
 
 def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
     """The inside of a photo's mouth: float32 [rows,columns], 0 the dark and 1 the teeth; and its opening in widths."""
-    import cv2
-
     mouth = _Mouth.of(points)
     at = mouth.grid(_ROWS, _COLUMNS)
-    grey: Any = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ LUMA
+    grey = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ LUMA
     low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT / 2))
     return np.clip((grey - low) / max(float(high - low), 1e-6), 0, 1.25).astype(np.float32), mouth.opening
 
 
-def read_teeth(texture: Image, points: Array, mask: Floats, front: Floats, warp: Warp) -> Floats:
+def read_teeth(texture: Image, points: Array, mask: Floats, warp: Warp) -> Floats:
     """Colours and content between the lips of a source's texture uint8 [n,n,3], under the mask [R,R] of the face: [6].
 
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth; 0 where the lips of the mesh [≥468,≥2] touch.
     """
-    import cv2
-
-    opening, step = _Mouth.of(points).opening, warp.step * (warp.size - 1) / (len(texture) - 1)
-    window, inside, _ = _opening((front[LIPS_INNER] - LO) / step)
+    opening, step = _Mouth.of(points).opening, warp.step_of(len(texture))
+    window, inside, _ = _opening((warp.front[LIPS_INNER] - LO) / step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
         return np.zeros(6, np.float32)
@@ -329,31 +312,21 @@ def _redness(colour: Array) -> float:
 
 
 def with_teeth(
-    texture: Floats,
-    points: Array,
-    seen: Floats,
-    teeth: Array,
-    opening: float,
-    front: Floats,
-    warp: Warp,
-    grid: Floats | None = None,
+    texture: Floats, points: Array, seen: Floats, teeth: Array, opening: float, warp: Warp, grid: Floats
 ) -> Floats:
     """A texture with teeth, or a hollow, between open lips, where a mean of many people has a pink or grey blur.
 
     Arguments as of `with_eyes`; `seen` [6] is of `read_teeth`; `teeth`, `opening` of a synthetic face, see
     `TEETH_UNIT`.
     """
-    import cv2
-
     out, mouth = texture.copy(), _Mouth.of(points)
     share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *_OPEN))
     if share == 0:
         return out
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)
-    window, inside, depth = _opening((front[LIPS_INNER] - LO) / step)
-    depth *= float(step[0]) / float(np.ptp(front[LIPS_INNER, 0]))
+    lips, step = warp.front[LIPS_INNER], warp.step_of(len(texture))
+    window, inside, depth = _opening((lips - LO) / step)
+    depth *= float(step[0]) / float(np.ptp(lips[:, 0]))
     weight = share * (inside * _smooth(depth, 0, _EDGE))[..., None]
-    grid = warp.to_upright(points[None])[0] if grid is None else grid
     u, v = mouth.place(_places(grid, window, len(texture)))
     ratio = mouth.opening / max(opening, 1e-3)
     part = max(min(ratio, 1.0), ratio / _STRETCH, _LEAST)  # teeth hang from the upper lip
@@ -363,10 +336,10 @@ def with_teeth(
     without = cv2.morphologyEx(lent, cv2.MORPH_CLOSE, np.ones((1, max(columns // 16, 1)), np.uint8))
     lent = without + np.maximum(np.float32(_GAPS) * (lent - without), -np.float32(_MOST_GAP))
     at = (u * columns - 0.5).astype(np.float32), (np.minimum(down, 1) * rows - 0.5).astype(np.float32)
-    tooth: Any = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+    tooth = cv2.remap(lent, *at, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
     tooth = np.clip(tooth, 0, 1.25) * (1 - _smooth(down, 0.75, 1) if part > 1 else 1)
-    lips, red = np.median(texture[window][inside < _EDGE], axis=0), np.array(_RED, np.float32)
-    tongue = (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * lips
+    beside, red = np.median(texture[window][inside < _EDGE], axis=0), np.array(_RED, np.float32)
+    tongue = (_TONGUE * (1 - seen[4]) * _smooth(v, *_LIES))[..., None] * beside
     dark = (_DARKEST * seen[3] + tongue) * red
     tooth = tooth * (1 - _BELOW * _smooth(v, 0.4, 1))  # the lower lip's side lies in shadow
     new = dark + seen[4] * tooth[..., None] * (seen[:3] - dark)

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,11 +18,10 @@ from ficgan.arrays import ModelInfo, read_arrays, write_arrays
 from ficgan.device import onnx_session
 from ficgan.errors import FicganError, TakenError
 from ficgan.files import file_digest
-from ficgan.frame import LIDS, NUMBERS
+from ficgan.frame import LIDS, NUMBERS, Floats
 from ficgan.frame.appearance import LIGHT, SMALL, AppearanceModel
 from ficgan.identity.kind import READING
 
-Floats = NDArray[np.float32]
 # Of the file, as its metadata says it.
 KIND = "appearance"
 SCHEMA = 2
@@ -127,8 +127,7 @@ class FrameNetwork:
     def read(self, textures: NDArray[np.uint8], codes: Floats) -> Floats:
         """w [B,w_dim] of textures uint8 [B,R,R,3] and identity codes of the linear model [B,C]."""
         x = textures.astype(np.float32).transpose(0, 3, 1, 2) / np.float32(127.5) - 1
-        w: Floats = self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
-        return w
+        return self._sessions[0].run(["w"], {"texture": x, "code": codes})[0]
 
     def write(self, w: Floats, moment: Floats, linear: Floats) -> tuple[Floats, Floats]:
         """Texture [B,R,R,3], of the contrast, and shape [B,I], deviations, to be added to the linear model's in [0,1].
@@ -159,8 +158,6 @@ class DetailWriter:
             texture: [R,R,3] in [0,1]; lent: [2R,2R], of `lent_detail`.
             kind: a reading [9] of `KindReader`; fine: deviation of the photo's detail.
         """
-        import cv2
-
         side = len(texture)
         x = np.ascontiguousarray(texture.transpose(2, 0, 1)[None] * 2 - 1, np.float32)
         condition = detail_conditions(kind[None], np.array([fine]))
@@ -170,8 +167,7 @@ class DetailWriter:
         count = np.ones((side, side), np.float32)
         sums: Any = [cv2.boxFilter(x, -1, (9, 9), None, (-1, -1), False, cv2.BORDER_CONSTANT) for x in (made, count)]
         made -= sums[0] / sums[1][..., None]
-        unfolded: Floats = made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
-        return unfolded
+        return made.reshape(side, side, 2, 2).transpose(0, 2, 1, 3).reshape(2 * side, 2 * side)
 
     @cached_property
     def _run(self) -> Any:
@@ -209,7 +205,7 @@ def save_appearance(
         "data": info.data,
         "training": info.training,
     }
-    arrays = dict(model.to_arrays())
+    arrays = model.to_arrays()
     if apart:
         folder = Path(path).parent
         taken = [each for each in (Path(path), *(folder / name for name in BESIDE.values())) if each.exists()]
@@ -255,8 +251,7 @@ def load_appearance(path: str | Path) -> tuple[AppearanceModel, FrameConfig, Mod
         network = None
         if (sizes := header.get("network")) is not None:
             if sizes.get("z_non"):
-                what = "a network with a learnt spatial code, which this version does not have"
-                raise FicganError(f"{path} holds {what}; train it again")
+                raise FicganError(f"{path} has a network with a learnt spatial code; train it again")
             reader, writer = (arrays[f"network.{name}"].tobytes() for name in ("reader", "writer"))
             network = FrameNetwork(reader, writer, int(sizes["w_dim"]), int(sizes["num_layers"]))
             if network.num_layers != model.num_layers:
@@ -272,8 +267,8 @@ def _check_sizes(model: AppearanceModel) -> None:
         if not getattr(model, name).any():
             raise ValueError(f"its {name} are all zero, so that it draws one flat patch")
     pixels, code, kept = 3 * len(model.pixels), model.code_size, len(model.names)
-    light, details = len(model.light_mean), len(model.details)
-    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), np.zeros((1, light))).shape[1]
+    details, light = len(model.details), np.zeros((1, len(model.light_mean)))
+    features = model.features(np.zeros((1, len(NUMBERS))), np.zeros((1, 2)), light).shape[1]
     wanted: dict[str, tuple[int | None, ...]] = {
         "light_mean": (LIGHT,),
         "light_sd": (LIGHT,),
@@ -283,22 +278,22 @@ def _check_sizes(model: AppearanceModel) -> None:
         "attributes": (kept, code),
         "give": (code, kept),
         "bands": (None, code),
+        "teeth_openings": (len(model.teeth),),
+    }
+    optional: dict[str, tuple[int | None, ...]] = {
+        "details": (None, len(model.fine_pixels)),
+        "middles": (details, len(model.pixels)),
+        "teeth": (None, None, None),
+        "telling": (code, code),
+        "gate": (1 + code, None),
+        "bias": (READING, len(model.pixels), 3),
+        "usual": (SMALL, SMALL),
     }
     if details:
-        wanted |= {"details": (None, len(model.fine_pixels)), "lenders": (details, READING)}
-        wanted["detail_tones"] = (details, None, None)
-    if len(model.middles):
-        wanted["middles"] = (details, len(model.pixels))
-    if len(model.teeth):
-        wanted |= {"teeth": (None, None, None), "teeth_openings": (len(model.teeth),)}
-    if model.telling.size:
-        wanted["telling"] = (code, code)
+        wanted |= {"lenders": (details, READING), "detail_tones": (details, None, None)}
     if model.gate.size:
-        wanted |= {"gate": (1 + code, None), "lent_gate": (details, model.gate.shape[1])}
-    if model.bias.size:
-        wanted["bias"] = (READING, len(model.pixels), 3)
-    if model.usual.size:
-        wanted["usual"] = (SMALL, SMALL)
+        wanted["lent_gate"] = (details, model.gate.shape[1])
+    wanted |= {name: sizes for name, sizes in optional.items() if getattr(model, name).size}
     for name, sizes in wanted.items():
         shape = getattr(model, name).shape
         if len(shape) != len(sizes) or any(want not in (None, have) for want, have in zip(sizes, shape, strict=True)):

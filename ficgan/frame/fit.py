@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import ridge
 from ficgan.errors import InputError, Progress, unheard
-from ficgan.frame import HI, LO, FaceShape, Readings, expression_numbers, rigid_fit
+from ficgan.frame import HI, LO, Doubles, FaceShape, Floats, Readings, expression_numbers, rigid_fit
 from ficgan.frame.appearance import LIGHT, AppearanceModel, layer_bands, look_features
 from ficgan.frame.parts import frame_mask
 
-Floats = NDArray[np.float32]
 # Penalties of what draws and lenders add to an embedding, of the mean variance; on held-out portraits .03 to .3 differ
 # little for draws, and .3 was the best of four for lenders.
 _DRAWN, _LENT = 0.1, 0.3
@@ -102,19 +102,9 @@ def fit_appearance(
     sample = np.sort(rng.permutation(count)[: config.sample])
     read, textures, kept, count = read.take(sample), textures[sample], kept[sample], len(sample)
     zero, empty = np.zeros(LIGHT, np.float32), np.zeros((0, 0), np.float32)
-    half = AppearanceModel(  # reads textures and light; what it predicts comes with the fit
-        shape,
-        config.size,
-        zero,
-        zero + 1,
-        predict=empty,
-        components=empty,
-        reader=empty,
-        looks=looks,
-        attributes=empty,
-        give=empty,
-        bands=np.ones((1, 1), np.int64),
-    )
+    unknown: dict[str, Any] = dict.fromkeys(("predict", "components", "reader", "attributes", "give"), empty)
+    unknown["bands"] = np.ones((1, 1), np.int64)  # reads textures and light; what it predicts comes with the fit
+    half = AppearanceModel(shape, config.size, zero, zero + 1, looks=looks, **unknown)
     light = np.empty((count, LIGHT), np.float32)
     weight = np.sqrt(np.repeat(frame_mask(shape.front, config.size).ravel()[half.pixels], 3))
     weighted = np.empty((count, len(weight)), np.float32)
@@ -163,16 +153,16 @@ def _explained(
     rng: np.random.Generator,
     progress: Progress,
 ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-    """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of the M rows
-    that count, and which these are.
+    """The regression [F,3P] of weighted pixels [N,3P], axes [3P,T] of what it leaves, coefficients [M,T] of rows.
 
-    In each round but the last the worst explained faces of every stratum are left out.
+    And which M rows count: in each round but the last the worst explained faces of every stratum are left out.
     """
     use, rest = np.ones(len(weighted), bool), np.empty_like(weighted)
     rounds = 3 if config.trim else 1
+    penalty = np.r_[0, np.full(features.shape[1] - 1, config.ridge)]  # the mean face is not to shrink
     for number in range(1, rounds + 1):
         progress(number - 1, rounds, "fitting")
-        predict = _regression(features * use[:, None], weighted, config.ridge)
+        predict = ridge(features * use[:, None], weighted, penalty).astype(np.float32)
         for rows in _chunks(len(weighted)):  # in place, since each of these arrays has gigabytes
             np.subtract(weighted[rows], features[rows] @ predict, out=rest[rows])
         axes = _components(half, rest[use], weight, config, config.textures if number == rounds else 40, rng)
@@ -182,12 +172,6 @@ def _explained(
             use = _kept(error, strata, 1 - config.trim)
     progress(rounds, rounds, "fitting")
     return predict, axes, coefficients[use], use
-
-
-def _regression(features: Floats, pixels: Floats, penalty: float) -> Floats:
-    """Pixels from features, [F,3P]."""
-    weights = np.r_[0, np.full(features.shape[1] - 1, penalty)]  # the mean face is not to shrink
-    return ridge(features, pixels, weights).astype(np.float32)
 
 
 def _components(
@@ -202,8 +186,6 @@ def _components(
 
 def _smoothed(half: AppearanceModel, data: Floats, weight: Floats, config: FitConfig) -> Floats:
     """Rows [N,3P] of weighted pixels, blurred under the weight."""
-    import cv2
-
     sigma = config.smooth * (config.size - 1) / float((HI[0] - LO[0] + HI[1] - LO[1]) / 2)
     plane = np.zeros((config.size * config.size, 3), np.float32)
     plane[half.pixels] = weight.reshape(-1, 3)
@@ -284,11 +266,12 @@ def telling_map(codes: Floats, embeddings: Floats, lights: slice, gain: float, p
     seen /= np.linalg.norm(seen, axis=1, keepdims=True)
     x, seen = x - x.mean(0), seen - seen.mean(0)
 
-    def explained(half: slice) -> NDArray[np.float64]:
-        return np.asarray(seen @ ridge_map(seen[half], x[half], penalty))
+    def explained(half: slice) -> Doubles:
+        return seen @ ridge_map(seen[half], x[half], penalty)
 
     shared = explained(np.s_[::2]).T @ explained(np.s_[1::2]) / len(x)
-    covariance = _penalised(x.T @ x / len(x), penalty)
+    square = x.T @ x / len(x)
+    covariance = square + penalty * np.trace(square) / len(square) * np.eye(len(square))
     out = np.eye(codes.shape[1])
     out[np.ix_(kept, kept)] = gain * _power((shared + shared.T) / 2, 0.5) @ _power(covariance, -0.5)
     return out.astype(np.float32)
@@ -317,16 +300,12 @@ def gate_map(
     return np.vstack([sources.mean(0), effect]).astype(np.float32), lender.astype(np.float32)
 
 
-def ridge_map(x: NDArray[np.float64], y: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
+def ridge_map(x: Doubles, y: Doubles, penalty: float) -> Doubles:
     """`ridge` whose penalty is a share of x's mean square."""
     return ridge(x, y, penalty * float(np.square(x).sum()) / x.shape[1])
 
 
-def _penalised(square: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
-    return square + penalty * np.trace(square) / len(square) * np.eye(len(square))
-
-
-def _power(symmetric: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
+def _power(symmetric: Doubles, exponent: float) -> Doubles:
     """Power of a symmetric matrix; negative eigenvalues count as 0."""
     values, vectors = np.linalg.eigh(symmetric)
-    return np.asarray((vectors * np.maximum(values, 0) ** exponent) @ vectors.T)
+    return (vectors * np.maximum(values, 0) ** exponent) @ vectors.T

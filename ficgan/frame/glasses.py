@@ -10,18 +10,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import luminance, read_arrays, resize
+from ficgan.arrays import Image, luminance, read_arrays, resize
 from ficgan.device import embedded_file
 from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
-from ficgan.frame import LO, Warp
+from ficgan.frame import LO, Doubles, Floats, Warp
 from ficgan.frame.appearance import AppearanceModel
 from ficgan.frame.compose import stretched
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # Side of the texture that is read, its rows around the eyes, and cells in which strength of lines is read.
 SIDE, ROWS, CELLS = 128, slice(14, 78), (24, 16)
@@ -109,8 +107,6 @@ class Trace(NamedTuple):
     @classmethod
     def of(cls, model: AppearanceModel, trace: Floats) -> Trace:
         """Of a model, from `GlassesReader.trace`."""
-        import cv2
-
         gives = cv2.resize(trace, (model.size, model.size), interpolation=cv2.INTER_AREA).ravel()[model.pixels]
         reader = model.reader[:, model.lights :]
         way = np.repeat(gives, 3) @ reader
@@ -125,19 +121,16 @@ class Trace(NamedTuple):
 
 def lines_of(texture: Image) -> Floats:
     """How strong lines are around the eyes of a texture [R,R,3]: logarithms, float32 [384]."""
-    import cv2
-
     grey = np.asarray(cv2.cvtColor(resize(texture, SIDE), cv2.COLOR_RGB2GRAY), np.float32)
     fine = np.abs(grey - cv2.GaussianBlur(grey, (0, 0), _LINE)) / (grey[20:110, 20:108].std() + _CONTRAST)
     return np.log(0.01 + cv2.resize(fine[ROWS], CELLS, interpolation=cv2.INTER_AREA)).ravel().astype(np.float32)
 
 
-def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
+def read_glasses(texture: Image, warp: Warp) -> Floats:
     """Evidence of glasses, and where their arms leave the face.
 
     Args:
         texture: uint8 [n,n,3] of a face in the frame, with what lies over it.
-        front: float32 [468,2], the mesh in the frame.
         warp: of the frame.
 
     Returns:
@@ -146,12 +139,11 @@ def read_glasses(texture: Image, front: Floats, warp: Warp) -> Floats:
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
-    lenses: list[Floats] = []
-    cheeks: list[Floats] = []
-    middles = _eyes(front)
+    lenses, cheeks = list[Floats](), list[Floats]()
+    middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     arms = middles + np.array([[-_TEMPLE, 0], [_TEMPLE, 0]]) * apart
-    step = warp.step * (warp.size - 1) / (len(seen) - 1)
+    step = warp.step_of(len(seen))
     lines = [_line(seen, step, place, _ARM, apart) for place in (*arms, middles.mean(0))]  # and of the bridge
     rims = [_line(seen, step, place, _UNDER, apart) for place in middles]
     lines += [rim for rim in rims if rim.lighter < -_DARK_RIM]  # others may be bags under the eyes
@@ -177,9 +169,7 @@ class _Crossing(NamedTuple):
     lighter: float
 
 
-def _line(
-    seen: Floats, step: NDArray[Any], place: NDArray[np.float64], ends: tuple[float, float], apart: float
-) -> _Crossing:
+def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, float], apart: float) -> _Crossing:
     """The clearest line above or below a place of the frame, between ends in distances of the eyes."""
     ys = np.arange(place[1] + ends[0] * apart, place[1] + ends[1] * apart, step[1])
     rows = np.rint((ys - LO[1]) / step[1]).astype(int).clip(0, len(seen) - 1)
@@ -194,17 +184,15 @@ def _line(
     return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])))
 
 
-def with_glasses(
-    texture: Floats, glasses: Floats, chance: float, front: Floats, warp: Warp, grid: Floats | None = None
-) -> Floats:
+def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, grid: Floats) -> Floats:
     """A texture with glasses, as far as there is evidence of some.
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
         glasses: float32 [11] of `read_glasses`.
         chance: in [0,1), draws their form.
-        front, warp: as of `read_glasses`.
-        grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units; None: as in the frame.
+        warp: of the frame.
+        grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units.
     """
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
@@ -223,10 +211,10 @@ def with_glasses(
     # Light rims are of metal, and thin.
     dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
     rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
-    middles = _eyes(front)
+    middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
-    step = warp.step * (warp.size - 1) / (len(texture) - 1)
+    step = warp.step_of(len(texture))
     low, top = middles[:, 1].max() + 1.5 * high, min(float(middles[:, 1].min()) - 1.5 * high, float(arms.min()) - rim)
     rows = slice(*(int(v) for v in np.clip((np.array([top, low]) - LO[1]) / step[1], 0, len(texture))))
     ends = middles + np.column_stack([(-_TEMPLE * apart, _TEMPLE * apart), arms - middles[:, 1]])
@@ -292,18 +280,14 @@ def with_glasses(
     return out
 
 
-def _sampled(field: Floats, at: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sampled(field: Floats, at: Doubles) -> Doubles:
     """A field [R,R,2] at places [n,2] of its pixels."""
-    import cv2
-
     x, y = at.T.astype(np.float32)[..., None]
     return np.asarray(cv2.remap(field, x, y, cv2.INTER_LINEAR), np.float64)[:, 0]
 
 
-def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats:
+def _rigid(warp: Warp, eyes: Doubles, grid: Floats) -> Floats:
     """Where the frame's pixels would lie in it [R,R,2] on a face without lids and brows that move, and rather flat."""
-    if grid is None:
-        return warp.grid
     apart = eyes[1, 0] - eyes[0, 0]
     x, y = np.moveaxis((warp.grid - eyes.mean(0)) / apart, 2, 0)
     powers = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
@@ -314,13 +298,13 @@ def _rigid(warp: Warp, eyes: NDArray[np.float64], grid: Floats | None) -> Floats
     return np.asarray(warp.grid + np.clip(bent, -_MOST_BENT, _MOST_BENT), np.float32)
 
 
-def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[NDArray[np.float64]]:
+def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[Doubles]:
     """Outlines [n,2] of where rims may be left beside a new face; arms between them stay.
 
     Args:
         glasses: float32 [11] of `read_glasses`.
         source: [468,≥2], the mesh that wears them.
-        front: as of `read_glasses`.
+        front: float32 [468,2], the mesh in the frame.
     """
     if glasses[0] < SURE:
         return []
@@ -336,6 +320,6 @@ def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[ND
     return out
 
 
-def _eyes(front: Floats) -> NDArray[np.float64]:
+def _eyes(front: Floats) -> Doubles:
     """Middles [2,2] of the eyes in the frame."""
     return np.array([np.asarray(front, np.float64)[contour].mean(0) for contour in (LEFT_EYE, RIGHT_EYE)])

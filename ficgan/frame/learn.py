@@ -20,7 +20,7 @@ from ficgan.device import cpus
 from ficgan.errors import InputError, Progress, unheard
 from ficgan.faces import Alignment, MediaPipeMesh, find_meshes, get_recognizer
 from ficgan.faces.mesh import GOOD_PRESENCE
-from ficgan.frame import Readings, Warp
+from ficgan.frame import Doubles, Floats, Readings, Warp
 from ficgan.frame.appearance import COVERED, MIDDLE_UNIT, SHAVED, TONE_UNIT, AppearanceModel
 from ficgan.frame.beards import UNSURE as PERHAPS_A_BEARD
 from ficgan.frame.beards import read_beard
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ficgan.data import FaceData, Labels
 
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape
-
-Floats = NDArray[np.float32]
 
 Found = TypeVar("Found")
 # Of the aligned crops, pixels: a frame unit is a 128th of the template's crop.
@@ -108,7 +106,7 @@ def codes_of(
         read = model.shape.read(points[clear[row]][None])
         texture = read_texture(image, read.upright[0], read.points[0], model.warp)
         code, covered = _banked(model, texture, read, network)
-        return code, covered < _COVERED and read_glasses(texture, model.shape.front, model.warp)[0] < UNSURE
+        return code, covered < _COVERED and read_glasses(texture, model.warp)[0] < UNSURE
 
     found = [one for _, one in _each(data.subset(clear), code_of, "encoding", progress)]
     bare = np.array([bare for _, bare in found])
@@ -127,10 +125,10 @@ def _banked(
     return np.concatenate(parts).astype(np.float32), covered
 
 
-def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+def kept_attributes(labels: Labels | None, count: int) -> tuple[tuple[str, ...], Doubles]:
     """Gender and age, as far as labels have them: names, and values [N,A] with NaN where unknown."""
     names: list[str] = []
-    columns: list[NDArray[np.float64]] = []
+    columns: list[Doubles] = []
     if labels is not None:
         known = {name.casefold(): labels.attributes[:, i] for i, name in enumerate(labels.attribute_names)}
         if "male" in known:
@@ -154,10 +152,9 @@ def _age(name: str) -> float | None:
 
 def _groups(labels: Labels | None, count: int) -> Sequence[str]:
     """Group of each face, of which every one is trimmed alike: the race where labels have it, else none."""
-    if labels is None or not labels.attribute_columns:
-        return [""] * count
-    rows = [i for i, column in enumerate(labels.attribute_columns) if column.casefold() in ("race", "ethnicity")]
-    if not rows:
+    columns = () if labels is None else labels.attribute_columns
+    rows = [i for i, column in enumerate(columns) if column.casefold() in ("race", "ethnicity")]
+    if labels is None or not rows:
         return [""] * count
     table = labels.attributes[:, rows]
     return [labels.attribute_names[rows[one.argmax()]] if one.any() else "" for one in table]
@@ -232,13 +229,13 @@ def lend(
         if abs(float(read.pose.yaw[0])) > _FRONTAL:
             continue
         small, double = (read_texture(image, read.upright[0], read.points[0], model.warp, finer=n) for n in (1, 2))
-        seen = read_teeth(small, found.points, model.mask, model.shape.front, model.warp)
+        seen = read_teeth(small, found.points, model.mask, model.warp)
         mouths.append((*teeth_of(image, found.points), seen))
         _, covered, (_, moment) = model.uncovered(small, read)
         pixels = model.seen(small[None])[0]
         hairy = bool(read_beard(small, model.shape.front).evidence > PERHAPS_A_BEARD)
         hairy |= bool(model.moustache[0] @ model.unpredicted(pixels, moment) < SHAVED)
-        if covered > _UNLIKE or hairy or read_glasses(small, model.shape.front, model.warp)[0] > UNSURE:
+        if covered > _UNLIKE or hairy or read_glasses(small, model.warp)[0] > UNSURE:
             continue
         middles.append(middle_of(pixels, model, moment).ravel()[model.pixels])
         grey = luminance(double) / np.float32(255)
@@ -285,15 +282,7 @@ def _ordinary(middles: Floats, model: AppearanceModel) -> Floats:
 
 
 def _typical(tables: Sequence[Floats], kinds: Floats, number: int) -> NDArray[np.int64]:
-    """Rows of the faces that lend: of each kind those with the most typical light and shade.
-
-    Args:
-        tables: float32 [N,Q] each, fine and middle light and shade of the faces.
-        kinds: float32 [N,9], readings of a `KindReader`.
-
-    Returns:
-        int64 [≤ number], ascending.
-    """
+    """Ascending rows of the faces that lend: of each kind [N,9] those with the most typical tables [N,Q]."""
     oddness = np.sum([_oddness(table, kinds) for table in tables], axis=0)
     kept = np.flatnonzero(oddness <= np.quantile(oddness, _ODDEST))
     cells = [Kind.of(kinds[row]).cells.argmax() for row in kept]
@@ -311,8 +300,7 @@ def _oddness(table: Floats, kinds: Floats) -> Floats:
         spread = spread - np.polyval(np.polyfit(kinds[:, AGE], spread, 1), kinds[:, AGE])
     deviation = np.abs(table - np.median(table, axis=0))
     lines = np.log(np.quantile(deviation, 0.995, axis=1) / table.std(1))
-    out: Floats = np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
-    return out
+    return np.abs(spread - np.quantile(spread, 0.25)) + np.maximum(lines - np.median(lines), 0)
 
 
 def _open_mouths(mouths: Sequence[tuple[Floats, float, Floats]], number: int = 12) -> tuple[NDArray[np.uint8], Floats]:

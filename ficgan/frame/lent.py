@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import blurred, carried, luminance
+from ficgan.frame import Floats
 from ficgan.frame.appearance import AppearanceModel, Lender, Moment
 from ficgan.frame.colours import shaded
 from ficgan.frame.parts import FinePlaces
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
-
-Floats = NDArray[np.float32]
 
 # Blur that leaves light and shade of middle size behind, of the side; share of it that is a lender's; blur of the light
 # that it is a share of, pixels.
@@ -42,8 +42,7 @@ def _middle(pixels: Floats, model: AppearanceModel) -> Floats:
     whole.ravel()[model.pixels] = luminance(pixels)
     beside = model.well_inside * (1 - model.on_brows) * np.clip(2 * (whole - _HAIR), 0, 1)
     wide = carried(whole[..., None], beside, _MIDDLE * model.size)[..., 0]
-    out: Floats = model.lendable * (whole - wide)
-    return out
+    return model.lendable * (whole - wide)
 
 
 def with_middle(texture: Floats, lent: Floats, model: AppearanceModel, moment: Moment) -> Floats:
@@ -151,16 +150,12 @@ def _strength(fine: Floats, places: FinePlaces) -> Fineness:
 
 
 def _fine(grey: Floats) -> Floats:
-    import cv2
-
-    out: Any = grey - cv2.GaussianBlur(grey, (0, 0), _FINE)
-    return out
+    return grey - cv2.GaussianBlur(grey, (0, 0), _FINE)
 
 
 def relief_of(grey: Floats) -> Floats:
     """Fine detail of a picture [n,n] as a share of the light around: float32 [n,n]."""
-    out: Floats = _fine(grey) / _resized(_light(_resized(grey, len(grey) // 4)), len(grey))
-    return out
+    return _fine(grey) / _resized(_light(_resized(grey, len(grey) // 4)), len(grey))
 
 
 def tone_of(grey: Floats, side: int) -> Floats:
@@ -175,17 +170,12 @@ def _tone(grey: Floats, light: Floats) -> Floats:
 
 def _light(grey: Floats) -> Floats:
     """Luminance around each place, never quite black."""
-    import cv2
-
     return np.maximum(cv2.GaussianBlur(grey, (0, 0), _AROUND * len(grey)), 0) + np.float32(_BLACK)
 
 
 def _resized(picture: Floats, side: int) -> Floats:
-    import cv2
-
     how = cv2.INTER_AREA if side < len(picture) else cv2.INTER_LINEAR
-    out: Any = cv2.resize(picture, (side, side), interpolation=how)
-    return out
+    return cv2.resize(picture, (side, side), interpolation=how)
 
 
 def agedness(years: float) -> float:
@@ -207,8 +197,6 @@ def lent_detail(
         most: largest gain of the relief.
         old: 0 … 1; the old have deep wrinkles.
     """
-    import cv2
-
     grey = luminance(texture)
     small = _resized(grey, len(lender.tone))
     light = _light(small)
@@ -217,7 +205,7 @@ def lent_detail(
     fits = np.maximum(_resized(trust, len(grey)), places.on_lids)
     added = _without_strands(lender.relief, places, old) * fits * _resized(light, len(grey))
     # The texture has the lender's brows already. To add their edges again would draw a light rim.
-    added -= places.on_brows * np.asarray(cv2.GaussianBlur(added, (0, 0), _OF_FRAME))
+    added -= places.on_brows * cv2.GaussianBlur(added, (0, 0), _OF_FRAME)
     fine = _fine(grey)
     none, full = _strength(fine, places), _strength(fine + _fine(added), places)
     limited = wanted.skin, wanted.eyes, min(wanted.forehead, _WRINKLED * wanted.skin)
@@ -232,20 +220,16 @@ def lent_detail(
     skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
     most_deep += places.on_lashes * (added < 0) * np.float32(max(lash_deep - skin_deep, 0))
-    out: Floats = most_deep * np.tanh(gain * added / most_deep)
-    return out
+    return most_deep * np.tanh(gain * added / most_deep)
 
 
 def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
     """A lender's relief [n,n] without hair over its forehead: wrinkles lie across it, and strands do not."""
-    import cv2
-
     usual = np.float32(np.median(np.abs(relief.ravel()[places.skin])) / 0.6745) + np.float32(1e-6)
-    across: Any = cv2.GaussianBlur(relief, (0, 0), _ACROSS, sigmaY=_FINE / 4)
+    across = cv2.GaussianBlur(relief, (0, 0), _ACROSS, sigmaY=_FINE / 4)
     deep, rest = (usual * np.float32(part) for part in (_WRINKLES[0] + old * np.diff(_WRINKLES)[0], _BESIDE))
     plain = deep * np.tanh(across / deep) + rest * np.tanh((relief - across) / rest)
-    out: Floats = relief + places.on_forehead * (plain - relief)
-    return out
+    return relief + places.on_forehead * (plain - relief)
 
 
 # Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
@@ -258,8 +242,7 @@ def most_fitted(fine: float, places: FinePlaces) -> Floats:
     What lies deeper are scratches: a network draws lines where photos may have some, but not these.
     """
     eyes, folds = np.float32(_FITTED_EYES) * places.on_lashes, np.float32(_FOLDS) * places.on_folds
-    out: Floats = np.float32(_FITTED * fine + 1e-6) * (1 + eyes) * (1 - folds)
-    return out
+    return np.float32(_FITTED * fine + 1e-6) * (1 + eyes) * (1 - folds)
 
 
 # Depth of the deepest lines where a head shows twice as much of a place as the lender's did, of the strength of the
@@ -275,16 +258,14 @@ def unsmeared(detail: Floats, fine: float, larger: Floats) -> Floats:
         larger: float32 [n,n], how many times as large each place is.
     """
     most = np.divide(np.float32(_SMEARED * fine), np.maximum(larger - 1, 1e-3), dtype=np.float32)
-    out: Floats = most * np.tanh(detail / most)
-    return out
+    return most * np.tanh(detail / most)
 
 
 def with_detail(texture: Floats, detail: Floats) -> Floats:
     """A texture [n,n,3] in [0,1] with detail [n,n]: darker and lighter skin, not grey."""
     around = blurred(texture, _TINT)
     change: Any = detail / np.maximum(luminance(around), np.float32(_BLACK))
-    out: Floats = texture + shaded(around, change) - around
-    return out
+    return texture + shaded(around, change) - around
 
 
 # Spots of skin: how many there are at least, and more for every ten years; radius in pixels of a fine picture, and how

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, brightest, grey_of, luminance
+from ficgan.arrays import LUMA, Image, brightest, grey_of, luminance
 from ficgan.faces.crops import invert, transform_points
 from ficgan.faces.mesh import LEFT_BROW, RIGHT_BROW
-from ficgan.frame import HI, LO
+from ficgan.frame import HI, LO, Doubles, Floats
 from ficgan.frame.appearance import AppearanceModel
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 # Mesh points at the outer corners of the eyes.
 EYES = (33, 263)
@@ -76,8 +73,6 @@ def read_look(photo: Image, upright: Doubles, texture: Image, mask: Floats) -> L
 
     Source: Immerkær 1996, with a median in place of the mean.
     """
-    import cv2
-
     sharpness = sharpness_of(texture.astype(np.float32) / np.float32(255), mask)
     unit = 1 / math.sqrt(abs(np.linalg.det(upright[:, :2])))
     centre = transform_points(invert(upright), [[64.0, 64.0]])[0]
@@ -102,9 +97,8 @@ def read_pores(photo: Image, points: NDArray[Any]) -> float:
     Args:
         points: [468,≥2] the mesh in the photo.
     """
-    levels = []
-    for window in skin_windows(points, photo.shape[1::-1]):
-        levels.append(pore_noise(luminance(photo[window]) / np.float32(255)))
+    windows = skin_windows(points, photo.shape[1::-1])
+    levels = [pore_noise(luminance(photo[window]) / np.float32(255)) for window in windows]
     return float(np.median(levels)) if levels else 0.0
 
 
@@ -119,15 +113,11 @@ def skin_windows(points: NDArray[Any], size: tuple[int, ...]) -> list[tuple[slic
 
 
 def pore_noise(grey: Floats) -> float:
-    import cv2
-
     return _noise(cv2.resize(grey, (grey.shape[1] // 2, grey.shape[0] // 2), interpolation=cv2.INTER_AREA))
 
 
 def sharpness_of(texture: Floats, mask: Floats) -> float:
     """Standard deviation of the fine detail of a texture [R,R,3] in [0,1] under a mask."""
-    import cv2
-
     grey = luminance(texture)
     fine = grey - cv2.GaussianBlur(grey, (0, 0), 1.2)
     return float(np.sqrt(np.average(np.square(fine), weights=mask)))
@@ -135,8 +125,6 @@ def sharpness_of(texture: Floats, mask: Floats) -> float:
 
 def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
     """A texture blurred until its fine detail under the mask is at most `sharpness`, as a blurred photo wants it."""
-    import cv2
-
     sharper, more = texture, sharpness_of(texture, mask)
     for sigma in (0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
         if more <= sharpness:
@@ -150,15 +138,11 @@ def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
 
 def _noise(grey: Floats) -> float:
     """Standard deviation of white noise in a picture [h,w], by the median of a second difference."""
-    import cv2
-
     kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
     return float(np.median(np.abs(cv2.filter2D(grey, -1, kernel)))) / 0.6745
 
 
 def grain_of(shape: tuple[int, int], look: Look, seed: int) -> Floats:
-    import cv2
-
     rng = np.random.default_rng(seed)
     noise = rng.standard_normal(shape, np.float32)
     if look.coarse > 1.1:
@@ -176,8 +160,6 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: S
         light: shares of the expected light: darker than the first is no skin, between the second and the third is skin,
             lighter than the fourth is none.
     """
-    import cv2
-
     rows = np.arange(len(mask), dtype=np.float32)[:, None]
     high = np.clip((brow - rows) / (0.015 * len(mask)), 0, 1)
     seen = cv2.GaussianBlur(source, (0, 0), 0.7).astype(np.float32) / np.float32(255)
@@ -190,8 +172,7 @@ def hair_over(source: Image, expected: Floats, mask: Floats, brow: int, light: S
     reaches[np.unique(label[edge])] = True
     reaches[0] = False
     found *= cv2.dilate(reaches[label].astype(np.float32), np.ones((3, 3), np.uint8))
-    out: Any = cv2.GaussianBlur(found, (0, 0), 1.0)
-    return out
+    return cv2.GaussianBlur(found, (0, 0), 1.0)
 
 
 def _unlike_skin(seen: Floats, expected: Floats, face: NDArray[np.bool_], light: Sequence[float]) -> Floats:
@@ -210,8 +191,6 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
 
     It is of another colour than the skin around the eyes, and shows hardly any features of a face.
     """
-    import cv2
-
     logs = np.log(cv2.GaussianBlur(texture, (0, 0), 1.0).astype(np.float32) / np.float32(255) + np.float32(0.03))
     light = logs @ LUMA
     planes = np.dstack([light, logs[..., 0] - logs[..., 1], logs[..., 1] - logs[..., 2]])
@@ -221,7 +200,7 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
 
     def around(marks: Sequence[int]) -> Floats:
         parts = [planes[y - _HALF : y + _HALF + 1, x - _HALF : x + _HALF + 1].reshape(-1, 3) for x, y in at(marks)]
-        return np.asarray(np.median(np.concatenate(parts), axis=0))
+        return np.median(np.concatenate(parts), axis=0)
 
     def other(apart: Floats) -> Floats:
         hue = np.hypot(apart[..., 1], apart[..., 2]) / _OTHER[0]
@@ -254,10 +233,8 @@ def cloth_over(texture: Image, model: AppearanceModel) -> Floats:
 @cache
 def chance_detail(side: int, narrow: float, wide: float) -> Floats:
     """Detail by chance [side,side] of deviation 1, the same for everybody, between blurs of two widths in pixels."""
-    import cv2
-
     noise = np.random.default_rng(0).standard_normal((side, side), np.float32)
-    band: Any = cv2.GaussianBlur(noise, (0, 0), narrow) - cv2.GaussianBlur(noise, (0, 0), wide)
+    band = cv2.GaussianBlur(noise, (0, 0), narrow) - cv2.GaussianBlur(noise, (0, 0), wide)
     return band / np.float32(band.std())
 
 
@@ -282,8 +259,6 @@ def read_blotches(texture: Floats, skin: NDArray[np.int64]) -> float:
 
 def with_blotches(texture: Floats, skin: NDArray[np.int64], blotches: float, chance: float) -> Floats:
     """A texture [R,R,3] in [0,1] with a share of blotches as of `read_blotches`, by chance in [0,1)."""
-    import cv2
-
     side, have = len(texture), read_blotches(texture, skin)
     added = min(math.sqrt(max((_BLOTCHY * blotches) ** 2 - have**2, 0)), _MOST_BLOTCHES)
     if not added:
@@ -292,16 +267,11 @@ def with_blotches(texture: Floats, skin: NDArray[np.int64], blotches: float, cha
     where, colour = np.zeros(side * side, np.float32), _REDDER - np.float32(_DARKER)
     where[skin] = added / float(_blotches(band).std() * (colour @ _REDDER))
     strength = band * cv2.GaussianBlur(where.reshape(side, side), (0, 0), 1.0)
-    out: Floats = texture * np.exp(strength[..., None] * colour)
-    return out
+    return texture * np.exp(strength[..., None] * colour)
 
 
 def _blotches(picture: Floats) -> Floats:
-    import cv2
-
-    narrow, wide = _BLOTCHES
-    out: Any = cv2.GaussianBlur(picture, (0, 0), narrow) - cv2.GaussianBlur(picture, (0, 0), wide)
-    return out
+    return cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[0]) - cv2.GaussianBlur(picture, (0, 0), _BLOTCHES[1])
 
 
 def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
@@ -310,11 +280,9 @@ def skin_pattern(model: AppearanceModel, mask: Floats) -> Floats:
     Args:
         mask: float32 [R,R], where a face is replaced.
     """
-    import cv2
-
     side = _FINEST * model.size
-    skin: Any = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
-    return np.asarray(chance_detail(side, *_PORES) * skin, np.float32)
+    skin = cv2.resize(mask * (1 - model.not_skin), (side, side), interpolation=cv2.INTER_LINEAR)
+    return chance_detail(side, *_PORES) * skin
 
 
 def strands(side: int, directions: tuple[int, int], right: Floats) -> Floats:
@@ -331,15 +299,13 @@ def strands(side: int, directions: tuple[int, int], right: Floats) -> Floats:
 
 @cache
 def _strands(side: int, degrees: int) -> Floats:
-    import cv2
-
     along, middle = np.zeros((_HAIR, _HAIR), np.float32), _HAIR // 2
     x, y = (round(middle * turn(math.radians(degrees))) for turn in (math.cos, math.sin))
     cv2.line(along, (middle - x, middle + y), (middle + x, middle - y), 1.0, 1, cv2.LINE_AA)
     noise = np.random.default_rng(degrees).standard_normal((3, side, side), np.float32)
-    hairs: Any = cv2.filter2D(noise[0], -1, along / along.sum())
+    hairs = cv2.filter2D(noise[0], -1, along / along.sum())
     hairs -= cv2.GaussianBlur(hairs, (0, 0), _HAIR_WIDTH)
-    bent: Any = cv2.GaussianBlur(noise[1:].transpose(1, 2, 0), (0, 0), _CURL)
+    bent = cv2.GaussianBlur(noise[1:].transpose(1, 2, 0), (0, 0), _CURL)
     places = np.dstack(np.meshgrid(np.arange(side), np.arange(side))) + _CURLED * bent / bent.std()
     hairs = cv2.remap(hairs, places.astype(np.float32), None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     return np.asarray(hairs / hairs.std(), np.float32)
@@ -347,8 +313,6 @@ def _strands(side: int, degrees: int) -> Floats:
 
 def brow_hairs(model: AppearanceModel, side: int) -> Floats:
     """Hairs of brows, float32 [side,side] in the frame; they stand up at the nose and lie down at the temples."""
-    import cv2
-
     x = np.linspace(LO[0], HI[0], side, dtype=np.float32)
     out, middle = np.zeros((side, side), np.float32), model.shape.front[:, 0].mean()
     for outline, ends, half in zip((LEFT_BROW, RIGHT_BROW), _BROW_HAIRS, (x < middle, x >= middle), strict=True):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ficgan.arrays import blurred
 from ficgan.faces.mesh import FACE_OVAL, LEFT_BROW, LEFT_EYE, LIPS_INNER, RIGHT_BROW, RIGHT_EYE
-from ficgan.frame import HI, LO, FaceShape, Warp
+from ficgan.frame import HI, LO, FaceShape, Floats, Warp
 
-Floats = NDArray[np.float32]
 # Units from an eye's corners, the edges of its lids, points of a brow, and of the folds of a smile, within which lies
 # what belongs to it; over which that ends.
 _EYES, _LASHES, _BROWS, _FOLDS, FADE = 12.0, 2.5, 6.0, 9.0, 4.0
@@ -77,8 +77,6 @@ class FrameParts:
     @cached_property
     def fine_pixels(self) -> NDArray[np.int64]:
         """Flat indices [Q] of the doubled frame's pixels that lie well inside the outline and not in the mouth."""
-        import cv2
-
         inside = frame_mask(self.shape.front, 2 * self.size, inset=3.0, feather=1.0) > 0.5
         scale = (2 * self.size - 1) / (np.array(HI) - LO)
         mouth = np.rint((np.asarray(self.shape.front)[LIPS_INNER] - LO) * scale * 16).astype(np.int32)
@@ -93,7 +91,7 @@ class FrameParts:
     def _near(self, marks: Sequence[int] | NDArray[np.intp], reach: float) -> Floats:
         """float32 [2R,2R], 1 within a reach of points of the mesh, fading over a few units."""
         y, x = np.mgrid[: 2 * self.size, : 2 * self.size]
-        place = np.stack([x, y], -1) * (self.warp.step * (self.size - 1) / (2 * self.size - 1)) + LO
+        place = np.stack([x, y], -1) * self.warp.step_of(2 * self.size) + LO
         apart = np.linalg.norm(place[:, :, None] - self.shape.front[np.asarray(marks)], axis=3).min(2) - reach
         return np.clip(-apart / FADE, 0, 1).astype(np.float32)
 
@@ -109,12 +107,9 @@ class FrameParts:
     @cached_property
     def not_skin(self) -> Floats:
         """float32 [R,R], 1 around eyes and brows and on the lips."""
-        import cv2
-
         out = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
-        lips = np.rint((self.shape.front[_LIPS] - LO) / self.warp.step * 16).astype(np.int32)
-        cv2.fillPoly(out, [lips], 1.0, shift=4)
-        return np.asarray(out, np.float32)
+        self._fill(out, _LIPS, 1.0)
+        return out
 
     @cached_property
     def well_inside(self) -> Floats:
@@ -125,9 +120,7 @@ class FrameParts:
     def lendable(self) -> Floats:
         """float32 [R,R], 1 well within the outline; 0 in the openings of eyes and mouth, and where a frown lies."""
         drawn = self.drawn((LEFT_EYE, 1.0), (RIGHT_EYE, 1.0), (LIPS_INNER, 1.0), soft=1.0)
-        return np.asarray(
-            self.well_inside * blurred(self.well_inside, 2.0) * (1 - drawn) * (1 - self.between_brows), np.float32
-        )
+        return self.well_inside * blurred(self.well_inside, 2.0) * (1 - drawn) * (1 - self.between_brows)
 
     @cached_property
     def lips(self) -> Floats:
@@ -145,8 +138,6 @@ class FrameParts:
 
         They end over some units.
         """
-        import cv2
-
         parts = np.stack([self.drawn((outline, 1.0), soft=3.0) for outline in _SKIN])
         parts += np.float32(1e-3) + np.float32(0.02) * np.stack([blurred(part, _BETWEEN_PARTS) for part in parts])
         eyes = cv2.resize(self._around_eyes, (self.size, self.size), interpolation=cv2.INTER_AREA)
@@ -166,41 +157,32 @@ class FrameParts:
 
     def drawn(self, *shapes: tuple[Any, float], soft: float) -> Floats:
         """float32 [R,R], outlines of mesh points filled with values one after the other, blurred."""
-        import cv2
-
         out = np.zeros((self.size, self.size), np.float32)
         for outline, value in shapes:
-            points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
-            cv2.fillPoly(out, [points], value, shift=4)
-        return np.asarray(cv2.GaussianBlur(out, (0, 0), soft), np.float32)
+            self._fill(out, outline, value)
+        return cv2.GaussianBlur(out, (0, 0), soft)
+
+    def _fill(self, picture: Floats, outline: Any, value: float) -> None:
+        points = np.rint((self.shape.front[outline] - LO) / self.warp.step * 16).astype(np.int32)
+        cv2.fillPoly(picture, [points], value, shift=4)
 
     @cached_property
     def plain_skin(self) -> NDArray[np.int64]:
         """Flat indices of the doubled frame's pixels that are skin: no brows, eyes or lips."""
-        import cv2
-
         side = 2 * self.size
         other = cv2.resize(self.not_skin, (side, side), interpolation=cv2.INTER_LINEAR).ravel()
         return self.fine_pixels[other[self.fine_pixels] < 0.1]
 
     @cached_property
-    def _on_forehead(self) -> Floats:
-        """float32 [2R,2R], 1 above the brows, fading over a few units towards them."""
-        brows = float(self.shape.front[_BROW_LINE, 1].mean())
-        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
-        rows = np.clip((brows - y) / FADE, 0, 1)[:, None]
-        return (rows * (1 - self._around_eyes)).astype(np.float32)
-
-    @cached_property
     def fine_places(self) -> FinePlaces:
         """Where fine detail is measured."""
-        import cv2
-
-        pixels, around_eyes, on_forehead = self.fine_pixels, self._around_eyes, self._on_forehead
+        pixels, around_eyes, brow = self.fine_pixels, self._around_eyes, float(self.shape.front[_BROW_LINE, 1].mean())
+        y = LO[1] + np.arange(2 * self.size) * self.warp.step[1] * (self.size - 1) / (2 * self.size - 1)
+        on_forehead = (np.clip((brow - y) / FADE, 0, 1)[:, None] * (1 - around_eyes)).astype(np.float32)
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
         lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
         folds = self._near(_FOLD_LINE, _FOLDS)
-        brows: Any = cv2.resize(self.on_brows, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
+        brows = cv2.resize(self.on_brows, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
         return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds, brows)
 
     @cached_property
@@ -212,14 +194,11 @@ class FrameParts:
     def close_to(self, marks: Sequence[int], reach: float) -> Floats:
         """float32 [P], how near the model's pixels are to points of the mesh; a Gaussian of a reach, units."""
         apart = np.linalg.norm(self.places[:, None] - self.shape.front[list(marks)], axis=2)
-        near: Floats = np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
-        return near
+        return np.exp(-0.5 * (apart / reach) ** 2).max(1).astype(np.float32)
 
 
 def frame_mask(front: NDArray[Any], size: int, *, inset: float = 0.0, feather: float = 1.5) -> Floats:
     """Soft mask [R,R] of the face's outline; `front` [468,2] are the mesh's places, inset and feather frame units."""
-    import cv2
-
     scale = (size - 1) / (np.array(HI) - LO)
     outline = (np.asarray(front)[FACE_OVAL] - LO) * scale
     mask = np.zeros((size, size), np.float32)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, carried, grey_of, luminance
-from ficgan.frame import colours, compose, lent
+from ficgan.arrays import LUMA, Image, carried, grey_of, luminance
+from ficgan.frame import Doubles, Floats, colours, compose, lent
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
@@ -19,9 +20,6 @@ from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
 from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
-
-Image = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 # How strong hairs of brows are, of how much darker than skin brows are, where the photo's lashes are as clear as this.
 _HAIRY, _CLEAR_LASHES = 0.35, 0.03
@@ -109,7 +107,7 @@ class NewFace:
     """
 
     texture: Floats
-    points: NDArray[np.float64]
+    points: Doubles
     grid: Floats
     hair: Floats | float = 0.0
     new: bool = True
@@ -242,11 +240,7 @@ class FaceRenderer:
         return out
 
     def _browed(self, texture: Floats, age: float, bare: NDArray[np.int64]) -> Floats:
-        """A new face [R,R,3] whose brows are as dark as those of people of its age are.
-
-        Args:
-            bare: flat indices of skin without hair.
-        """
+        """A new face [R,R,3] whose brows are as dark as those of people of its age; `bare` is skin without hair."""
         on_brows = self.model.on_brows
         darkest, lightest = (float(np.interp(age, _AGES, most)) for most in (_DARKEST_BROWS, _LIGHTEST_BROWS))
         texture = colours.of_skin(texture, on_brows, bare)
@@ -299,44 +293,23 @@ class FaceRenderer:
 
     def _drawn(self, row: Row, place: Place, made: NewFace) -> NewFace:
         """A face with eyes and teeth as far as they are new, and with glasses and cloth where the source wears some."""
-        import cv2
-
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
-        yaw = float(moment.read.pose.yaw[0])
+        yaw, age = float(moment.read.pose.yaw[0]), float(row.kind[AGE])
         iris = iris_colour(row.kind[: len(ETHNICITIES)], 1e3 * row.lot % 1)
         drawn = made.texture
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
-        age = float(row.kind[AGE])
-        drawn = with_eyes(
-            drawn,
-            made.points,
-            place.gaze,
-            yaw,
-            float(moment.light[0, SLOPES.start]),
-            iris,
-            age,
-            model.shape.front,
-            model.warp,
-            made.grid,
-        )
+        slope = float(moment.light[0, SLOPES.start])
+        drawn = with_eyes(drawn, made.points, place.gaze, yaw, slope, iris, age, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
-            drawn = with_teeth(
-                drawn,
-                made.points,
-                place.mouth,
-                model.teeth[number],
-                float(model.teeth_openings[number]),
-                model.shape.front,
-                model.warp,
-                made.grid,
-            )
+            teeth, opening = model.teeth[number], float(model.teeth_openings[number])
+            drawn = with_teeth(drawn, made.points, place.mouth, teeth, opening, model.warp, made.grid)
         drawn = _greyed(drawn - made.texture, moment)
         texture = made.texture + self._share(row) * drawn
-        texture = with_glasses(texture, place.glasses, row.lot, model.shape.front, model.warp, made.grid)
+        texture = with_glasses(texture, place.glasses, row.lot, model.warp, made.grid)
         if place.cloth is None or row.bare:
             return replace(made, texture=texture)
         cloth = cv2.resize(place.cloth, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)
@@ -378,5 +351,4 @@ def _greyed(colours: Floats, moment: Moment) -> Floats:
     """Colours [...,3] of a photo of a moment: less or none where that has none."""
     if not moment.grey[0]:
         return colours
-    out: Floats = colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)
-    return out
+    return colours + moment.grey[0] * (grey_of(colours)[..., None] - colours)

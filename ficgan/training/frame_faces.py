@@ -282,7 +282,7 @@ class TorchWarp:
     """The warp between frame and upright coordinates, batched and differentiable."""
 
     def __init__(self, warp: Warp, device: Any = "cpu") -> None:
-        arrays = (warp.matrix, warp.grid, warp.front, LO, warp.step)
+        arrays = (warp.matrix, warp.grid, warp.known, LO, warp.step)
         tensors = [torch.as_tensor(array, dtype=torch.float32, device=device) for array in arrays]
         self.matrix, self.grid, self.front, self.low, self.step = tensors
         self.size, self.rows = warp.size, torch.as_tensor(warp.rows, device=device)

@@ -1,12 +1,18 @@
-"""Heads made from one real mesh."""
+"""Heads made from one real mesh, and new faces of the embedded model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.transform import Rotation
+
+from ficgan.arrays import Image
+from ficgan.faces import Face
+from ficgan.frame_model import FrameModel
+from ficgan.policy import Attempt
 
 SIZE = 96
 
@@ -43,3 +49,26 @@ class Heads:
             yaw, pitch, roll = rng.normal(0, (turn, turn / 2, 0.03))
             faces[row] = turned(one, yaw, pitch, roll) * rng.uniform(0.95, 1.05) + rng.normal(0, 1.5, 3)
         return faces
+
+
+class Found:
+    """Faces that were found before: what a photo of this width has."""
+
+    name = "found"
+
+    def __init__(self, faces: dict[int, list[Face]]) -> None:
+        self.faces = faces
+
+    def detect(self, image: Image) -> list[Face]:
+        return self.faces[image.shape[1]]
+
+
+def apart(each: Image, other: Image, mask: NDArray[np.float32]) -> float:
+    """Mean absolute difference where the mask is full."""
+    return float(np.abs(each.astype(int) - other)[mask > 0.9].mean())
+
+
+def other_styles(model: FrameModel, reading: Any, key: str = "a") -> NDArray[np.float32]:
+    """A row of styles of another identity: [1,S]."""
+    code = model.draw(key, Attempt(layer=0), 1.0, reading.z_id)
+    return model.mixed(reading.z_id[None], model.wanted(code.w[None]), Attempt(layer=0))

@@ -11,12 +11,11 @@ import pytest
 from frame_world import Heads
 from numpy.typing import NDArray
 
-from ficgan.frame import FaceShape, Readings
+from ficgan.frame import FaceShape, Floats, Readings
 from ficgan.frame.appearance import COVERED, LIGHT, AppearanceModel, Moment
 from ficgan.frame.fit import FitConfig, fit_appearance, fit_shape, gate_map, telling_map
 from ficgan.frame.parts import frame_mask, model_pixels
 
-Floats = NDArray[np.float32]
 SIZE, SHADOWS, DETAILS, PEOPLE = 40, 2, 24, 300
 CONFIG = FitConfig(size=SIZE, shapes=6, lights=SHADOWS, textures=DETAILS + 2, layers=4, ridge=0.1, trim=0.0)
 

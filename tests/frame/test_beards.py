@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from ficgan.frame import FaceShape
+from ficgan.frame import FaceShape, Floats
 from ficgan.frame.beards import CHEEKS, SMALL, SURE, UNSURE, Beard, hidden, places, read_beard, skin_of, with_beard
 
-Floats = NDArray[np.float32]
 BLACK = 0.03
 
 

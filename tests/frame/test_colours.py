@@ -5,14 +5,12 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ficgan.arrays import LUMA, luminance
-from ficgan.frame import colours
+from ficgan.frame import Floats, colours
 from ficgan.frame.look import read_blotches, with_blotches
 from ficgan.identity.kind import ETHNICITIES, MALE
 
-Floats = NDArray[np.float32]
 SIDE = 64
 SKIN = np.flatnonzero(np.pad(np.ones((44, 44), bool), 10))
 SKIN = SKIN[(SKIN // SIDE < 44) | (SKIN % SIDE < 26) | (SKIN % SIDE > 38)]  # beside the mouth

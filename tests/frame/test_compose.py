@@ -8,16 +8,14 @@ import pytest
 from frame_world import SIZE, turned
 from numpy.typing import NDArray
 
+from ficgan.arrays import Image
 from ficgan.faces import Paste, invert, transform_points
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame import LO, FaceShape, Readings, Warp
+from ficgan.frame import LO, FaceShape, Floats, Readings, Warp
 from ficgan.frame.colours import matched_border, plainer
 from ficgan.frame.compose import paste_texture, read_texture
 from ficgan.frame.look import Look, hair_over, no_sharper, read_look, sharpness_of
 from ficgan.frame.parts import frame_mask
-
-Floats = NDArray[np.float32]
-Image = NDArray[np.uint8]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from frame_world import turned
 from numpy.typing import NDArray
 
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
-from ficgan.frame import LO, FaceShape, Warp
+from ficgan.frame import LO, FaceShape, Floats, Warp
 from ficgan.frame.colours import lifted
 from ficgan.frame.compose import stretched
 from ficgan.frame.drawn import (
@@ -27,8 +27,6 @@ from ficgan.frame.drawn import (
 )
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import ETHNICITIES
-
-Floats = NDArray[np.float32]
 
 BROWN = np.array([0.34, 0.23, 0.16])
 LIP, TOOTH, DARK, SKIN = [150, 60, 60], [240, 235, 225], [30, 12, 12], [200, 150, 130]
@@ -72,7 +70,7 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
     grid = big.to_upright(points[None])[0]
     places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
     for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, slope, BROWN, 30.0, shape.front, big)
+        made = with_eyes(skin, points, np.float32(gaze), yaw, slope, BROWN, 30.0, big, big.to_upright(points[None])[0])
         assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
         changed = np.abs(made - skin).max(2) > 1e-6
         near = np.zeros(changed.shape, bool)
@@ -107,7 +105,9 @@ def test_eyes_that_a_draw_made_black_are_seen(shape: FaceShape, big: Warp) -> No
     holes = black[..., 0] < 0
     assert lifted(black, skin).min() >= 0 and (lifted(black, skin)[~holes] == black[~holes]).all()
     points = np.c_[shape.front, np.zeros(len(shape.front))].astype(np.float64)
-    made = with_eyes(black, points, np.zeros(2, np.float32), 0.0, 0.0, BROWN, 30.0, shape.front, big)
+    made = with_eyes(
+        black, points, np.zeros(2, np.float32), 0.0, 0.0, BROWN, 30.0, big, big.to_upright(points[None])[0]
+    )
     assert np.quantile(made[holes].mean(1), 0.8) > 0.3 * skin.mean() and (made[~holes] >= 0).all()
 
 
@@ -151,11 +151,11 @@ def test_what_is_seen_between_the_lips_is_read(shape: FaceShape, big: Warp, midd
     texture[inside(pixels, (128, 128))] = middle
     mask = frame_mask(shape.front, 128)
     fine = texture.repeat(2, 0).repeat(2, 1)
-    seen, double = (read_teeth(one, opened(shape, 0.3), mask, shape.front, big) for one in (texture, fine))
+    seen, double = (read_teeth(one, opened(shape, 0.3), mask, big) for one in (texture, fine))
     np.testing.assert_allclose(seen[4:], sure, atol=0.01)
     np.testing.assert_allclose(double, seen, atol=0.03)
     np.testing.assert_allclose(seen[:3], np.array(middle) / 255, atol=0.02)
-    assert not read_teeth(texture, opened(shape, 0.02), mask, shape.front, big)[4:].any(), "lips that touch"
+    assert not read_teeth(texture, opened(shape, 0.02), mask, big)[4:].any(), "lips that touch"
 
 
 @pytest.mark.parametrize("finer", [1, 2])
@@ -170,7 +170,7 @@ def test_teeth_stand_between_open_lips_and_nowhere_else(shape: FaceShape, big: W
     near = cv2.dilate(inside(front, texture.shape[:2]).astype(np.uint8), scale) > 0
 
     def drawn(points: NDArray[Any], told: Floats = seen, lender: float = 0.3) -> Floats:
-        made = with_teeth(texture, points, told, teeth, lender, shape.front, big)
+        made = with_teeth(texture, points, told, teeth, lender, big, big.to_upright(points[None])[0])
         assert made.shape == texture.shape and made.dtype == np.float32 and made.min() >= 0 and made.max() <= 1
         assert not (np.abs(made - texture).max(2) > 1e-6)[~near].any(), "nothing but the mouth"
         return made

@@ -19,11 +19,10 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ficgan.faces.mesh import FACE_OVAL
-from ficgan.frame import HI, LO, FaceShape, Warp, rigid_fit
+from ficgan.frame import HI, LO, FaceShape, Floats, Warp, rigid_fit
 from ficgan.frame.parts import frame_mask
 from ficgan.training.frame_faces import TorchWarp
 
-Floats = NDArray[np.float32]
 NOSE = 4
 
 

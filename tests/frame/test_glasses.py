@@ -12,7 +12,6 @@ from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
 
-Floats = NDArray[np.float32]
 CLEAR = (0.0, 0.6, 0.6, 0.6)  # lenses
 SKIN = np.full((256, 256, 3), 0.6, np.float32)
 
@@ -29,7 +28,7 @@ def test_rims_meet_the_arms_where_they_leave_the_face(shape: FaceShape, chance: 
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
     colour = np.array([0.4, 0.35, 0.3])
     arms = eyes[:, 1] + rise * apart
-    made = with_glasses(SKIN, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, shape.front, warp)
+    made = with_glasses(SKIN, np.float32([SURE, *arms, *colour, 0.3, *CLEAR]), chance, warp, warp.grid)
     drawn = np.abs(made - SKIN).max(2)
     step = warp.step * 127 / 255
     for eye, side, arm in zip(eyes, (-1, 1), arms, strict=True):
@@ -47,7 +46,7 @@ def test_without_evidence_there_are_none_and_with_some_they_are_faint(shape: Fac
     strength = []
     for evidence in (UNSURE - 1, UNSURE, (UNSURE + SURE) / 2, SURE, SURE + 9):
         glasses = np.float32([evidence, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR])
-        strength.append(float(np.abs(with_glasses(SKIN, glasses, 0.3, shape.front, warp) - SKIN).max()))
+        strength.append(float(np.abs(with_glasses(SKIN, glasses, 0.3, warp, warp.grid) - SKIN).max()))
     assert strength[:2] == [0, 0] and strength[3] == strength[4] > 0.5
     assert strength[2] == pytest.approx(strength[3] / 2, rel=0.1)
 
@@ -57,9 +56,9 @@ def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape) -> None:
     warp, (eyes, _) = Warp(shape.front, 128), places(shape)
     for tint in (0.0, 1.0):
         glasses = np.array([SURE, *eyes[:, 1], 0, 0, 0, 0.3, tint, 0.1, 0.12, 0.2], np.float32)
-        made = with_glasses(SKIN, glasses, 0.3, shape.front, warp)
+        made = with_glasses(SKIN, glasses, 0.3, warp, warp.grid)
         small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
-        read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
+        read = read_glasses(np.rint(255 * small).astype(np.uint8), warp)
         assert read[7] == pytest.approx(tint, abs=0.01)
         np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else SKIN[0, 0], atol=0.1)
 
@@ -67,14 +66,14 @@ def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape) -> None:
 def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape) -> None:
     """A small face's arms are lost in what is beside it, and its bridge in the shine of the nose."""
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
-    made = with_glasses(SKIN, np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]), 0.3, shape.front, warp)
+    made = with_glasses(SKIN, np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]), 0.3, warp, warp.grid)
     small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
     columns, rows = ((eyes - LO) / warp.step).T
     row, out = rows.mean(), 0.55 * apart / warp.step[0]
     small[round(row) - 12 : round(row) + 5, : round(columns[0] - out)] = 1
     small[round(row) - 12 : round(row) + 5, round(columns[1] + out) :] = 1
     small[round(row) - 6 : round(row) + 4, round(columns.mean()) - 4 : round(columns.mean()) + 5] = 1
-    read = read_glasses(np.rint(255 * small).astype(np.uint8), shape.front, warp)
+    read = read_glasses(np.rint(255 * small).astype(np.uint8), warp)
     assert luminance(read[3:6]) < 0.35
 
 
@@ -82,12 +81,10 @@ def test_a_lid_that_moves_bends_no_rim(shape: FaceShape) -> None:
     warp, (eyes, apart) = Warp(shape.front, 128), places(shape)
     rim = eyes[0] - np.array([0, 0.22 * apart])
     bump = 3 * np.exp(-np.square(warp.grid - rim).sum(-1) / 60)
-    bent, glasses = (
-        warp.grid + bump[..., None] * np.float32([0, 1]),
-        np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR]),
-    )
+    bent = warp.grid + bump[..., None] * np.float32([0, 1])
+    glasses = np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR])
     column, tops = round((rim[0] - LO[0]) / (warp.step[0] * 127 / 255)), []
     for grid in (warp.grid, bent):
-        drawn = np.abs(with_glasses(SKIN, glasses, 0.3, shape.front, warp, grid) - SKIN).max(2) > 0.2
+        drawn = np.abs(with_glasses(SKIN, glasses, 0.3, warp, grid) - SKIN).max(2) > 0.2
         tops.append(cv2.resize(grid[..., 1], (256, 256))[:, column][drawn[:, column]].min())
     assert abs(tops[0] - tops[1]) < 1.2 < bump.max() / 2
