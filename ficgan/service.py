@@ -6,7 +6,9 @@ import asyncio
 import base64
 import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +69,7 @@ def make_app(
         change: does what the function of `photo_work` does, in a worker process; called in `limits.jobs` threads.
         token: what `Authorization: Bearer …` must hold; None: nothing is asked.
     """
-    places = asyncio.Semaphore(limits.jobs)
+    pool = ThreadPoolExecutor(limits.jobs, thread_name_prefix="photo")
     inside = 0  # requests that are read, wait or are worked on
 
     async def photo(request: Request) -> Response:
@@ -78,8 +80,7 @@ def make_app(
         inside += 1
         try:
             data = await _body(request, limits)
-            async with places:
-                made = await asyncio.to_thread(change, data)
+            made = await asyncio.get_running_loop().run_in_executor(pool, change, data)
         finally:
             inside -= 1
         kind, record = TYPES[made["suffix"]], made["record"]
@@ -106,9 +107,15 @@ def make_app(
             log.error("a request failed", exc_info=error)
         return JSONResponse({"error": message}, status, headers={**_HEADERS, **headers})
 
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        pool.shutdown(wait=True, cancel_futures=True)
+
     return Starlette(
         routes=[Route("/photo", photo, methods=["POST"]), Route("/health", health, methods=["GET"])],
         exception_handlers=dict.fromkeys((HTTPException, FicganError, Exception), refused),
+        lifespan=lifespan,
     )
 
 

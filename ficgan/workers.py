@@ -222,7 +222,8 @@ class _Child:
                 else:
                     self._ready.set_result(None)
         self.end()
-        self._pipe.close()
+        with self._sending:
+            self._pipe.close()
         if not self._ready.done():
             self._ready.set_exception(FicganError("the worker process ended before its engine was loaded"))
         self._answers.put(("gone", None))
@@ -315,7 +316,10 @@ def main(number: int) -> None:
                     _cancelled.set()
         os._exit(0)  # the other process is done, or dead
 
-    limits, setup = ForkingPickler.loads(pipe.recv_bytes())
+    try:
+        limits, setup = ForkingPickler.loads(pipe.recv_bytes())
+    except EOFError:
+        return  # the other process ended at once
     try:
         if limits is not None:
             _fence(limits)  # before there is another thread, since it holds for this one and those that it starts

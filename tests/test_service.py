@@ -174,21 +174,23 @@ def test_a_failing_engine_tells_nothing_of_the_machine(error: Exception, caplog:
     assert any(record.name == "ficgan.service" for record in caplog.records)
 
 
-def test_too_many_requests_at_once_are_refused() -> None:
-    """One is worked on, one waits, four are refused at once; then the service is free again."""
-    go = threading.Event()
+@pytest.mark.parametrize("jobs", [1, 40])
+def test_too_many_requests_at_once_are_refused(jobs: int) -> None:
+    """So many are worked on, one waits, four are refused at once; then the service is free again."""
+    go, begun = threading.Event(), list[Result]()
 
     def slow(result: Result) -> None:
+        begun.append(result)
         assert go.wait(20)
 
     async def ask() -> tuple[list[int], dict[str, Any], int]:
-        async with connected(app_of(stand_in(slow), ServiceLimits(jobs=1, queue=1))) as service:
+        async with connected(app_of(stand_in(slow), ServiceLimits(jobs=jobs, queue=1))) as service:
 
             async def post() -> httpx.Response:
                 return await service.post("/photo", content=coded(), headers=JPEG)
 
-            asked = [asyncio.create_task(post()) for _ in range(6)]
-            while sum(task.done() for task in asked) < 4:
+            asked = [asyncio.create_task(post()) for _ in range(jobs + 5)]
+            while sum(task.done() for task in asked) < 4 or len(begun) < jobs:
                 await asyncio.sleep(0.01)
             health = (await service.get("/health")).json()
             go.set()
@@ -196,8 +198,8 @@ def test_too_many_requests_at_once_are_refused() -> None:
             return [answer.status_code for answer in answers], health, (await post()).status_code
 
     statuses, health, after = asyncio.run(ask())
-    assert sorted(statuses) == [200, 200, 503, 503, 503, 503] and after == 200
-    assert (health["working"], health["waiting"]) == (1, 1)
+    assert sorted(statuses) == [*[200] * (jobs + 1), 503, 503, 503, 503] and after == 200
+    assert (health["working"], health["waiting"]) == (jobs, 1)
 
 
 def test_nothing_is_written() -> None:

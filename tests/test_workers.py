@@ -241,6 +241,11 @@ def test_workers_end_with_their_parent(how: int) -> None:
         time.sleep(0.05)
 
 
+def test_a_worker_whose_parent_is_gone_at_once_is_quiet() -> None:
+    begin = "import os; from ficgan.workers import Pipe, main; a, b = Pipe(); a.close(); main(os.dup(b.fileno()))"
+    assert subprocess.run([sys.executable, "-c", begin], capture_output=True, check=True).stderr == b""
+
+
 def test_closing_ends_what_is_at_work() -> None:
     workers = Workers(setup)
     workers.wait()

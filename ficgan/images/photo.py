@@ -121,8 +121,11 @@ def to_uint8(pixels: Pixels) -> NDArray[np.uint8]:
     """16 bits to 8: round(v / 257), exactly; 8 bits pass through."""
     if pixels.dtype == np.uint8:
         return pixels.astype(np.uint8, copy=False)
-    # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
-    return ((pixels.astype(np.uint32) * 255 + 32895) >> 16).astype(np.uint8)
+    wide = pixels.astype(np.uint32)  # large: changed in place
+    wide *= 255
+    wide += 32895  # (255 v + 32895) >> 16 equals round(v / 257) for every v in 0…65535
+    wide >>= 16
+    return wide.astype(np.uint8)
 
 
 def to_rgb(pixels: Pixels, mode: str, space: Space | None) -> NDArray[np.uint8]:

@@ -344,6 +344,8 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _read_record(path: Path, name: str, found: Folder, check: bool) -> None:
+    from ficgan.records.form import fault_of
+
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -353,6 +355,9 @@ def _read_record(path: Path, name: str, found: Folder, check: bool) -> None:
         return  # a stranger's file
     if data.get("schema") != SCHEMA or data.get("kind") not in ("photo", "film"):
         found.damaged.append((name, f"of schema {data.get('schema')}; this version of ficgan reads {SCHEMA}"))
+        return
+    if why := fault_of(data):
+        found.damaged.append((name, why))
         return
     result, problem = path.with_suffix(""), ""
     if not result.is_file() or result.is_symlink():

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ficgan.errors import InputError, UsageError, reason
+from ficgan.errors import InputError, UsageError
 from ficgan.images.photo import DIGITAL_SOURCE_TYPE
 from ficgan.records import SYNTHETIC_ACTIONS, Record
 
@@ -120,14 +120,17 @@ class Credentials:
             import c2pa
         except ImportError:
             raise UsageError("--sign needs the extra c2pa: pip install 'ficgan[c2pa]'") from None
+        try:
+            texts = [path.read_bytes() for path in (certificate, key)]
+        except OSError as error:
+            raise UsageError(f"--sign {error.filename}: cannot be read ({error.strerror})") from error
         self._c2pa, self._paths = c2pa, (certificate, key)
         self._context = c2pa.Context.from_dict({"builder": {"thumbnail": {"enabled": False}}})
         try:
-            texts = [path.read_bytes() for path in self._paths]
-            self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(texts[1]), *texts, None))
+            self._signer = c2pa.Signer.from_info(c2pa.C2paSignerInfo(_algorithm(key, texts[1]), *texts, None))
             self.photo(_DOT, ".gif", ["solid"])  # what is wrong with the two is known before any work
-        except (OSError, ValueError, TypeError, c2pa.C2paError) as error:
-            raise UsageError(f"--sign {certificate} {key}: these cannot sign ({reason(error)})") from error
+        except c2pa.C2paError as error:
+            raise UsageError(f"--sign {certificate} {key}: these cannot sign ({error})") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._paths  # another process reads the files again
@@ -175,12 +178,15 @@ def _described(action: str, number: int) -> str:
     return f"{number} face{'' if number == 1 else 's'}: {done}"
 
 
-def _algorithm(text: bytes) -> str:
-    """C2PA's name for what a private key in PEM, not encrypted, signs with."""
+def _algorithm(path: Path, text: bytes) -> str:
+    """C2PA's name for what a private key signs with."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key = load_pem_private_key(text, password=None)
+    try:
+        key = load_pem_private_key(text, password=None)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"--sign {path}: is no private key in PEM that is not encrypted; convert it") from error
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return {256: "es256", 384: "es384"}.get(key.key_size, "es512")
     return "ps256" if isinstance(key, rsa.RSAPrivateKey) else "ed25519"

@@ -228,7 +228,8 @@ def _risks(folder: Folder) -> str:
 def _figure(face: risks.AtRisk, read: Callable[..., Any]) -> str:
     # A record with a problem does not vouch for the picture.
     image = None if face.record.problem else read(face.record.file, face.time)
-    drawn = '<span class="none"></span>' if image is None else f'<img src="{_thumbnail(face, image)}" alt="">'
+    picture = "" if image is None else _thumbnail(face, image)
+    drawn = f'<img src="{picture}" alt="">' if picture else '<span class="none"></span>'
     when = "" if face.time is None else f", {int(face.time // 60)}:{face.time % 60:05.2f}"
     detail = f"<br>{_text(face.detail)}" if face.detail else ""
     return f"<figure>{drawn}<figcaption>{_text(face.record.path)}{when}{detail}</figcaption></figure>"
@@ -249,10 +250,14 @@ def _image(path: Path, time: float | None) -> Any:
 
 
 def _thumbnail(face: risks.AtRisk, image: Any) -> str:
-    """The place of a face in the result, as a data address."""
+    """The place of a face in the result, as a data address; "" where the box lies outside the picture."""
+    height, width = image.shape[:2]
     x0, y0, x1, y1 = face.box
     margin = 0.35 * max(x1 - x0, y1 - y0)
-    left, top, right, bottom = (max(0, int(v)) for v in (x0 - margin, y0 - margin, x1 + margin + 1, y1 + margin + 1))
+    left, top = max(0, int(x0 - margin)), max(0, int(y0 - margin))
+    right, bottom = min(width, int(x1 + margin) + 1), min(height, int(y1 + margin) + 1)
+    if right - left < 2 or bottom - top < 2:
+        return ""
     crop = Image.fromarray(image[top:bottom, left:right])
     crop.thumbnail((2 * SIDE, 2 * SIDE))
     file = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -226,9 +227,12 @@ class DeskFilms:
         for place in self.load(number).settings.get("review", ()):
             yield {name: place[name] for name in ("time", "reason")}
         path = self.review.result(self.review[number])
-        record = own_sidecar(path) if path is not None else None
-        for finding in ((record or {}).get("check") or {}).get("findings", ()):
-            yield {"time": finding["time"], "reason": "the source is still recognised in the result"}
+        record: Any = own_sidecar(path) if path is not None else None
+        with suppress(KeyError, TypeError):  # there is none, or it is damaged
+            for finding in record["check"]["findings"]:
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    if math.isfinite(time := float(finding["time"])):
+                        yield {"time": time, "reason": "the source is still recognised in the result"}
 
     def at(self, number: str, place: int | float) -> dict[str, Any]:
         """The frame of a number (int), or that is shown at a second (float), with the boxes in it."""

@@ -36,8 +36,8 @@ from ficgan.ui.session import Session
 from ficgan.ui.work import sentence
 from ficgan.video.project import thumbnail
 
-# Bytes of an upload.
-LIMITS = {"photo": 500 << 20, "film": 100 << 30}
+# Bytes of an upload and of a request.
+LIMITS = {"photo": 500 << 20, "film": 100 << 30, "json": 1 << 20}
 
 # Gives a file's entry, a picture (its bytes or file), JSON, a response, or a future of one of these; None: 404.
 Handler = Callable[..., Any]
@@ -342,8 +342,13 @@ def _sorry(why: str, status: int) -> Response:
 
 
 async def _json(request: Request) -> dict[str, Any]:
+    data = b""
+    async for piece in request.stream():
+        data += piece
+        if len(data) > LIMITS["json"]:
+            raise InputError("the request is too large")
     try:
-        given = json.loads(await request.body() or b"{}")
+        given = json.loads(data or b"{}")
     except (ValueError, RecursionError):
         raise InputError("the request is not valid JSON") from None
     if not isinstance(given, dict):

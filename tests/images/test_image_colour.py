@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,10 @@ def test_a_picture_of_pillow_with_a_profile_is_looked_at_through_it() -> None:
 def test_sixteen_bits_to_eight_is_exact_rounding() -> None:
     values = np.arange(65536, dtype=np.uint16)
     assert np.array_equal(to_uint8(values), np.round(values.astype(np.float64) / 257).astype(np.uint8))
+    tracemalloc.start()
+    to_uint8(np.repeat(values, 16))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20  # 2 MiB given, 4 of a copy of 32 bits, 1 of the result
+    tracemalloc.stop()
     every = np.arange(256, dtype=np.uint8).repeat(3).reshape(-1, 3)
     assert np.array_equal(to_uint8(from_rgb(every, "RGB", 16, None)), every)
 

@@ -154,7 +154,11 @@ def test_the_report(folder: Path) -> None:
     assert away[0] < 6 < 12 < away[1]
     # It is made once, unless asked otherwise.
     assert "--overwrite" in call(report, folder, code=2)["said"]
+    path, record = sidecar(folder)
+    outside = [{**record["faces"][0], "box": box} for box in ([900, 900, 950, 950], [-90, -90, -80, -80])]
+    path.write_text(json.dumps({**record, "faces": outside}))
     call(report, folder, "--overwrite", code=3)
+    assert pictures((folder / "report.html").read_text()) == []
 
 
 def test_faces_at_risk_are_ordered_and_named() -> None:
@@ -283,15 +287,23 @@ def test_what_cannot_be_vouched_for_is_told(folder: Path) -> None:
     (folder / "broken.jpg.json").write_text("{")
     (folder / "newer.jpg.json").write_text(json.dumps({**record, "schema": "ficgan-sidecar/9"}))
     (folder / "other.jpg.json").write_text('{"tool": "another"}')
+    face, film = record["faces"][0], {**record, **FILM, "size": None}
+    boxes = [[{**face, "box": box}] for box in ([9, 9, 2, 2], [0, 0, 9, float("nan")])]
+    spoilt = [{**record, "faces": faces} for faces in ("abc", [{"box": face["box"]}], *boxes)]
+    spoilt += [{**record, **change} for change in ({"options": "x"}, {"options": None}, {"size": None}, {"size": [1]})]
+    spoilt += [{**film, **change} for change in ({"frames": "9"}, {"check": {"findings": [{}]}}, {"objects": []})]
+    for number, each in enumerate(spoilt):
+        (folder / f"spoilt{number}.jpg.json").write_text(json.dumps(each))
     (folder / "field.png").unlink()
     (folder / "manifest.jsonl").unlink()
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "x.jpg").write_bytes(b"")
     summary = call(report, folder, code=3)
-    assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 2, 2)
+    assert (summary["changed"], summary["unrecorded"], summary["damaged"], summary["records"]) == (2, 1, 13, 2)
     seen = Page((folder / "report.html").read_text())
     answer = ["Not fit to sign", "changed after it was made", "the result is not there", "stray.png", "broken.jpg.json"]
-    answer += ["schema ficgan-sidecar/9", "There is no manifest here"]
+    answer += ["schema ficgan-sidecar/9", "There is no manifest here", "spoilt10.jpg.json", "landmarks: Field required"]
+    assert call(export, folder, "-o", folder / "boxes.json", code=3)["left_out"] == 13
     assert [words for words in answer if words not in seen.words] == []
     assert pictures((folder / "report.html").read_text()) == []  # none of a picture that is not the one recorded
 
@@ -412,4 +424,6 @@ def test_what_cannot_sign_is_one_sentence(wrong: str, tmp_path: Path) -> None:
         key.write_bytes(other.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
     with pytest.raises(UsageError) as error:
         Credentials(cert, key)
-    assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
+    no_key = f"{key}: is no private key in PEM that is not encrypted; convert it"
+    said = {"absent": f"{key}: cannot be read (No such file", "swapped": no_key, "encrypted": no_key}
+    assert said.get(wrong, "these cannot sign (") in str(error.value) and "\n" not in str(error.value)

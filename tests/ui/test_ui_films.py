@@ -146,6 +146,9 @@ def test_a_film_from_drop_to_result(desk: Desk, tmp_path: Path, monkeypatch: pyt
     side = json.loads((desk.review.output / "film.mp4.json").read_text())
     jsonschema.validate(side, json.loads((ROOT / "docs" / "sidecar.schema.json").read_text()))
     assert side["edits"]
+    side["check"] = {"findings": [{}, "x", {"time": None}, {"time": 0.5}]}  # damaged, all but one
+    (desk.review.output / "film.mp4.json").write_text(json.dumps(side))
+    assert [found["time"] for found in desk.ask("GET", f"{one}/film")["findings"]] == [0.5]
     assert desk.web.get(f"/api/{one}/video?after").status_code == 200
 
     # That a preview is the rendered frame is the next test.

@@ -57,6 +57,7 @@ def test_only_the_page_itself_is_answered(idle: Desk) -> None:
     # A change needs an origin, which no foreign page can forge, or the token in a header.
     assert web.post("/api/save").status_code == 403
     assert web.post("/api/save", headers={"origin": f"http://{HOST}"}).status_code == 200
+    assert "too large" in web.post("/api/save", headers={"origin": f"http://{HOST}"}, content=b" " * (1 << 21)).text
     assert web.get("/api/items/..%2f..%2fetc%2fpasswd/video").status_code == 404
 
 
