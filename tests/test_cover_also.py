@@ -104,9 +104,6 @@ def run(*words: Any) -> tuple[dict[str, Any], int]:
     return json.loads(result.stdout.splitlines()[-1]) if result.stdout else {}, result.exit_code
 
 
-# -- the detector -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("layout", ["yolo", "end-to-end"])
 @pytest.mark.parametrize("side", [64, 320, None])
 @pytest.mark.parametrize(("height", "width"), [(240, 320), (331, 157), (900, 1900)])
@@ -155,9 +152,6 @@ def test_wrong_options_are_refused_before_any_photo_is_read(tmp_path: Path) -> N
     assert list(tmp_path.glob("o*.png")) == []
 
 
-# -- photos -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("cover", "colour"), [("", None), (":black", (0, 0, 0)), (":mosaic", None)])
 def test_photos(tmp_path: Path, astronaut: np.ndarray, cover: str, colour: Any) -> None:
     image, box = astronaut.copy(), (20, 400, 140, 440)
@@ -180,8 +174,6 @@ def test_photos(tmp_path: Path, astronaut: np.ndarray, cover: str, colour: Any) 
     assert np.abs(np.array(entry["box"]) - box).max() < 2 and str(tmp_path) not in json.dumps(record)
     assert len(record["faces"]) == 1 and "red.onnx" in json.dumps(record["options"])
 
-
-# -- films ------------------------------------------------------------------------------------------------------------
 
 FRAMES, BLIND = 60, range(24, 38)
 # The plate is there from one frame to another; the finder does not see its dark red.

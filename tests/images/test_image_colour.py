@@ -156,9 +156,6 @@ def test_a_picture_of_pillow_with_a_profile_is_looked_at_through_it() -> None:
     assert np.array_equal(photo.merge(photo.rgb.copy()), noise(3))
 
 
-# -- 16 bits ----------------------------------------------------------------------------------------------------------
-
-
 def test_sixteen_bits_to_eight_is_exact_rounding() -> None:
     values = np.arange(65536, dtype=np.uint16)
     assert np.array_equal(to_uint8(values), np.round(values.astype(np.float64) / 257).astype(np.uint8))

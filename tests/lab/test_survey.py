@@ -108,9 +108,6 @@ def answered(survey: Survey, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return collect(survey.key, random_answers(tmp_path_factory.mktemp("answers"), survey.key, 10))
 
 
-# -- design ------------------------------------------------------------------------------------------------------------
-
-
 def design(people: int, genders: bool = True, seed: int = 0, **more: int) -> list[SurveyQuestion]:
     """Of people with two photos on each side, women and men in turn."""
     who, rows = np.repeat(np.arange(people), 4), np.arange(4 * people)
@@ -190,9 +187,6 @@ def test_a_folder_of_reversed_pictures_is_shown(source: SetConfig, tmp_path: Pat
     assert shown and all((pixels == (1, 2, 3)).all() for pixels in shown)
 
 
-# -- page and key ------------------------------------------------------------------------------------------------------
-
-
 def test_page_and_pictures_tell_nothing_of_method_or_person(folder: Path, survey: Survey) -> None:
     secrets = {"pixelation", "ridge", "clear", "Female", "Male", "labels.csv", "000-"}
     page = stands_alone((folder / "page.html").read_text(), set())
@@ -231,9 +225,6 @@ def test_a_participant_answers_and_hands_in(node: str, survey: Survey, tmp_path:
     tree = json.loads(blob)
     assert tree.keys() == json.loads(hand_in(tmp_path / "h.json", key, "ada").read_text()).keys()
     assert tree["finished"] and all(answer["seconds"] > 0 for answer in tree["answers"])
-
-
-# -- answers and figures -----------------------------------------------------------------------------------------------
 
 
 def test_who_fails_checks_or_leaves_questions_open_is_refused(survey: Survey, tmp_path: Path) -> None:
@@ -323,9 +314,6 @@ def test_judges_read_the_very_same_pictures(survey: Survey, folder: Path, answer
         judge(survey.key, tmp_path, [])
 
 
-# -- ratings -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def rated(source: SetConfig) -> Survey:
     """Four photos, clear, as one colour and pixelated."""
@@ -409,9 +397,6 @@ def test_agreement_resamples_people_and_photos() -> None:
     assert (found.value, found.n) == (np.nanmean(values), 6)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
     assert agreement("x", np.full((2, 3), np.nan), BOOTSTRAP).value is None
-
-
-# -- commands ----------------------------------------------------------------------------------------------------------
 
 
 call = partial(invoke, evaluate, "survey")
