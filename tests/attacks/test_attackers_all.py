@@ -12,7 +12,7 @@ from stand_ins import faces_of, random_faces
 
 from ficgan.lab.attacks import Pairs, Reverser, restoration
 from ficgan.lab.attacks.base import MeanFace
-from ficgan.lab.attacks.restoration import RichardsonLucy, Wiener, WienerBlind
+from ficgan.lab.attacks.deconvolution import RichardsonLucy, Wiener, WienerBlind
 
 RESTORED = ["BicubicResampling", "InterpolateGrey", "LearnPermutation", "LinearResampling", "Ridge", "Wavelet"]
 EVERY: list[Reverser] = [getattr(restoration, name)() for name in RESTORED]

@@ -23,19 +23,10 @@ from ficgan.anonymizers.basic import scaled_kernel, sigma_of, spread
 from ficgan.errors import UsageError
 from ficgan.lab.attacks import Pairs, networks
 from ficgan.lab.attacks.base import MeanFace, held_out, luminance
-from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
-from ficgan.lab.attacks.restoration import (
-    HIGH,
-    LOW,
+from ficgan.lab.attacks.deconvolution import (
     TRANSFERS,
-    BicubicResampling,
-    InterpolateGrey,
-    LearnPermutation,
-    LinearResampling,
     NormSparsity,
     RichardsonLucy,
-    Ridge,
-    Wavelet,
     Wiener,
     WienerBlind,
     blur_matrix,
@@ -49,6 +40,17 @@ from ficgan.lab.attacks.restoration import (
     scaled_blur,
     spectrum,
     transfers,
+)
+from ficgan.lab.attacks.networks import KernelEstimator, log_spectrum
+from ficgan.lab.attacks.restoration import (
+    HIGH,
+    LOW,
+    BicubicResampling,
+    InterpolateGrey,
+    LearnPermutation,
+    LinearResampling,
+    Ridge,
+    Wavelet,
     wavelet_matrix,
 )
 from ficgan.lab.metrics.pictures import check_pretrained

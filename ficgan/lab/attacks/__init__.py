@@ -1,6 +1,6 @@
 """Attackers: everything that tries to bring the source back. For testing one's own anonymisation."""
 
-from ficgan.lab.attacks import restoration, revelio  # noqa: F401 (they register themselves)
+from ficgan.lab.attacks import deconvolution, restoration, revelio  # noqa: F401 (they register themselves)
 from ficgan.lab.attacks.base import REVERSERS, Pairs, Reverser, ReverserTraits, reverser_of
 from ficgan.lab.attacks.learned import Learned, ThesisAutoEncoder, load_attacker
 

@@ -22,7 +22,7 @@ from ficgan.device import resolve_device
 from ficgan.errors import Progress, unheard
 from ficgan.faces import ARCFACE_POINTS
 from ficgan.lab.attacks.base import one_each_unknown, upright
-from ficgan.lab.attacks.restoration import blurred
+from ficgan.lab.attacks.deconvolution import blurred
 from ficgan.lab.attacks.training import Learner, minimise
 from ficgan.verification import load_onnx
 

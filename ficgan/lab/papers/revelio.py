@@ -19,8 +19,8 @@ from ficgan.config import check, override, read_tree
 from ficgan.errors import FicganError, InputError, Progress, UsageError
 from ficgan.lab.attackers import Read, TrainedAttacker, TunedAttacker, Turn, in_region, unturned
 from ficgan.lab.attacks import REVERSERS, reverser_of
+from ficgan.lab.attacks.deconvolution import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.learned import Learned
-from ficgan.lab.attacks.restoration import blurred, equivalent_kernel, scaled_blur, transfers
 from ficgan.lab.attacks.revelio import Revelio, choose_threshold, ood_curve, retrieve
 from ficgan.lab.bench import Bench, content, known, prepared_set
 from ficgan.lab.matrix_config import SetConfig
