@@ -216,9 +216,10 @@ class ModelConfig(_ConfigPart):
             raise ValueError(f"resolution {self.resolution} is not a power of two from 8 to 4096")
         if not self.resolution <= self.channel_base <= 2**20 or not 1 <= self.channel_max <= 2**14:
             raise ValueError(f"channel_base {self.channel_base} and channel_max {self.channel_max} give no channels")
-        given = {name for name in self.model_fields_set if name.startswith("spatial_")}
+        fields = type(self).model_fields
+        given = [name for name in fields if name[:8] == "spatial_" and getattr(self, name) != fields[name].default]
         if self.frame is not None and given:
-            raise ValueError(f"{min(given)} is for networks outside the frame, where z_non is the moment; leave it out")
+            raise ValueError(f"{given[0]} is for networks outside the frame, where z_non is the moment; leave it out")
         return self
 
     @property

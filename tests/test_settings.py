@@ -109,7 +109,9 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_shipped_configurations_load() -> None:
-    assert all(load_config(name).name == name for name in configs.names())
+    for name in configs.names():
+        c = load_config(name)
+        assert c.name == name and Config.model_validate_json(c.model_dump_json()) == c  # a run writes config.json
     c = load_config("tiny", ["loss.positive=0", "optimizer.betas=[0.5, 0.9]", "model.spatial_code=learned-constant"])
     assert c.loss.positive == 0 and c.optimizer.betas == (0.5, 0.9) and c.model.spatial_code == "learned-constant"
     with pytest.raises(ValueError, match="frozen"):

@@ -54,8 +54,8 @@ _FLUSH = np.float32(0.15)
 # Share of the light of the brightest skin from which on what is brighter is dimmed.
 _SHOULDER = 0.85
 # Values of the second brightest colour between which a photo burns out: its colours say nothing there. Light from which
-# on skin pales, up to white.
-_BURNT, _PALE = (0.86, 0.96), 0.8
+# on skin pales, up to white. Light of a new face between which it takes these colours over.
+_BURNT, _PALE, _BLEACHED = (0.86, 0.96), 0.8, (0.55, 0.8)
 # How much less a strong colour of skin changes with its light than a weak one: darker skin is more colourful. In 80
 # portraits a logarithm of red changes .79 times as much as that of the light, and one of blue 1.21 times.
 _FLESH = 0.8
@@ -168,7 +168,9 @@ def lit_as(texture: Floats, photo: Image, skin: Indices, flush: Floats | float =
     bright = np.median(bare[luminance(bare) >= np.quantile(luminance(bare), 0.8)], axis=0)
     tint = (bright / max(float(bright @ LUMA), 1)).astype(np.float32)
     pale = 1 + (tint - 1) * np.clip((1 - light) / np.float32(1 - _PALE), 0, 1)
-    limited += burnt[..., None] * (light * pale - limited)
+    # A new face may be darker there: it keeps its colours.
+    shares = blurred(burnt, _BROAD * len(burnt))[..., None] * np.interp(light, _BLEACHED, (0, 1)).astype(np.float32)
+    limited += shares * (light * pale - limited)
     return limited.astype(np.float32)
 
 

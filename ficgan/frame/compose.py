@@ -331,12 +331,16 @@ def _without_lines(region: Image, outlines: Sequence[Doubles], width: float) -> 
     if not outlines:
         return region, erased.astype(np.float32)
     cv2.fillPoly(erased, [np.rint(outline).astype(np.int32) for outline in outlines], 1)
-    grey, side = cv2.cvtColor(region, cv2.COLOR_RGB2GRAY), 2 * math.ceil(width / 2) + 1
-    square = np.ones((side, side), np.uint8)
+    side = 2 * math.ceil(width / 2) + 1
+    x, y, w, h = cv2.boundingRect(erased)
+    near = np.s_[max(y - 3 * side, 0) : y + h + 3 * side, max(x - 3 * side, 0) : x + w + 3 * side]
+    grey, square = cv2.cvtColor(region[near], cv2.COLOR_RGB2GRAY), np.ones((side, side), np.uint8)
     thin = np.maximum(*(cv2.morphologyEx(grey, how, square) for how in (cv2.MORPH_BLACKHAT, cv2.MORPH_TOPHAT)))
-    lines = cv2.dilate((thin > _SEEN).astype(np.uint8) & erased, square[: side // 2 + 1, : side // 2 + 1])
-    share = cv2.GaussianBlur(lines.astype(np.float32), (0, 0), max(width / 6, 0.5))
-    plain = cv2.medianBlur(region, 2 * side + 1)
+    lines = cv2.dilate((thin > _SEEN).astype(np.uint8) & erased[near], square[: side // 2 + 1, : side // 2 + 1])
+    share = np.zeros(erased.shape, np.float32)
+    share[near] = cv2.GaussianBlur(lines.astype(np.float32), (0, 0), max(width / 6, 0.5))
+    plain = region.copy()
+    plain[near] = cv2.medianBlur(region[near], 2 * side + 1)
     return cv2.blendLinear(plain, region, share, 1 - share), np.ceil(share)
 
 

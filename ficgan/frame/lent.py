@@ -121,9 +121,10 @@ _BLACK = 0.03
 # Width of what lies around a place, of the side; difference in logarithms at which a lender's detail no longer fits.
 _AROUND, _DARKER = 0.055, 0.22
 # Depth of the deepest wrinkles, of the strength of the skin's detail, of the young and the old, lashes may be twice as
-# dark; how much less deep those below the nose and beside the mouth are; depth of lashes, of the strength of the detail
-# of eyes. How much stronger than the photo's detail of the old is: a median knows little of wrinkles.
-_DEEP, _FOLDS, _LASHES, _OLDER = (4.0, 12.0), 0.75, 4.0, 0.5
+# dark; most that is lighter: wrinkles are shadows, and with light rims they look embossed; how much less deep those on
+# lips, below the nose and beside the mouth are; depth of lashes, of the strength of the detail of eyes. How much
+# stronger than the photo's detail of the old is: a median knows little of wrinkles.
+_DEEP, _HIGH, _FOLDS, _LASHES, _OLDER = (4.0, 7.0), 2.5, 0.75, 4.0, 0.5
 # Years from which on people begin to be old, and are.
 _OLD = (40.0, 65.0)
 # Most detail of a forehead, of that of all skin.
@@ -214,12 +215,14 @@ def lent_detail(
         for want, a, b in zip(limited, none, full, strict=True)
     )
     gain = skin + np.float32(around - skin) * places.around_eyes + np.float32(above - skin) * places.on_forehead
-    # Where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
+    # On lips, and where a smile has folds, those of a lender who smiles another way are lines that nothing explains.
     deep, lash = _DEEP[0] + old * (_DEEP[1] - _DEEP[0]), 2 * _DEEP[0] * wanted.skin
     gain *= np.float32(1 + old * _OLDER)
     skin_deep, lash_deep = deep * wanted.skin + 1e-6, max(lash, _LASHES * wanted.eyes)
     most_deep = np.float32(skin_deep) * (1 - _FOLDS * places.on_folds)
     most_deep += places.on_lashes * (added < 0) * np.float32(max(lash_deep - skin_deep, 0))
+    high = np.float32(_HIGH * wanted.skin + 1e-6) + np.float32(_HIGH * (wanted.eyes - wanted.skin)) * places.around_eyes
+    most_deep = np.where(added < 0, most_deep, np.minimum(most_deep, high))
     return most_deep * np.tanh(gain * added / most_deep)
 
 
@@ -233,7 +236,7 @@ def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
 
 
 # Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
-_FITTED, _FITTED_EYES = 4.0, 3.0
+_FITTED, _FITTED_EYES = 6.0, 3.0
 
 
 def most_fitted(fine: float, places: FinePlaces) -> Floats:

@@ -38,8 +38,8 @@ _BROW_LINE = np.concatenate([LEFT_BROW[:5], RIGHT_BROW[:5]])
 class FinePlaces(NamedTuple):
     """Where fine detail is measured: flat indices of skin, of eyes and brows, and of the forehead.
 
-    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, around the nose and where
-    smiles have folds, and on brows.
+    And float32 [n,n], 1 on lids, around eyes and brows, on lashes and brows, on the forehead, around the nose, on lips
+    and where smiles have folds, and on brows.
     """
 
     skin: NDArray[np.int64]
@@ -145,6 +145,11 @@ class FrameParts:
         return np.concatenate([skin * parts / parts.sum(0), eyes[None]]).astype(np.float32)
 
     @cached_property
+    def nose(self) -> Floats:
+        """float32 [R,R], 1 on the nose, ending over some units."""
+        return np.minimum(2 * self.skin_parts[3], np.float32(1))
+
+    @cached_property
     def on_brows(self) -> Floats:
         """float32 [R,R], 1 on the brows and close to them, ending over a few units."""
         return np.minimum(4 * self.drawn((LEFT_BROW, 1.0), (RIGHT_BROW, 1.0), soft=4.0), np.float32(1))
@@ -181,8 +186,11 @@ class FrameParts:
         on_forehead = (np.clip((brow - y) / FADE, 0, 1)[:, None] * (1 - around_eyes)).astype(np.float32)
         eyes, forehead = (pixels[places.ravel()[pixels] > 0.5] for places in (around_eyes, on_forehead))
         lashes = np.maximum(self._near([*LEFT_EYE, *RIGHT_EYE], _LASHES), self._near(_BROW_LINE, _BROWS))
-        folds = self._near(_FOLD_LINE, _FOLDS)
-        brows = cv2.resize(self.on_brows, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
+        brows, lips = (
+            cv2.resize(part, (2 * self.size, 2 * self.size), interpolation=cv2.INTER_LINEAR)
+            for part in (self.on_brows, self.lips)
+        )
+        folds = np.maximum(self._near(_FOLD_LINE, _FOLDS), lips)
         return FinePlaces(pixels, eyes, forehead, self._on_lids, around_eyes, lashes, on_forehead, folds, brows)
 
     @cached_property

@@ -102,10 +102,10 @@ class _SeenFilm:
             faces = None if found is None else found[kind]
             ids, ended = follow.step(frame.index, frame.time, faces, cut)
             self._ended[kind] += ended
-            if kind == FACES:
-                self._confirm(frame.image, faces or (), ids)
+            if kind == FACES and faces is not None:
+                self._confirm(frame.image, faces, ids)
                 if self._read is not None:
-                    self._read(frame.index, frame.image, faces or (), ids)
+                    self._read(frame.index, frame.image, faces, ids)
 
     def joined(self, people: People) -> tuple[list[Tracklet], list[Track], dict[str, list[dict[str, Any]]]]:
         """The end of the film: tracklets of faces joined by person and by motion, all filled to tracks, and places.

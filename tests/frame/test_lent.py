@@ -42,6 +42,10 @@ def test_lent_detail_is_as_strong_as_the_photos_and_fits(rng: np.random.Generato
     once, twice = (lent.fineness(made(0.6, 9.0, most), places)[0] for most in (0.5, 1.0))
     assert once == pytest.approx(twice / 2, rel=0.1)
     assert abs(made(0.6, 9.0, 1.0)[strands].mean() - 0.6) < 0.05 < 0.2 < -lender.relief[strands].mean()
+    lined = lender._replace(relief=lender.relief.copy(), tone=np.zeros_like(lender.tone))
+    lined.relief[150], lined.relief[151] = -2, 2
+    line = lent.lent_detail(np.full((side, side, 3), 0.5, np.float32), lined, lent.Fineness(*[0.02] * 3), places, 9)
+    assert line[150].min() < -0.07 and line[151].max() < 0.055, "a wrinkle is a shadow, without a light rim"
     below_black = np.full((side, side, 3), -0.01, np.float32)
     assert np.isfinite(made_with(below_black, lent.Fineness(0.1, 0.1, 0.1), 1.0)).all()
 
