@@ -191,7 +191,7 @@ def train_attributes(data: Path, out: Path, overwrite: bool, report: Console, **
 @count("--size", 128, "Side of the frame, pixels.", low=32)
 @shared.output("Model to write (.safetensors).", kind=shared.NEW_FILE)
 @path("--bank", "Write an identity bank of the same faces, too.")
-@path("--detail", "Synthetic faces, 256², that lend pores and lashes to large faces.")
+@path("--detail", "Synthetic faces, 256², that lend pores and lashes.")
 @shared.OVERWRITE
 @shared.reporting("face")
 def fit_appearance(

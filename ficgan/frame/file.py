@@ -64,7 +64,7 @@ class FrameConfig:
         kept: how clearly a new face shows each attribute that stays (gender, age); 1 is as clearly as the source.
         sided: how far each is pushed to the side it is read on: a mean in between looks mostly like a man.
         gains: of the bands of fine detail, see `sharpened`.
-        detail: most fine detail that a large face gets, as a share of what its lender has.
+        detail: most fine detail that a face gets, as a share of what its lender has.
         inset, feather: frame units by which the mask is drawn in from the outline, and width of its edge.
     """
 

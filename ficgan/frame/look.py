@@ -53,7 +53,7 @@ class Look:
         sharpness: `sharpness_of` the source's texture in the frame.
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
-        fine, lashes, forehead: `Fineness` of a face larger than the frame; 0 for others.
+        fine, lashes, forehead: `Fineness` of a face; 0 for a tiny one.
         pores: of `read_pores`; 0 where none are added.
         blotches: of `read_blotches`.
     """

@@ -317,7 +317,7 @@ class FaceRenderer:
 
     @cached_property
     def detail_writer(self) -> DetailWriter | None:
-        """The network that fits lent detail to large faces, where the model's file has one."""
+        """The network that fits lent detail to faces, where the model's file has one."""
         network = self.model.detail_network
         return DetailWriter(network.tobytes(), self._device) if network.size else None
 
