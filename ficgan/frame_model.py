@@ -25,7 +25,16 @@ from ficgan.frame.drawn import read_gaze, read_teeth
 from ficgan.frame.file import FrameConfig, FrameNetwork
 from ficgan.frame.glasses import read_glasses, rims_beside
 from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
-from ficgan.frame.look import SKIN_LIGHT, Look, cloth_over, hair_over, read_blotches, read_look, read_pores
+from ficgan.frame.look import (
+    SKIN_LIGHT,
+    Look,
+    cloth_over,
+    hair_over,
+    read_blotches,
+    read_look,
+    read_pores,
+    sharpness_of,
+)
 from ficgan.frame.render import CLEAN, FaceRenderer, Place, Row
 from ficgan.identity import IdentityBank, KSameCode
 from ficgan.identity.kind import READING, UNKNOWN
@@ -209,9 +218,12 @@ class FrameModel(FaceModel):
         if len(model.details) and float(read.pose.scale[0]) * float(model.warp.step.min()) > _FINE_FROM:
             double = compose.read_texture(photo, read.upright[0], read.points[0], model.warp, finer=2, grid=grid)
             fine = fineness(luminance(double) / np.float32(255), model.fine_places)
+            finest = sharpness_of(double.astype(np.float32) / np.float32(255), model.fine_mask)
             pores = read_pores(photo, mesh.points)
             inside = np.clip(np.rint(double + compose.stretched(pixels * 255 - texture, 2)), 0, 255).astype(np.uint8)
-            look = replace(look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, pores=pores)
+            look = replace(
+                look, fine=fine.skin, lashes=fine.eyes, forehead=fine.forehead, finest=finest, pores=pores
+            )
         glasses = read_glasses(double, model.warp)
         z_id = np.concatenate([code[0], moment.kept[0]])
         if self.network is not None:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import Image, brightest, carried, grey_of, luminance
+from ficgan.arrays import Image, blurred, brightest, carried, grey_of, luminance
 from ficgan.faces.crops import MOVED, Paste, crop, invert, mix, nothing, transform_points
 from ficgan.faces.mesh import FACE_OVAL
 from ficgan.frame import Doubles, Floats, Warp
@@ -30,6 +30,8 @@ _TORN = 6.0
 _REACH, _CELLS = 24.0, 32
 # Widest line that is taken from the surroundings, units, and least contrast of one, grey levels.
 _LINES, _SEEN = 3.0, 12
+# Blur that averages over a pixel of the photo, of its size in pixels of the texture.
+_AVERAGED = 0.2
 # Pixels of the source beside the edge of a photo, of those that are there now, at least.
 _STRETCHED = 0.4
 # Units by which points of the outline reach along it.
@@ -151,6 +153,10 @@ def paste_texture(
     there = warp.to_upright(points[None])[0] if grid is None else grid
     at, found = warp.to_frame(there, wanted, points)
     at, found = _without_gaps(at, found, mask)
+    # Pixels of the texture a pixel of the photo: those of a small face are averaged, or fine detail would alias.
+    finer = len(texture) / warp.size * math.sqrt(abs(np.linalg.det(upright[:, :2]))) / float(warp.step.mean())
+    if finer > 1:
+        texture = blurred(texture, _AVERAGED * math.sqrt(finer**2 - 1))
     placed = _PlacedTexture(np.dstack([at, found]), (width, height), texture, warp.size, pores)
     grain = None if look is None or look.grain <= 0.002 else grain_of((height, width), look, seed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -54,6 +54,7 @@ class Look:
         grain: of the noise around the face, photo pixels.
         coarse: noise that is left after averaging 2×2 pixels, of what white noise would leave; 1 … 2.
         fine, lashes, forehead: `Fineness` of a face; 0 for a tiny one.
+        finest: `sharpness_of` the source's doubled texture; 0 for a tiny face.
         pores: of `read_pores`; 0 where none are added.
         blotches: of `read_blotches`.
     """
@@ -64,6 +65,7 @@ class Look:
     fine: float = 0.0
     lashes: float = 0.0
     forehead: float = 0.0
+    finest: float = 0.0
     pores: float = 0.0
     blotches: float = 0.0
 
@@ -123,14 +125,14 @@ def sharpness_of(texture: Floats, mask: Floats) -> float:
     return float(np.sqrt(np.average(np.square(fine), weights=mask)))
 
 
-def no_sharper(texture: Floats, mask: Floats, sharpness: float) -> Floats:
-    """A texture blurred until its fine detail under the mask is at most `sharpness`, as a blurred photo wants it."""
-    sharper, more = texture, sharpness_of(texture, mask)
+def no_sharper(texture: Floats, sharpness: float, of: Callable[[Floats], float]) -> Floats:
+    """A texture blurred until the sharpness `of` it is at most what a blurred photo wants."""
+    sharper, more = texture, of(texture)
     for sigma in (0.5, 0.8, 1.2, 1.8, 2.6, 4.0):
         if more <= sharpness:
             break
         blurred = cv2.GaussianBlur(texture, (0, 0), sigma)
-        if (less := sharpness_of(blurred, mask)) <= sharpness:  # between the two, or the face of a film would flicker
+        if (less := of(blurred)) <= sharpness:  # between the two, or the face of a film would flicker
             return blurred + np.float32((sharpness - less) / max(more - less, 1e-9)) * (sharper - blurred)
         sharper, more = blurred, less
     return sharper

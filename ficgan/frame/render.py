@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import cv2
 import numpy as np
@@ -17,7 +17,7 @@ from ficgan.frame.compose import Forehead
 from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
-from ficgan.frame.look import Look, brow_hairs, no_sharper, skin_pattern, with_blotches
+from ficgan.frame.look import Look, brow_hairs, no_sharper, sharpness_of, skin_pattern, with_blotches
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import AGE, ETHNICITIES, MALE
 
@@ -32,6 +32,8 @@ _AGES = (1, 6, 15, 30, 50, 70)
 _DARKEST_BROWS, _LIGHTEST_BROWS = (-0.40, -0.66, -0.78, -0.90, -0.85, -0.70), (-0.10, -0.17, -0.25, -0.28, -0.25, -0.15)
 # Most contrast of a new face, of its light: what a photo has more is shadows, which would blacken eyes and brows.
 _MOST_CONTRAST = 0.45
+# How much sharper than the source a new face may be.
+_SHARPER = 1.15
 # Share of a pixel from which on it is hair or a beard, and not compared as skin, or is replaced.
 _SOME = 0.3
 # Units inside the outline at which half of a new face is seen.
@@ -150,7 +152,9 @@ class FaceRenderer:
         texture = texture + self._share(row) * (hairy - texture)
         spots = lent.with_spots(texture, model.plain_skin, float(row.kind[AGE]), row.lot) - texture
         texture = texture + self._share(row) * _greyed(spots, place.moment)
-        return self._drawn(row, place, replace(made, texture=texture))
+        drawn = self._drawn(row, place, replace(made, texture=texture))
+        soft = no_sharper(drawn.texture, _SHARPER * look.finest, partial(sharpness_of, mask=model.fine_mask))
+        return replace(drawn, texture=soft)
 
     def plain(self, row: Row, place: Place) -> NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -165,9 +169,9 @@ class FaceRenderer:
         # A mean of many people needs sharpening, but less where a network draws, and where real detail is added.
         power = 0.5 ** (bool(place.look.fine) + (self.network is not None))
         gains, share = np.power(config.gains, power).tolist(), self._share(row)
-        texture, most = drawn, 1.15 * place.look.sharpness
+        texture, most = drawn, _SHARPER * place.look.sharpness
         if share < 1:
-            own = no_sharper(colours.sharpened(drawn, gains), model.mask, most)
+            own = no_sharper(colours.sharpened(drawn, gains), most, partial(sharpness_of, mask=model.mask))
             texture = colours.matched_border(own, place.texture, self.mask(1.0), place.hair, model.not_skin)
         if share:
             sharp = colours.sharpened(self._groomed(drawn, row, place, moment), gains)
@@ -201,7 +205,7 @@ class FaceRenderer:
         model = self.model
         if len(model.middles):
             texture = lent.with_middle(texture, model.lent(row.lender).middle, model, moment)
-        texture = no_sharper(texture, model.mask, most)
+        texture = no_sharper(texture, most, partial(sharpness_of, mask=model.mask))
         texture = colours.lifted(texture, texture.reshape(-1, 3)[self.skin].mean(0))
         texture = colours.with_relief(texture, place.relief, model.skin_parts)
         blotchy = with_blotches(texture, self.skin, place.look.blotches, row.lot)
