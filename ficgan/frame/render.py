@@ -135,7 +135,7 @@ class FaceRenderer:
         """A face of the linear model and the network, with the sharpness and the colours of its surroundings."""
         made, model, look = self.plain(row, place), self.model, place.look
         if not look.fine:
-            return self._drawn(row, place, made)
+            return self._clothed(row, place, self._drawn(row, place, made))
         lender, texture = model.lent(row.lender), compose.stretched(made.texture, 2)
         wanted = lent.Fineness(look.fine, look.lashes, look.forehead)
         detail = lent.lent_detail(
@@ -154,7 +154,7 @@ class FaceRenderer:
         texture = texture + self._share(row) * _greyed(spots, place.moment)
         drawn = self._drawn(row, place, replace(made, texture=texture))
         soft = no_sharper(drawn.texture, _SHARPER * look.finest, partial(sharpness_of, mask=model.fine_mask))
-        return replace(drawn, texture=soft)
+        return self._clothed(row, place, replace(drawn, texture=soft))
 
     def plain(self, row: Row, place: Place) -> NewFace:
         """A face at the frame's size, before eyes and teeth are drawn and detail is added."""
@@ -296,7 +296,7 @@ class FaceRenderer:
         return replace(place.moment, numbers=numbers, light=light, kept=row.given[None])
 
     def _drawn(self, row: Row, place: Place, made: NewFace) -> NewFace:
-        """A face with eyes and teeth as far as they are new, and with glasses and cloth where the source wears some."""
+        """A face with eyes and teeth as far as they are new, and with glasses where the source wears some."""
         model, taken, moment = self.model, self._taken(row), place.moment
         if taken is None:
             return made
@@ -313,9 +313,13 @@ class FaceRenderer:
             drawn = with_teeth(drawn, made.points, place.mouth, teeth, opening, model.warp, made.grid)
         drawn = _greyed(drawn - made.texture, moment)
         texture = made.texture + self._share(row) * drawn
-        texture = with_glasses(texture, place.glasses, row.lot, model.warp, made.grid)
-        if place.cloth is None or row.bare:
-            return replace(made, texture=texture)
+        return replace(made, texture=with_glasses(texture, place.glasses, row.lot, model.warp, made.grid))
+
+    def _clothed(self, row: Row, place: Place, made: NewFace) -> NewFace:
+        """A face with the source's own cloth over nose and mouth, where there is some."""
+        if self._taken(row) is None or place.cloth is None or row.bare:
+            return made
+        texture = made.texture
         cloth = cv2.resize(place.cloth, texture.shape[1::-1], interpolation=cv2.INTER_LINEAR)
         return replace(made, texture=texture + cloth[..., 3:] * (cloth[..., :3] - texture), below=texture)
 
