@@ -21,9 +21,9 @@ from ficgan.faces.mesh import GOOD_PRESENCE, SmoothConfig, smooth_middle, with_b
 from ficgan.frame import LO, NUMBERS, Readings, colours, compose
 from ficgan.frame.appearance import COVERED, SHAVED, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, read_beard
-from ficgan.frame.drawn import read_gaze, read_teeth
+from ficgan.frame.drawn import read_gaze, read_teeth, read_whites
 from ficgan.frame.file import FrameConfig, FrameNetwork
-from ficgan.frame.glasses import read_glasses, rims_beside
+from ficgan.frame.glasses import UNSURE, read_glasses, rims_beside
 from ficgan.frame.lent import ASKED, fineness, lender_like, lender_of
 from ficgan.frame.look import (
     SKIN_LIGHT,
@@ -132,7 +132,7 @@ class FrameModel(FaceModel):
         place: Place = places[row]
         means = {
             name: np.mean([getattr(near, name) for near in places], 0).astype(np.float32)
-            for name in ("mouth", "lips", "nostrils", "relief")
+            for name in ("mouth", "lips", "nostrils", "relief", "whites")
         }
         means["beard"] = Beard(*(np.mean(part, 0) for part in zip(*(near.beard for near in places), strict=True)))
         place = replace(
@@ -236,7 +236,8 @@ class FrameModel(FaceModel):
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
         dress = mouth, glasses, moustache, beard
-        place = Place(moment, bare, look, read_gaze(mesh.points), *dress, lips, nostrils, relief, forehead, hair)
+        whites = read_whites(inside, model.warp, inside is not bare and glasses[0] < UNSURE)
+        place = Place(moment, bare, look, read_gaze(mesh.points), whites, *dress, lips, nostrils, relief, forehead, hair)
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
             place = replace(place, cloth=np.dstack([double / np.float32(255), share]))

@@ -24,10 +24,13 @@ TEETH_UNIT = 200
 
 # Eyes: radius of the iris at ages, how far the irises are outside of the middle of the eyes when they look ahead, and
 # the farthest that they are moved; in widths of the eye. Of 250 portraits, and of children of crisp training faces.
-_AGES, _RADII, _AHEAD, _MOST = (1, 10), (0.265, 0.22), 0.07, 0.2
+_AGES, _RADII, _AHEAD, _MOST = (2, 6, 11), (0.285, 0.253, 0.22), 0.07, 0.2
 # Luminance of the white: at lids of luminance 1; its power of theirs, as the white is no darker in people with dark
 # skin, but in shadow; least and most, of theirs. Share of their colour that it has. Of 568 crisp training faces.
 _WHITE, _POWER, _WHITEST, _TINGED = 0.92, 0.63, (0.8, 1.8), 0.5
+# Share of a pixel that must lie in an eye; quantile of the luminance there that is that of the white, as it is drawn;
+# limits of how much lighter than usual it is.
+_WHOLLY, _BRIGHT_SHARE, _DRAWN, _LIGHTER = 0.95, 0.8, 0.83, (-0.4, 0.7)
 # Colour of the flesh in the corner at the nose, of the white.
 _FLESH = np.array([0.92, 0.78, 0.74])
 # How much darker the rim of an iris is than its middle.
@@ -64,7 +67,7 @@ _SHADOW, _SHADOW_DEPTH, _UPPER = 0.3, 0.1, 0.9
 _DOWNWARDS, _LOWER = 0.14, 0.4
 # The reflection of a lamp: share, luminance, of the white, size; how far to the side that the light comes from, and how
 # high, in radii of the iris. In 92 photos it lay at ±.4, and the light's slope told on which side (r = .69).
-_GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.55, 0.12, (0.4, -0.25)
+_GLINT, _SHINING, _GLINT_RADIUS, _GLINT_AT = 0.95, 1.8, 0.12, (0.4, -0.25)
 
 
 class _Eye(NamedTuple):
@@ -100,10 +103,37 @@ def read_gaze(points: Array) -> Floats:
     return np.clip(np.mean(found, axis=0), -_MOST, _MOST).astype(np.float32)
 
 
+def read_whites(texture: Image, warp: Warp, seen: bool) -> Floats:
+    """Luminances [2] of the whites of the left and the right eye in a texture [R,R,3], as light as the photo shows them.
+
+    Shadows and lamps tell, and skin does not. Both eyes are as much lighter than usual, within limits; and as light as
+    usual where they are not `seen`, in a small face or behind glasses.
+    """
+    usual, lighter = [], []
+    for contour in (LEFT_EYE, RIGHT_EYE):
+        window, inside, _ = _opening((warp.front[contour] - LO) / warp.step_of(len(texture)))
+        old = texture[window].astype(np.float32) / np.float32(255)
+        usual.append(_usual_white(float(luminance(_lids(old, inside)))))
+        level = float(np.quantile(luminance(old[inside > _WHOLLY]), _BRIGHT_SHARE)) / _DRAWN
+        lighter.append(math.log(max(level, 0.02) / usual[-1]))
+    return np.float32(np.array(usual) * math.exp(seen * np.clip(np.mean(lighter), *_LIGHTER)))
+
+
+def _lids(part: Floats, inside: Floats) -> Doubles:
+    """Colour [3] of the lids of an eye, of a part [h,w,3] of a texture of which [h,w] lies inside the eye."""
+    lids = part[inside < 0.05]
+    return np.maximum(lids[luminance(lids) >= np.quantile(luminance(lids), 0.5)].mean(0), 0.02)
+
+
+def _usual_white(light: float) -> float:
+    return float(np.clip(_WHITE * light**_POWER, *(light * np.array(_WHITEST))))
+
+
 def with_eyes(
     texture: Floats,
     points: Array,
     gaze: Floats,
+    whites: Floats,
     yaw: float,
     slope: float,
     iris: Doubles,
@@ -117,12 +147,12 @@ def with_eyes(
 
     Args:
         points: [468,3] of the published mesh, upright units.
-        gaze: [2] of `read_gaze`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
+        gaze: [2] of `read_gaze`; whites: [2] of `read_whites`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
     front, step = warp.front, warp.step_of(len(texture))  # frame units a pixel
-    for contour, side in ((LEFT_EYE, -1), (RIGHT_EYE, 1)):
+    for number, (contour, side) in enumerate(((LEFT_EYE, -1), (RIGHT_EYE, 1))):
         eye = _Eye.of(points, contour)
         window, inside, depth = _opening((front[contour] - LO) / step)
         old, place = texture[window], _places(grid, window, len(texture))
@@ -132,11 +162,9 @@ def with_eyes(
         ahead = ahead + ((eye.lids - ahead) @ eye.down) * eye.down
         width = eye.width * float(np.interp(age, _AGES, _RADII))
         height = width / max(math.cos(yaw), 0.7)  # a turned eye is narrow, not low
-        lids = old[inside < 0.05]
-        lids = np.maximum(lids[luminance(lids) >= np.quantile(luminance(lids), 0.5)].mean(0), 0.02)
+        lids = _lids(old, inside)
         light = float(luminance(lids))
-        level = np.clip(_WHITE * light**_POWER, *(light * np.array(_WHITEST)))
-        white = level * (1 + _TINGED * (lids / light - 1))
+        white = whites[number] * (1 + _TINGED * (lids / light - 1))
         dx = ((place - ahead) @ eye.across - gaze[0] * eye.width) / width
         dy = ((place - ahead) @ eye.down - gaze[1] * eye.width) / height
         outwards = side * ((place - eye.middle) @ eye.across) / eye.width * 2

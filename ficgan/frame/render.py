@@ -46,7 +46,7 @@ class Place:
 
     Args:
         texture: uint8 [R,R,3] of the source.
-        gaze, mouth: float32 [2] of `read_gaze`, [6] of `read_teeth`.
+        gaze, whites, mouth: float32 [2] of `read_gaze` and `read_whites`, [6] of `read_teeth`.
         glasses: float32 [11] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
@@ -60,6 +60,7 @@ class Place:
     texture: Image
     look: Look
     gaze: Floats
+    whites: Floats
     mouth: Floats
     glasses: Floats
     moustache: float
@@ -306,7 +307,7 @@ class FaceRenderer:
         if _is_grown_man(row):
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
         slope = float(moment.light[0, SLOPES.start])
-        drawn = with_eyes(drawn, made.points, place.gaze, yaw, slope, iris, age, model.warp, made.grid)
+        drawn = with_eyes(drawn, made.points, place.gaze, place.whites, yaw, slope, iris, age, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
             teeth, opening = model.teeth[number], float(model.teeth_openings[number])
