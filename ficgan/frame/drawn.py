@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ficgan.arrays import LUMA, Image, luminance
+from ficgan.arrays import LUMA, Image, carried, luminance
 from ficgan.faces.mesh import LEFT_EYE, LEFT_IRIS, LIPS_INNER, MESH_POINTS, RIGHT_EYE, RIGHT_IRIS
 from ficgan.frame import LO, Doubles, Floats, Warp
 
@@ -248,6 +248,10 @@ _RED, _DARKEST, _BELOW = (1.5, 0.87, 0.72), 0.7, 0.15
 _TONGUE, _LIES = 0.3, (0.2, 0.9)
 # Depth in widths over which the lips' own line gives way to the drawing.
 _EDGE = 0.012
+# The line between lips that touch: openings, in widths, between which there is none where neither teeth nor a hollow
+# were seen (a mesh leaves some between lips that touch); half its width, in widths; luminance of its middle, of that of
+# the lips, at least and at most; how far it fades out at the corners; pixels over which lips are carried on.
+_TOUCHING, _LINE, _LINE_DARK, _CORNER, _CARRIED = (0.1, 0.2), 0.018, (0.45, 0.9), 0.06, 3.0
 
 
 class _Mouth(NamedTuple):
@@ -282,6 +286,12 @@ class _Mouth(NamedTuple):
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
         return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
+
+    def beside(self, points: Array) -> tuple[Array, Array]:
+        """Position of points [...,2], in widths: across from the left corner, and below the line between the lips."""
+        flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
+        middle = np.mean([np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower)], 0)
+        return flat[..., 0], flat[..., 1] - middle
 
     def grid(self, rows: int, columns: int) -> Floats:
         """Points [rows,columns,2] that `place` puts on a regular grid of the inside."""
@@ -337,6 +347,32 @@ def read_teeth(texture: Image, points: Array, mask: Floats, warp: Warp) -> Float
 def _redness(colour: Array) -> float:
     """Excess of red over green and blue in a colour [3], divided by its luminance."""
     return float((colour[0] - (colour[1] + colour[2]) / 2) / max(float(colour @ LUMA), 0.02))
+
+
+def with_touching_lips(texture: Floats, points: Array, seen: Floats, warp: Warp, grid: Floats) -> Floats:
+    """A texture whose lips touch, with a dark line between them, where a mean of many people has a light blur.
+
+    Arguments as of `with_teeth`.
+    """
+    mouth = _Mouth.of(points)
+    share = float((1 - seen[4:].max()) * (1 - _smooth(np.array(mouth.opening), *_TOUCHING)))
+    if share == 0:
+        return texture
+    out, size, lips = texture.copy(), len(texture), (warp.front[LIPS_INNER] - LO) / warp.step_of(len(texture))
+    (rows, columns), margin = _opening(lips)[0], size // 16
+    window = np.s_[rows.start - margin : rows.stop + margin, columns.start - margin : columns.stop + margin]
+    inside = np.zeros((size, size), np.uint8)
+    cv2.fillPoly(inside, [np.rint(lips * 16).astype(np.int32)], 1, shift=4)
+    within = cv2.dilate(inside, np.ones((3, 3), np.uint8))[window].astype(np.float32)
+    lip = carried(out[window], 1 - within, _CARRIED)
+    soft = cv2.GaussianBlur(within, (0, 0), 0.7)[..., None]
+    part = out[window] + share * soft * (lip - out[window])
+    across, below = mouth.beside(_places(grid, window, size))
+    dark = np.clip(seen[3] / max(float(np.average(luminance(lip), weights=within)), 0.02), *_LINE_DARK)
+    ends = _smooth(np.minimum(across, 1 - across), -_CORNER, _CORNER)
+    line = share * (1 - dark) * ends * np.exp(-np.square(below / _LINE) / 2)
+    out[window] = part * (1 - line[..., None]).astype(np.float32)
+    return out
 
 
 def with_teeth(
