@@ -248,14 +248,27 @@ _RED, _DARKEST, _BELOW = (1.5, 0.87, 0.72), 0.7, 0.15
 _TONGUE, _LIES = 0.3, (0.2, 0.9)
 # Depth in widths over which the lips' own line gives way to the drawing.
 _EDGE = 0.012
-# The line between lips that touch: openings, in widths, between which there is none where neither teeth nor a hollow
-# were seen (a mesh leaves some between lips that touch); half its width, in widths; luminance of its middle, of that of
-# the lips, at least and at most; how far it fades out at the corners; pixels over which lips are carried on.
-_TOUCHING, _LINE, _LINE_DARK, _CORNER, _CARRIED = (0.1, 0.2), 0.018, (0.45, 0.9), 0.06, 3.0
+# Openings, in widths, between which neither lips are drawn as touching, where neither teeth nor a hollow were seen (a
+# mesh leaves some between lips that touch), nor eyes as shut; pixels over which skin is carried on.
+_TOUCHING, _SHUT, _CARRIED = (0.1, 0.2), (0.08, 0.15), 3.0
 
 
-class _Mouth(NamedTuple):
-    """The inside of a mouth: left corner, unit vectors across and down, width, and both lips' edges [n,2] in widths."""
+class _Line(NamedTuple):
+    """A line between what touches: how far down it lies, 0 … 1; half its width, and how far it fades out at the
+    corners, in widths; its luminance, of that of the skin around, at least and at most."""
+
+    down: float
+    half: float
+    corner: float
+    darkest: float
+    lightest: float
+
+
+_LIPS_LINE, _LASHES_LINE = _Line(0.5, 0.018, 0.06, 0.45, 0.9), _Line(0.8, 0.035, 0.05, 0.3, 0.3)
+
+
+class _Slit(NamedTuple):
+    """The inside of a mouth or an eye: left corner, unit vectors across and down, width, both edges [n,2] in widths."""
 
     corner: Doubles
     across: Doubles
@@ -265,21 +278,22 @@ class _Mouth(NamedTuple):
     lower: Doubles
 
     @classmethod
-    def of(cls, points: Array) -> _Mouth:
-        """From the mesh [≥468,≥2]."""
-        ring = np.asarray(points, np.float64)[LIPS_INNER, :2]
-        left, right = ring[0], ring[10]
+    def of(cls, points: Array, contour: NDArray[np.int64] = LIPS_INNER) -> _Slit:
+        """From the mesh [≥468,≥2] and the closed contour that begins in the left corner."""
+        ring, half = np.asarray(points, np.float64)[contour, :2], len(contour) // 2
+        left, right = ring[0], ring[half]
         width = max(float(np.linalg.norm(right - left)), 1e-6)
         across = (right - left) / width
         down = np.array([-across[1], across[0]])
         flat = (ring - left) @ np.stack([across, down], 1) / width
-        upper, lower = flat[:11], np.concatenate([flat[10:], flat[:1]])[::-1]
+        upper, lower = flat[: half + 1], np.concatenate([flat[half:], flat[:1]])[::-1]
         return cls(left, across, down, width, _rising(upper), _rising(lower))
 
     @property
     def opening(self) -> float:
-        """Of the lips in the middle, in widths."""
-        return float(self.lower[5, 1] - self.upper[5, 1])
+        """Of the edges in the middle, in widths."""
+        middle = len(self.upper) // 2
+        return float(self.lower[middle, 1] - self.upper[middle, 1])
 
     def place(self, points: Array) -> tuple[Array, Array]:
         """Position of points [...,2]: across, 0 … 1 between the corners, and down, 0 … 1 between the lips."""
@@ -287,11 +301,11 @@ class _Mouth(NamedTuple):
         top, bottom = (np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower))
         return flat[..., 0], (flat[..., 1] - top) / np.maximum(bottom - top, 1e-3)
 
-    def beside(self, points: Array) -> tuple[Array, Array]:
-        """Position of points [...,2], in widths: across from the left corner, and below the line between the lips."""
+    def beside(self, points: Array, down: float) -> tuple[Array, Array]:
+        """Position of points [...,2], in widths: across from the left corner, and below a line so far down, 0 … 1."""
         flat = (points - self.corner) @ np.stack([self.across, self.down], 1) / self.width
-        middle = np.mean([np.interp(flat[..., 0], lip[:, 0], lip[:, 1]) for lip in (self.upper, self.lower)], 0)
-        return flat[..., 0], flat[..., 1] - middle
+        top, bottom = (np.interp(flat[..., 0], edge[:, 0], edge[:, 1]) for edge in (self.upper, self.lower))
+        return flat[..., 0], flat[..., 1] - top - down * (bottom - top)
 
     def grid(self, rows: int, columns: int) -> Floats:
         """Points [rows,columns,2] that `place` puts on a regular grid of the inside."""
@@ -308,7 +322,7 @@ def _rising(lip: Doubles) -> Doubles:
 
 def teeth_of(photo: Image, points: Array) -> tuple[Floats, float]:
     """The inside of a photo's mouth: float32 [rows,columns], 0 the dark and 1 the teeth; and its opening in widths."""
-    mouth = _Mouth.of(points)
+    mouth = _Slit.of(points)
     at = mouth.grid(_ROWS, _COLUMNS)
     grey = cv2.remap(photo, at[..., 0], at[..., 1], cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE) @ LUMA
     low, high = np.quantile(grey, (_DARK, 1 - _BRIGHT / 2))
@@ -321,7 +335,7 @@ def read_teeth(texture: Image, points: Array, mask: Floats, warp: Warp) -> Float
     RGB of the brightest there, luminance of the darkest, and how sure it is, 0 … 1, that the brightest are teeth, and
     that the darkest is the hollow of the mouth; 0 where the lips of the mesh [≥468,≥2] touch.
     """
-    opening, step = _Mouth.of(points).opening, warp.step_of(len(texture))
+    opening, step = _Slit.of(points).opening, warp.step_of(len(texture))
     window, inside, _ = _opening((warp.front[LIPS_INNER] - LO) / step)
     colours = texture[window][inside > 0.6].astype(np.float32) / 255
     if not len(colours):
@@ -354,24 +368,50 @@ def with_touching_lips(texture: Floats, points: Array, seen: Floats, warp: Warp,
 
     Arguments as of `with_teeth`.
     """
-    mouth = _Mouth.of(points)
-    share = float((1 - seen[4:].max()) * (1 - _smooth(np.array(mouth.opening), *_TOUCHING)))
+    opening = np.array(_Slit.of(points).opening)
+    share = float((1 - seen[4:].max()) * (1 - _smooth(opening, *_TOUCHING)))
+    return _closed(texture, points, LIPS_INNER, share, _LIPS_LINE, float(seen[3]), warp, grid)
+
+
+def with_shut_eyes(texture: Floats, points: Array, source: Array, warp: Warp, grid: Floats) -> Floats:
+    """A texture whose eyes are lids and a line of lashes, as far as those of the mesh of the `source` are shut, too.
+
+    Arguments as of `with_eyes`.
+    """
+    for contour in (LEFT_EYE, RIGHT_EYE):
+        opening = max(_Slit.of(mesh, contour).opening for mesh in (points, source))
+        share = 1 - float(_smooth(np.array(opening), *_SHUT))
+        texture = _closed(texture, points, contour, share, _LASHES_LINE, 0.0, warp, grid)
+    return texture
+
+
+def _closed(
+    texture: Floats,
+    points: Array,
+    contour: NDArray[np.int64],
+    share: float,
+    line: _Line,
+    dark: float,
+    warp: Warp,
+    grid: Floats,
+) -> Floats:
+    """A texture with a share of a closed slit: the skin around goes on, up to a line of luminance `dark`."""
     if share == 0:
         return texture
-    out, size, lips = texture.copy(), len(texture), (warp.front[LIPS_INNER] - LO) / warp.step_of(len(texture))
-    (rows, columns), margin = _opening(lips)[0], size // 16
+    out, size = texture.copy(), len(texture)
+    outline, margin = (warp.front[contour] - LO) / warp.step_of(size), size // 16
+    (rows, columns), _, _ = _opening(outline)
     window = np.s_[rows.start - margin : rows.stop + margin, columns.start - margin : columns.stop + margin]
     inside = np.zeros((size, size), np.uint8)
-    cv2.fillPoly(inside, [np.rint(lips * 16).astype(np.int32)], 1, shift=4)
+    cv2.fillPoly(inside, [np.rint(outline * 16).astype(np.int32)], 1, shift=4)
     within = cv2.dilate(inside, np.ones((3, 3), np.uint8))[window].astype(np.float32)
-    lip = carried(out[window], 1 - within, _CARRIED)
-    soft = cv2.GaussianBlur(within, (0, 0), 0.7)[..., None]
-    part = out[window] + share * soft * (lip - out[window])
-    across, below = mouth.beside(_places(grid, window, size))
-    dark = np.clip(seen[3] / max(float(np.average(luminance(lip), weights=within)), 0.02), *_LINE_DARK)
-    ends = _smooth(np.minimum(across, 1 - across), -_CORNER, _CORNER)
-    line = share * (1 - dark) * ends * np.exp(-np.square(below / _LINE) / 2)
-    out[window] = part * (1 - line[..., None]).astype(np.float32)
+    skin = carried(out[window], 1 - within, _CARRIED)
+    part = out[window] + share * cv2.GaussianBlur(within, (0, 0), 0.7)[..., None] * (skin - out[window])
+    across, below = _Slit.of(points, contour).beside(_places(grid, window, size), line.down)
+    level = np.clip(dark / max(float(np.average(luminance(skin), weights=within)), 0.02), line.darkest, line.lightest)
+    ends = _smooth(np.minimum(across, 1 - across), -line.corner, line.corner)
+    drawn = share * (1 - level) * ends * np.exp(-np.square(below / line.half) / 2)
+    out[window] = part * (1 - drawn[..., None]).astype(np.float32)
     return out
 
 
@@ -383,7 +423,7 @@ def with_teeth(
     Arguments as of `with_eyes`; `seen` [6] is of `read_teeth`; `teeth`, `opening` of a synthetic face, see
     `TEETH_UNIT`.
     """
-    out, mouth = texture.copy(), _Mouth.of(points)
+    out, mouth = texture.copy(), _Slit.of(points)
     share = float(seen[4:].max()) * float(_smooth(np.array(mouth.opening), *_OPEN))
     if share == 0:
         return out

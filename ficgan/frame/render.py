@@ -14,7 +14,7 @@ from ficgan.frame import Doubles, Floats, colours, compose, lent
 from ficgan.frame.appearance import SLOPES, AppearanceModel, Moment
 from ficgan.frame.beards import Beard, hidden, with_beard, worn
 from ficgan.frame.compose import Forehead
-from ficgan.frame.drawn import iris_colour, with_eyes, with_teeth, with_touching_lips
+from ficgan.frame.drawn import iris_colour, with_eyes, with_shut_eyes, with_teeth, with_touching_lips
 from ficgan.frame.file import DetailWriter, FrameConfig, FrameNetwork
 from ficgan.frame.glasses import Trace, glasses_reader, with_glasses
 from ficgan.frame.look import Look, brow_hairs, no_sharper, sharpness_of, skin_pattern, with_blotches
@@ -308,6 +308,7 @@ class FaceRenderer:
             drawn = with_beard(drawn, place.beard, 1e5 * row.lot % 1, model.shape.front)
         slope = float(moment.light[0, SLOPES.start])
         drawn = with_eyes(drawn, made.points, place.gaze, place.whites, yaw, slope, iris, age, model.warp, made.grid)
+        drawn = with_shut_eyes(drawn, made.points, moment.read.points[0], model.warp, made.grid)
         drawn = with_touching_lips(drawn, made.points, place.mouth, model.warp, made.grid)
         if len(model.teeth):
             number = int(1e4 * np.abs(row.noise).sum()) % len(model.teeth)  # whose teeth: by the draw
