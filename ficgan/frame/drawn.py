@@ -264,7 +264,7 @@ class _Line(NamedTuple):
     lightest: float
 
 
-_LIPS_LINE, _LASHES_LINE = _Line(0.5, 0.018, 0.06, 0.45, 0.9), _Line(0.8, 0.035, 0.05, 0.3, 0.3)
+_LIPS_LINE, _LASHES_LINE = _Line(0.5, 0.018, 0.06, 0.45, 0.7), _Line(0.8, 0.035, 0.05, 0.3, 0.3)
 
 
 class _Slit(NamedTuple):

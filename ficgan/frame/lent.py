@@ -236,7 +236,7 @@ def _without_strands(relief: Floats, places: FinePlaces, old: float) -> Floats:
 
 
 # Deepest change of lent detail by a network, of the strength of the photo's; how much deeper around the eyes.
-_FITTED, _FITTED_EYES = 6.0, 3.0
+_FITTED, _FITTED_EYES = 2.0, 0.5
 
 
 def most_fitted(fine: float, places: FinePlaces) -> Floats:
