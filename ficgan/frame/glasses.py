@@ -36,6 +36,8 @@ _TEMPLE, _ARM = 0.62, (-0.32, 0.18)
 _ACROSS = 3.0
 # Where the lower rim is looked for, how much darker than skin it must be, and what a lighter line counts.
 _UNDER, _DARK_RIM, _LIGHTER = (0.2, 0.5), 0.25, 0.03
+# Most width of an arm, and that of both up to which rims are not the widest, units.
+_WIDEST, _THIN = 7.0, 2.5
 # Lenses: half their widths and heights, how far they lie outside of the eyes and below them; half the rim's width.
 _WIDTHS, _HEIGHTS, _OUTSIDE, _LOWER, _RIMS = (0.36, 0.41), (0.24, 0.31), 0.04, 0.05, (0.009, 0.015, 0.02)
 # Where lenses are read, from the middle of the eye: half the width, and rows; rows of the cheek beside which they are
@@ -134,8 +136,9 @@ def read_glasses(texture: Image, warp: Warp) -> Floats:
         warp: of the frame.
 
     Returns:
-        float32 [11]: log odds that there are glasses; y of the left and of the right arm in the frame; their red, green
-        and blue, and contrast, in [0,1]; how far lenses are tinted, 0 … 1, and their red, green and blue.
+        float32 [13]: log odds that there are glasses; y of the left and of the right arm in the frame; their red, green
+        and blue, and contrast, in [0,1]; how far lenses are tinted, 0 … 1, and their red, green and blue; widths of the
+        left and of the right arm, units.
     """
     reader = glasses_reader()
     seen = texture.astype(np.float32) / np.float32(255)
@@ -158,15 +161,18 @@ def read_glasses(texture: Image, warp: Warp) -> Floats:
     evidence = float(reader.weight @ lines_of(texture) + reader.bias[0])
     contrast = np.mean([abs(one.lighter) for one in lines[:2]])
     drawn = [lines[0].y, lines[1].y, *np.average([one.colour for one in lines], axis=0, weights=weights), contrast]
-    return np.array([evidence, *drawn, np.interp(light, _TINTED, (1, 0)), *np.mean(lenses, 0)], np.float32)
+    clear = [one.wide for one in lines[:3] if abs(one.lighter) > _CLEAR] or [0.0]
+    wides = [min(one.wide if abs(one.lighter) > _CLEAR else min(clear), _WIDEST) for one in lines[:2]]
+    return np.array([evidence, *drawn, np.interp(light, _TINTED, (1, 0)), *np.mean(lenses, 0), *wides], np.float32)
 
 
 class _Crossing(NamedTuple):
-    """What crosses a column of the frame: y, colour [3], and how much lighter it is than the rest."""
+    """What crosses a column of the frame: y, colour [3], how much lighter it is than the rest, and its width, units."""
 
     y: float
     colour: Floats
     lighter: float
+    wide: float
 
 
 def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, float], apart: float) -> _Crossing:
@@ -181,7 +187,10 @@ def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, f
     most = (usual * np.abs(lighter)).argmax(0)  # an arm may slope
     here = most, np.arange(len(columns))
     middle = np.argsort(most, kind="stable")[len(columns) // 2]
-    return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])))
+    strong = (2 * lighter / lighter[here] > 1).astype(np.uint8)
+    strong = [cv2.connectedComponents(column[:, None])[1].ravel() for column in strong.T]
+    wide = float(np.median([(one == one[row]).sum() for one, row in zip(strong, most, strict=True)]) * step[1])
+    return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])), wide)
 
 
 def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, grid: Floats) -> Floats:
@@ -189,7 +198,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
 
     Args:
         texture: float32 [n,n,3] in [0,1] of a face in the frame.
-        glasses: float32 [11] of `read_glasses`.
+        glasses: float32 [13] of `read_glasses`.
         chance: in [0,1), draws their form.
         warp: of the frame.
         grid: float32 [R,R,2], where the frame's pixels lie on the photo's face, upright units.
@@ -197,7 +206,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     share = float(np.interp(glasses[0], (UNSURE, SURE), (0, 1)))
     if not share:
         return texture
-    arms, colour, contrast, tint, lens = glasses[1:3], glasses[3:6], float(glasses[6]), float(glasses[7]), glasses[8:]
+    arms, colour, contrast, tint = glasses[1:3], glasses[3:6], float(glasses[6]), float(glasses[7])
+    lens, wides = glasses[8:11], glasses[11:]
     rng = np.random.default_rng([int(chance * 2**31), 1])
     form, half, high, narrower = (rng.uniform(*span) for span in (_FORMS, _WIDTHS, _HEIGHTS, _NARROWER))
     half, high = half + tint * _LARGER, high + tint * _LARGER
@@ -210,7 +220,8 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
     colour = colour + tint * (_RIM_OF_LENS * lens - colour)
     # Light rims are of metal, and thin.
     dark = np.interp(luminance(colour) / max(float(np.median(luminance(texture))), 0.02), _METAL, (1, 0))
-    rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (_RIMS[0], rng.choice(_RIMS))))
+    rims = _RIMS if wides.min() > _THIN else _RIMS[:2]
+    rim = float(np.interp(contrast * dark, (0.5 * _CLEAR, 1.5 * _CLEAR), (rims[0], rng.choice(rims))))
     middles = _eyes(warp.front)
     apart = float(middles[1, 0] - middles[0, 0])
     half, high, rim = half * apart, high * apart, rim * apart
@@ -234,7 +245,7 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
 
     drawn, shadow, tinted, sky, up, pads, glint = (np.zeros_like(xs) for _ in range(7))
     glints = np.deg2rad(rng.uniform(*_GLINTS))
-    for side, (x, y), end in zip((-1, 1), middles, ends, strict=True):
+    for side, (x, y), end, wide in zip((-1, 1), middles, ends, wides, strict=True):
         x, y = x + side * _OUTSIDE * apart, y + _LOWER * apart
         far, distance = outline(x, y)
         within = np.clip((1 - far) * half / step[0] + 0.5, 0, 1)
@@ -248,10 +259,11 @@ def with_glasses(texture: Floats, glasses: Floats, chance: float, warp: Warp, gr
         begin = np.array([x + side * half, y - 0.35 * high])
         along = end - begin
         part = ((xs - begin[0]) * along[0] + (ys - begin[1]) * along[1]) / (along @ along)
+        arm = rim + np.clip(part, 0, 1) * (max(wide / 2, rim) - rim)  # as wide as what is left of it beside the face
         hinge = _ARM_WIDE + _HINGE * np.exp(-np.square(part / _HINGE_LONG))
         beside = np.hypot(xs - begin[0] - part * along[0], ys - begin[1] - part * along[1])
         drawn = np.maximum.reduce(
-            [drawn, line(distance, rim * (1 + _THICKER * above)), line(beside, rim * hinge) * (part > 0)]
+            [drawn, line(distance, rim * (1 + _THICKER * above)), line(beside, arm * hinge) * (part > 0)]
         )
         # Thin rims rest on pads, each on a wire from the inner side of the lens.
         pad = np.array([x - side * (half + _PAD[0] * apart), y + _PAD[1] * apart])
@@ -302,7 +314,7 @@ def rims_beside(glasses: Floats, source: NDArray[Any], front: Floats) -> list[Do
     """Outlines [n,2] of where rims may be left beside a new face; arms between them stay.
 
     Args:
-        glasses: float32 [11] of `read_glasses`.
+        glasses: float32 [13] of `read_glasses`.
         source: [468,≥2], the mesh that wears them.
         front: float32 [468,2], the mesh in the frame.
     """

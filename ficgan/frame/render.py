@@ -47,7 +47,7 @@ class Place:
     Args:
         texture: uint8 [R,R,3] of the source.
         gaze, whites, mouth: float32 [2] of `read_gaze` and `read_whites`, [6] of `read_teeth`.
-        glasses: float32 [11] of `read_glasses`.
+        glasses: float32 [13] of `read_glasses`.
         moustache: of `AppearanceModel.moustache`; shadows on a lip count for nothing.
         lips, nostrils, relief: float32 [3] of `read_lips`, [2] of `read_nostrils`, [6,5] of `read_relief`.
         hair: float32 [R,R], how much of each pixel is hair before the forehead and stays.
