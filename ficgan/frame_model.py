@@ -47,8 +47,9 @@ DOUBTFUL_PRESENCE, DOUBTFUL_SIDE = 15.0, 96.0
 # How far the light of a frame of a film may be moved towards its neighbours', in standard deviations: flashes stay.
 LIGHT_BOUND = 0.5
 
-# Of `AppearanceModel.moustache`: up to this there is one, from `SHAVED` on none.
-_MOUSTACHE = -0.9
+# Of `AppearanceModel.moustache`: up to this there is one, from `SHAVED` on none. Evidence of a beard up to which it is
+# but a shadow, and from which on it is hair.
+_MOUSTACHE, _HAIRY_LIP = -0.9, (-1.6, -1.1)
 # Blur of the skin that goes on below cloth, of the side.
 _UNDER = 0.12
 # Share of a pixel that is hair from which on a face has some before its forehead.
@@ -235,9 +236,12 @@ class FrameModel(FaceModel):
         lip = float(model.moustache[0] @ model.unpredicted(model.seen(bare[None])[0], moment))
         moustache = min(lip, _MOUSTACHE) + float(np.interp(lip, (_MOUSTACHE, SHAVED), (0, CLEAN - _MOUSTACHE)))
         beard = read_beard(seen, model.shape.front)
+        moustache = CLEAN + float(np.interp(beard.evidence, _HAIRY_LIP, (0, 1))) * (moustache - CLEAN)
         dress = mouth, glasses, moustache, beard
         whites = read_whites(inside, model.warp, inside is not bare and glasses[0] < UNSURE)
-        place = Place(moment, bare, look, read_gaze(mesh.points), whites, *dress, lips, nostrils, relief, forehead, hair)
+        place = Place(
+            moment, bare, look, read_gaze(mesh.points), whites, *dress, lips, nostrils, relief, forehead, hair
+        )
         if cloth.any():
             share = compose.stretched(cloth, len(double) // model.size)
             place = replace(place, cloth=np.dstack([double / np.float32(255), share]))

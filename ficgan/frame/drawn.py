@@ -104,10 +104,10 @@ def read_gaze(points: Array) -> Floats:
 
 
 def read_whites(texture: Image, warp: Warp, seen: bool) -> Floats:
-    """Luminances [2] of the whites of the left and the right eye in a texture [R,R,3], as light as the photo shows them.
+    """Luminances [2] of the whites of the left and the right eye in a texture [R,R,3], as light as in the photo.
 
-    Shadows and lamps tell, and skin does not. Both eyes are as much lighter than usual, within limits; and as light as
-    usual where they are not `seen`, in a small face or behind glasses.
+    The lids tell too little: in a face with dark skin the whites shine. Both eyes are as much lighter than usual,
+    within limits, and as light as usual where they are not `seen`: in a small face, or behind glasses.
     """
     usual, lighter = [], []
     for contour in (LEFT_EYE, RIGHT_EYE):
@@ -116,7 +116,7 @@ def read_whites(texture: Image, warp: Warp, seen: bool) -> Floats:
         usual.append(_usual_white(float(luminance(_lids(old, inside)))))
         level = float(np.quantile(luminance(old[inside > _WHOLLY]), _BRIGHT_SHARE)) / _DRAWN
         lighter.append(math.log(max(level, 0.02) / usual[-1]))
-    return np.float32(np.array(usual) * math.exp(seen * np.clip(np.mean(lighter), *_LIGHTER)))
+    return np.asarray(np.array(usual) * math.exp(seen * np.clip(np.mean(lighter), *_LIGHTER)), np.float32)
 
 
 def _lids(part: Floats, inside: Floats) -> Doubles:
@@ -143,11 +143,12 @@ def with_eyes(
 ) -> Floats:
     """A texture [R,R,3] whose eyes look somewhere; the mean of people who look elsewhere has grey and blurred irises.
 
-    The light is that of the lids; shape and size of an iris are everybody's.
+    The colour of the light is that of the lids; shape and size of an iris are everybody's.
 
     Args:
         points: [468,3] of the published mesh, upright units.
-        gaze: [2] of `read_gaze`; whites: [2] of `read_whites`; yaw: radians; slope: of the light, above 0 where it comes from the viewer's right.
+        gaze: [2] of `read_gaze`; whites: [2] of `read_whites`; yaw: radians.
+        slope: of the light, above 0 where it comes from the viewer's right.
         iris: [3] of `iris_colour`; age: years, as small children's are large.
     """
     out = texture.copy()
@@ -378,9 +379,10 @@ def with_shut_eyes(texture: Floats, points: Array, source: Array, warp: Warp, gr
 
     Arguments as of `with_eyes`.
     """
-    for contour in (LEFT_EYE, RIGHT_EYE):
-        opening = max(_Slit.of(mesh, contour).opening for mesh in (points, source))
-        share = 1 - float(_smooth(np.array(opening), *_SHUT))
+    eyes = LEFT_EYE, RIGHT_EYE
+    opening = max(np.mean([_Slit.of(mesh, contour).opening for contour in eyes]) for mesh in (points, source))
+    share = 1 - float(_smooth(opening, *_SHUT))
+    for contour in eyes:
         texture = _closed(texture, points, contour, share, _LASHES_LINE, 0.0, warp, grid)
     return texture
 

@@ -187,7 +187,7 @@ def _line(seen: Floats, step: NDArray[Any], place: Doubles, ends: tuple[float, f
     most = (usual * np.abs(lighter)).argmax(0)  # an arm may slope
     here = most, np.arange(len(columns))
     middle = np.argsort(most, kind="stable")[len(columns) // 2]
-    strong = (2 * lighter / lighter[here] > 1).astype(np.uint8)
+    strong = (2 * lighter * np.sign(lighter[here]) > np.abs(lighter[here])).astype(np.uint8)
     strong = [cv2.connectedComponents(column[:, None])[1].ravel() for column in strong.T]
     wide = float(np.median([(one == one[row]).sum() for one, row in zip(strong, most, strict=True)]) * step[1])
     return _Crossing(ys[most[middle]], np.median(block[here], axis=0), float(np.median(lighter[here])), wide)

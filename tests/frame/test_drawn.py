@@ -22,13 +22,17 @@ from ficgan.frame.drawn import (
     iris_colour,
     read_gaze,
     read_teeth,
+    read_whites,
     with_eyes,
+    with_shut_eyes,
     with_teeth,
+    with_touching_lips,
 )
 from ficgan.frame.parts import frame_mask
 from ficgan.identity.kind import ETHNICITIES
 
 BROWN = np.array([0.34, 0.23, 0.16])
+WHITES = np.float32([0.61, 0.61])
 LIP, TOOTH, DARK, SKIN = [150, 60, 60], [240, 235, 225], [30, 12, 12], [200, 150, 130]
 
 
@@ -70,7 +74,9 @@ def test_irises_stand_where_the_face_looks(shape: FaceShape, big: Warp, finer: i
     grid = big.to_upright(points[None])[0]
     places = np.dstack([stretched(one, finer) for one in np.moveaxis(grid, 2, 0)])
     for gaze in ([0.0, 0.0], [0.12, 0.0], [-0.12, 0.0]):
-        made = with_eyes(skin, points, np.float32(gaze), yaw, slope, BROWN, 30.0, big, big.to_upright(points[None])[0])
+        made = with_eyes(
+            skin, points, np.float32(gaze), WHITES, yaw, slope, BROWN, 30.0, big, big.to_upright(points[None])[0]
+        )
         assert made.shape == skin.shape and made.dtype == np.float32 and made.min() >= 0
         changed = np.abs(made - skin).max(2) > 1e-6
         near = np.zeros(changed.shape, bool)
@@ -106,9 +112,42 @@ def test_eyes_that_a_draw_made_black_are_seen(shape: FaceShape, big: Warp) -> No
     assert lifted(black, skin).min() >= 0 and (lifted(black, skin)[~holes] == black[~holes]).all()
     points = np.c_[shape.front, np.zeros(len(shape.front))].astype(np.float64)
     made = with_eyes(
-        black, points, np.zeros(2, np.float32), 0.0, 0.0, BROWN, 30.0, big, big.to_upright(points[None])[0]
+        black, points, np.zeros(2, np.float32), WHITES, 0.0, 0.0, BROWN, 30.0, big, big.to_upright(points[None])[0]
     )
     assert np.quantile(made[holes].mean(1), 0.8) > 0.3 * skin.mean() and (made[~holes] >= 0).all()
+
+
+@pytest.mark.parametrize("skin", [[0.7, 0.5, 0.4], [0.25, 0.18, 0.14]])
+def test_whites_are_as_light_as_the_photos_whatever_the_skin(shape: FaceShape, big: Warp, skin: list[float]) -> None:
+    points, texture = np.c_[shape.front, np.zeros(468)].astype(np.float64), np.full((256, 256, 3), skin, np.float32)
+    usual = read_whites(np.uint8(255 * texture), big, False)
+    for share in (0.75, 1.5):
+        ahead = np.zeros(2, np.float32)
+        made = with_eyes(texture, points, ahead, share * usual, 0, 0, BROWN, 30, big, big.to_upright(points[None])[0])
+        photo = np.rint(255 * np.clip(made, 0, 1)).astype(np.uint8)
+        np.testing.assert_allclose(read_whites(photo, big, True), share * usual, rtol=0.2)
+        np.testing.assert_allclose(read_whites(photo, big, False), usual, rtol=0.05)
+
+
+@pytest.mark.parametrize("eyes", [False, True])
+def test_between_what_touches_lies_a_dark_line_and_nothing_light(shape: FaceShape, big: Warp, eyes: bool) -> None:
+    texture, slits = np.full((256, 256, 3), np.array(SKIN) / 255, np.float32), np.zeros((256, 256), np.uint8)
+    for contour in (LEFT_EYE, RIGHT_EYE) if eyes else (LIPS_INNER,):
+        cv2.fillPoly(slits, [np.rint((shape.front[contour] - LO) / big.step_of(256)).astype(np.int32)], 1)
+    texture[slits > 0] = 1  # teeth, or the white of an eye
+
+    def drawn(share: float, source: float, teeth: float = 0.0) -> Floats:
+        mesh, grid = opened(shape, share), big.to_upright(opened(shape, share)[None])[0]
+        if eyes:
+            return with_shut_eyes(texture, mesh, opened(shape, source), big, grid)
+        return with_touching_lips(texture, mesh, np.float32([0, 0, 0, 0.2, teeth, 0]), big, grid)
+
+    closed = drawn(0.01, 0.01)
+    inside, outside = cv2.erode(slits, np.ones((5, 5))) > 0, cv2.dilate(slits, np.ones((61, 61))) == 0
+    assert closed[inside].max() < 0.85 and closed.min() < 0.6 * texture[outside].min()
+    np.testing.assert_array_equal(closed[outside], texture[outside])
+    for same in (drawn(0.3, 0.3), drawn(0.01, 0.3, teeth=1.0)):  # open, and open in the source
+        np.testing.assert_array_equal(same, texture)
 
 
 def test_irises_have_the_colours_of_their_group_as_often_as_these_have() -> None:

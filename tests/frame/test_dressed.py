@@ -83,7 +83,7 @@ def test_a_smile_shows_teeth_and_a_closed_mouth_none(model: FrameModel, photo: I
             maker.render(styles, [each])[0].texture
             for maker, each in ((model, reading), (plain, reading), (model, closed))
         )
-        np.testing.assert_array_equal(shut, without)
+        assert (shut - without).max() < 0.1 < (with_them - shut).max()
         changed = np.abs(with_them - without).max(2) > 0.02
         assert changed.any()
         places = np.argwhere(changed) / (len(changed) - 1) * (np.subtract(HI, LO)[::-1]) + LO[::-1]

@@ -12,7 +12,7 @@ from ficgan.faces.mesh import LEFT_EYE, RIGHT_EYE
 from ficgan.frame import LO, FaceShape, Warp
 from ficgan.frame.glasses import SURE, UNSURE, read_glasses, with_glasses
 
-CLEAR = (0.0, 0.6, 0.6, 0.6)  # lenses
+CLEAR = (0.0, 0.6, 0.6, 0.6, 3.0, 3.0)  # lenses; arms
 SKIN = np.full((256, 256, 3), 0.6, np.float32)
 
 
@@ -55,12 +55,12 @@ def test_dark_glasses_become_others_that_are_as_dark(shape: FaceShape) -> None:
     """What was drawn is read again: a tint of its colour over the eyes, or none."""
     warp, (eyes, _) = Warp(shape.front, 128), places(shape)
     for tint in (0.0, 1.0):
-        glasses = np.array([SURE, *eyes[:, 1], 0, 0, 0, 0.3, tint, 0.1, 0.12, 0.2], np.float32)
+        glasses = np.array([SURE, *eyes[:, 1], 0, 0, 0, 0.3, tint, 0.1, 0.12, 0.2, 1, 1], np.float32)
         made = with_glasses(SKIN, glasses, 0.3, warp, warp.grid)
         small = cv2.resize(made, (128, 128), interpolation=cv2.INTER_AREA)
         read = read_glasses(np.rint(255 * small).astype(np.uint8), warp)
         assert read[7] == pytest.approx(tint, abs=0.01)
-        np.testing.assert_allclose(read[8:], (0.1, 0.12, 0.2) if tint else SKIN[0, 0], atol=0.1)
+        np.testing.assert_allclose(read[8:11], (0.1, 0.12, 0.2) if tint else SKIN[0, 0], atol=0.1)
 
 
 def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape) -> None:
@@ -75,6 +75,14 @@ def test_dark_frames_are_dark_before_a_bright_wall(shape: FaceShape) -> None:
     small[round(row) - 6 : round(row) + 4, round(columns.mean()) - 4 : round(columns.mean()) + 5] = 1
     read = read_glasses(np.rint(255 * small).astype(np.uint8), warp)
     assert luminance(read[3:6]) < 0.35
+
+
+@pytest.mark.parametrize(("wide", "most"), [(5.0, 1.0), (1.0, 0.7)])
+def test_an_arm_is_as_wide_as_what_is_left_of_it(shape: FaceShape, wide: float, most: float) -> None:
+    warp, (eyes, _) = Warp(shape.front, 128), places(shape)
+    glasses = np.float32([SURE, *eyes[:, 1], 0, 0, 0, 0.3, *CLEAR[:4], wide, wide])
+    made = with_glasses(SKIN, glasses, 0.3, warp, warp.grid)
+    np.testing.assert_allclose(read_glasses(np.rint(255 * made).astype(np.uint8), warp)[11:], wide, atol=most)
 
 
 def test_a_lid_that_moves_bends_no_rim(shape: FaceShape) -> None:
