@@ -35,6 +35,9 @@ UNSURE, SURE = -0.45, -0.15
 SMALL = 8
 # Half of the mouth's width, of half the side, and share of the lenders who have a beard at a place that is amid one.
 _MOUTH, _AMID = 0.3, 0.8
+# Mesh points around the upper lip, where a moustache is; its blur, of the side, and how much of it one covers.
+_LIP = [64, 98, 97, 2, 326, 327, 294, 410, 291, 409, 270, 269, 267, 0, 37, 39, 40, 185, 61, 186]
+_SOFT, _COVERED = 0.012, 0.6
 # How a beard is told from skin: length of the difference of its colours to skin's at which they begin to count, and
 # count; how much of it a place must have; the least strength of hairs, of the cheeks', of the beard's and at all, and
 # how much more than it is surely hair.
@@ -139,12 +142,14 @@ class Beard(NamedTuple):
         clear: strength of its hairs.
         cover: float32 [8,8], where it is, of a texture.
         colours: float32 [8,8,3], logarithms of its colours; where there is none, those of the skin.
+        lip: float32 [4], how much of the upper lip it hides, and logarithms of its colours there.
     """
 
     evidence: float
     clear: float
     cover: Floats
     colours: Floats
+    lip: Floats
 
 
 @cache
@@ -190,7 +195,18 @@ def read_beard(texture: Image, front: Floats) -> Beard:
     small, colours, count = (
         cv2.resize(part, (SMALL, SMALL), interpolation=cv2.INTER_AREA) for part in (cover, weight * logs, weight)
     )
-    return Beard(beard_reader().evidence(texture, front), clear, small, colours / count[..., None])
+    upper = cover * _on_lip(front, side)
+    share = min(float(upper.mean() / _on_lip(front, side).mean()) / _COVERED, 1.0)
+    lip = np.append(share, np.average(logs.reshape(-1, 3), axis=0, weights=upper.ravel() + np.float32(1e-6)))
+    evidence = beard_reader().evidence(texture, front)
+    return Beard(evidence, clear, small, colours / count[..., None], lip.astype(np.float32))
+
+
+def _on_lip(front: Floats, side: int) -> Floats:
+    """float32 [side,side], 1 where a moustache is."""
+    out = np.zeros((side, side), np.float32)
+    cv2.fillPoly(out, [places(_LIP, front, side).astype(np.int32)], 1.0)
+    return cv2.GaussianBlur(out, (0, 0), _SOFT * side)
 
 
 def worn(beard: Beard) -> float:
@@ -198,9 +214,10 @@ def worn(beard: Beard) -> float:
     return float(np.interp(beard.evidence, (UNSURE, SURE), (0, 1)))
 
 
-def hidden(beard: Beard, side: int) -> Floats:
-    """How much of the skin [side,side] a beard hides."""
-    return np.float32(worn(beard)) * _large(beard.cover, side) * _ramp(_usual(side)[0], _PLACES)
+def hidden(beard: Beard, front: Floats, side: int) -> Floats:
+    """How much of the skin [side,side] a beard hides; `front` as of `read_beard`."""
+    cover = _large(beard.cover, side) * _ramp(_usual(side)[0], _PLACES)
+    return np.float32(worn(beard)) * np.maximum(cover, beard.lip[0] * _on_lip(front, side))
 
 
 def _large(small: Floats, side: int) -> Floats:
@@ -220,7 +237,13 @@ def with_beard(texture: Floats, beard: Beard, chance: float, front: Floats) -> F
     if not share and not stubble:
         return texture
     reader, side = beard_reader(), len(texture)
-    (usual, _), (_, amid), cover, colours = _usual(side), _usual(SIDE), hidden(beard, side), _large(beard.colours, side)
+    (usual, _), (_, amid), cover, colours = (
+        _usual(side),
+        _usual(SIDE),
+        hidden(beard, front, side),
+        _large(beard.colours, side),
+    )
+    colours += (beard.lip[0] * _on_lip(front, side))[..., None] * (beard.lip[1:] - colours)
     own = np.log(np.maximum(texture, 0) + np.float32(_BLACK))
     level = np.average((colours - skin_of(own, front)) @ LUMA, weights=cover + np.float32(1e-3) * usual)
     alike = np.argsort(np.abs(reader.levels - level), kind="stable")[:_ALIKE]

@@ -381,7 +381,7 @@ def with_shut_eyes(texture: Floats, points: Array, source: Array, warp: Warp, gr
     """
     eyes = LEFT_EYE, RIGHT_EYE
     opening = max(np.mean([_Slit.of(mesh, contour).opening for contour in eyes]) for mesh in (points, source))
-    share = 1 - float(_smooth(opening, *_SHUT))
+    share = 1 - float(_smooth(np.array(opening), *_SHUT))
     for contour in eyes:
         texture = _closed(texture, points, contour, share, _LASHES_LINE, 0.0, warp, grid)
     return texture

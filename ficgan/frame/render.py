@@ -214,7 +214,7 @@ class FaceRenderer:
         texture = colours.parted(texture, self.skin, model.between_brows)
         other = model.not_skin  # a beard's colours are no light: it is drawn later
         if _is_grown_man(row):
-            other = np.maximum(other, hidden(place.beard, len(other)))
+            other = np.maximum(other, hidden(place.beard, model.shape.front, len(other)))
         texture = colours.matched_border(texture, place.texture, self.mask(1.0), place.hair, other)
         bare = self.skin[np.maximum(other, place.hair).ravel()[self.skin] < _SOME]
         texture = colours.lit_as(texture, place.texture, bare, 1 - place.glasses[7])

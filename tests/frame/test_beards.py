@@ -16,9 +16,10 @@ def skin() -> Floats:
     return np.full((256, 256, 3), (0.6, 0.45, 0.35), np.float32)
 
 
-def beard(evidence: float, colour: tuple[float, ...], cover: Floats | float = 1.0) -> Beard:
-    colours = np.broadcast_to(np.log(np.float32(colour) + BLACK), (SMALL, SMALL, 3))
-    return Beard(evidence, 0.1, np.float32(cover) * np.ones((SMALL, SMALL), np.float32), colours)
+def beard(evidence: float, colour: tuple[float, ...], cover: Floats | float = 1.0, lip: float = 0.0) -> Beard:
+    logs = np.log(np.float32(colour) + BLACK)
+    cover = np.float32(cover) * np.ones((SMALL, SMALL), np.float32)
+    return Beard(evidence, 0.1, cover, np.broadcast_to(logs, (SMALL, SMALL, 3)), np.float32([lip, *logs]))
 
 
 @pytest.mark.parametrize("side", [128, 256])
@@ -34,7 +35,7 @@ def test_every_beard_has_the_colour_of_the_source_and_lies_below_the_nose(
         middle = slice(side // 2 - side // 10, side // 2 + side // 10)
         assert drawn[chin - 4 : chin + 4, middle].mean() > 0.6 and not drawn[: nose - side // 40, middle].any()
         assert not drawn[lip, middle].any() and made.max() <= 1
-        whole = hidden(beard(SURE, colour), side) > 0.97
+        whole = hidden(beard(SURE, colour), shape.front, side) > 0.97
         logs = np.log((np.median(made[whole], axis=0) + BLACK) / (np.array(colour) + BLACK))
         assert logs == pytest.approx(0, abs=0.12)
         found.add(made.tobytes())
@@ -51,9 +52,12 @@ def test_what_is_drawn_is_read_again_and_bare_skin_is_not(shape: FaceShape, skin
     face = np.clip(skin[::2, ::2] + rng.normal(0, 0.01, (128, 128, 1)), 0, 1).astype(np.float32)
     colour = (0.12, 0.09, 0.07)
     made = with_beard(face, beard(SURE, colour), 0.1, shape.front)
-    bare, worn = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made))
+    lip = with_beard(face, beard(SURE, colour, 0.0, 1.0), 0.1, shape.front)
+    bare, worn, moustache = (read_beard(np.rint(255 * one).astype(np.uint8), shape.front) for one in (face, made, lip))
+    assert bare.lip[0] < 0.1 < 0.6 < moustache.lip[0] and moustache.cover[-2:].max() < 0.1
     assert worn.evidence > bare.evidence + 0.5 and bare.evidence < SURE
-    assert bare.cover.max() < 0.1 and hidden(worn, 128)[hidden(beard(SURE, colour), 128) > 0.97].mean() > 0.8
+    amid = hidden(beard(SURE, colour), shape.front, 128) > 0.97
+    assert bare.cover.max() < 0.1 and hidden(worn, shape.front, 128)[amid].mean() > 0.8
     inside = worn.cover > 0.9
     assert np.median(worn.colours[inside], axis=0) == pytest.approx(np.log(np.array(colour) + BLACK), abs=0.25)
     assert worn.clear == pytest.approx(0.1, rel=0.35), "hairs as clear"
